@@ -1,0 +1,44 @@
+# make demo   set everything up and evaluate the baselines on the starter set
+# make test   set everything up, then lint, type-check and test
+# make lock   pin the newest versions that pyproject.toml allows
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test lint bench lock clean
+
+demo: $(VENV)/.base
+	$(BIN)/opensafeintent demo
+
+test: lint
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/python benchmarks/evaluate.py
+
+# Debian's python3 comes without venv's ensurepip; virtualenv then does the same.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { $(PYTHON) -m pip install --user virtualenv && $(PYTHON) -m virtualenv $(VENV); }
+
+$(VENV)/.base: requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements.lock
+	$(PIP) install --no-deps --editable .
+	touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.base
+	$(PIP) install --require-hashes --requirement requirements-dev.lock
+	touch $@
+
+lock:
+	$(PYTHON) -m pip install --quiet uv
+	$(PYTHON) -m uv pip compile --upgrade --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock pyproject.toml
+	$(PYTHON) -m uv pip compile --upgrade --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --custom-compile-command "make lock" --constraint requirements.lock --group dev --all-extras --output-file requirements-dev.lock pyproject.toml
+
+clean:
+	rm -rf $(VENV) runs .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,56 @@
+"""Write prompt-sets: our JSONL, and Parquet with the extra `[parquet]`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets.record import Dataset
+
+__all__ = ["write_dataset"]
+
+
+def write_dataset(dataset: Dataset, path: Path) -> None:
+    """Write a dataset to `path`; its suffix names the format: `.jsonl` or `.parquet`.
+
+    Raises:
+        InputError: another suffix, a missing extra, or a place that cannot be written.
+    """
+    writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
+    if path.suffix not in writers:
+        raise InputError(f"{path}: cannot tell the format; valid suffixes: {', '.join(writers)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        writers[path.suffix](dataset, path)
+    except OSError as error:
+        raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+def _write_jsonl(dataset: Dataset, path: Path) -> None:
+    lines = (json.dumps(prompt_set.to_json(), ensure_ascii=False) for prompt_set in dataset.prompt_sets)
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+def _write_parquet(dataset: Dataset, path: Path) -> None:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise InputError('Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
+    text = pa.string()
+    schema = pa.schema(
+        {
+            "id": text,
+            "harm_domain": text,
+            "task_type": text,
+            "underlying_task": text,
+            "prompts": pa.struct({"benign": text, "dual_use": text, "malicious": text}),
+            "dual_use_paraphrases": pa.list_(text),
+            "dual_use_benign_use": text,
+            "dual_use_misuse_risk": text,
+            "source": text,
+            "language": text,
+        }
+    )
+    pq.write_table(pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema), path)

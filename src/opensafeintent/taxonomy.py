@@ -1,0 +1,122 @@
+"""The closed vocabularies of the benchmark, and the open taxonomy of harm domains and task types."""
+
+from __future__ import annotations
+
+import tomllib
+from functools import lru_cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from opensafeintent.errors import InputError
+
+__all__ = [
+    "CORE_VARIANTS",
+    "DUAL_USE",
+    "MODES",
+    "REFUSAL_MODES",
+    "STRATEGIES",
+    "Category",
+    "Intent",
+    "Mode",
+    "Strategy",
+    "Taxonomy",
+    "default_taxonomy",
+    "is_dual_use",
+    "load_taxonomy",
+    "paraphrase_variant",
+]
+
+Intent = Literal["benign", "dual_use", "malicious"]
+Mode = Literal["A0", "A1", "A2", "A3", "A4"]
+Strategy = Literal["full", "constrained", "refuse"]
+
+CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
+"""The triplet, in the order of the paper: benign, dual-use, malicious."""
+DUAL_USE: Intent = "dual_use"
+MODES: tuple[Mode, ...] = get_args(Mode)
+"""Assistance modes: A0 hard refusal, A1 refusal with a little adjacent help, A2 abstract answer on the topic, A3 concrete
+help for a safer reframing, A4 direct answer to the original request (paper, section 4.1; its A1 is our A0 and A1)."""
+REFUSAL_MODES: tuple[Mode, ...] = ("A0", "A1")
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
+"""What the target says is appropriate when it is shown only the prompt (paper, section 4.3)."""
+
+_PARAPHRASE = "dual_use_paraphrase_"
+
+
+def paraphrase_variant(number: int) -> str:
+    """Return the variant name of the `number`-th dual-use paraphrase, counted from 1."""
+    return f"{_PARAPHRASE}{number}"
+
+
+def is_dual_use(variant: str) -> bool:
+    """Tell whether a variant is one of the dual-use wordings: the dual-use prompt or a paraphrase of it."""
+    return variant == DUAL_USE or variant.startswith(_PARAPHRASE)
+
+
+class Category(msgspec.Struct, frozen=True, kw_only=True):
+    """A harm domain or a task type: what it is, what belongs in it, what belongs elsewhere."""
+
+    name: str
+    definition: str
+    includes: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
+
+
+class Taxonomy(msgspec.Struct, frozen=True, kw_only=True):
+    """Harm domains and task types; a cell is one of each (paper, Tables 1 and 2)."""
+
+    name: str
+    harm_domains: tuple[Category, ...]
+    task_types: tuple[Category, ...]
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        """Names of the harm domains, in the taxonomy's order."""
+        return tuple(category.name for category in self.harm_domains)
+
+    @property
+    def type_names(self) -> tuple[str, ...]:
+        """Names of the task types, in the taxonomy's order."""
+        return tuple(category.name for category in self.task_types)
+
+    @property
+    def cells(self) -> tuple[tuple[str, str], ...]:
+        """Every (harm domain, task type) pair, domains first."""
+        return tuple((domain, task) for domain in self.domain_names for task in self.type_names)
+
+
+@lru_cache(maxsize=1)
+def default_taxonomy() -> Taxonomy:
+    """Return the seven harm domains and six task types of the paper, defined in our own words."""
+    return _parse(resources.files("opensafeintent").joinpath("data/taxonomy.toml").read_text("utf-8"), "taxonomy.toml")
+
+
+def load_taxonomy(path: Path) -> Taxonomy:
+    """Read a taxonomy from a TOML file (`name`, `[[harm_domains]]`, `[[task_types]]`; see docs/formats.md).
+
+    Raises:
+        InputError: the file cannot be read, or is not a taxonomy with at least one domain and one type.
+    """
+    try:
+        text = path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: cannot read the taxonomy: {error}") from error
+    return _parse(text, str(path))
+
+
+def _parse(text: str, place: str) -> Taxonomy:
+    try:
+        data: dict[str, Any] = tomllib.loads(text)
+        taxonomy = msgspec.convert(data, Taxonomy)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InputError(f"{place}: not a taxonomy: {error}") from error
+    for field, names in (("harm_domains", taxonomy.domain_names), ("task_types", taxonomy.type_names)):
+        if not names:
+            raise InputError(f"{place}: {field} is empty; a taxonomy has at least one")
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise InputError(f"{place}: {field} names {sorted(twice)} twice")
+    return taxonomy
