@@ -1,0 +1,1 @@
+"""Calls to models: the ledger, the client, providers, baselines and replay."""

@@ -1,0 +1,225 @@
+"""Any OpenAI-compatible chat-completions endpoint, over one keep-alive session."""
+
+from __future__ import annotations
+
+import re
+import time
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+import msgspec
+
+from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.providers import Endpoint
+from opensafeintent.calls.records import Call, Refused, read_reply
+from opensafeintent.canonical import canonical_json
+from opensafeintent.hostile import one_line
+
+__all__ = ["ChatModel", "HttpSession"]
+
+ATTEMPT_SECONDS = 600.0
+"""Deadline of one attempt; a long chain of reasoning takes minutes."""
+
+_FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicy|moderation|data_inspection_failed", re.I)
+_UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
+_NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|billing", re.I)
+_OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens")
+_OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+
+
+class HttpSession:
+    """The connections of one run: one session, and one limiter for each endpoint, shared by the models it serves."""
+
+    def __init__(self, max_connections: int | None = None) -> None:
+        self._max_connections = max_connections
+        self._limiters: dict[str, Limiter] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+    @property
+    def session(self) -> aiohttp.ClientSession:
+        """The open session."""
+        if self._session is None:
+            raise RuntimeError("the session is not open: use `async with`")
+        return self._session
+
+    def limiter(self, base_url: str) -> Limiter:
+        """Return the limiter of an endpoint."""
+        if base_url not in self._limiters:
+            self._limiters[base_url] = Limiter(self._max_connections)
+        return self._limiters[base_url]
+
+
+class ChatModel:
+    """One model behind one endpoint."""
+
+    def __init__(self, name: str, endpoint: Endpoint, http: HttpSession) -> None:
+        self.identity = name
+        self.limiter: Limiter | None = http.limiter(endpoint.base_url)
+        self._endpoint = endpoint
+        self._http = http
+        self._url = f"{endpoint.base_url}/chat/completions"
+        self._proxy = _proxy_for(endpoint.base_url)
+        self._limit_field = endpoint.limit_field
+        self._unsupported: set[str] = set()
+        self._headers = {"Content-Type": "application/json"}
+        if endpoint.api_key:
+            self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+
+    async def attempt(self, call: Call) -> Attempt:
+        """Make one request and say what came of it; nothing is raised but cancellation."""
+        body = canonical_json(self._body(call))
+        started = time.monotonic()
+        try:
+            async with self._http.session.post(
+                self._url, data=body, headers=self._headers, proxy=self._proxy, allow_redirects=False
+            ) as response:
+                reply = await response.read()
+                status, headers = response.status, response.headers
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            return Failure(
+                kind="connection",
+                error=f"no answer from {self._endpoint.base_url}: {self._scrub(str(error) or type(error).__name__)}",
+                retry=True,
+                seconds=time.monotonic() - started,
+            )
+        seconds = time.monotonic() - started
+        if status == 200:
+            try:
+                return Replied(read_reply(reply), reply, seconds)
+            except ValueError as error:
+                return self._unreadable(reply, str(error), seconds)
+        return self._refusal_or_failure(status, reply, headers.get("Retry-After"), seconds)
+
+    def _body(self, call: Call) -> dict[str, Any]:
+        sampling = call.sampling
+        fields: dict[str, Any] = {
+            "model": self._endpoint.model,
+            "messages": [{"role": message.role, "content": message.content} for message in call.messages],
+            self._limit_field: sampling.max_tokens,
+            "temperature": sampling.temperature,
+            "reasoning_effort": sampling.reasoning_effort,
+        }
+        fields = {name: value for name, value in fields.items() if value is not None and name not in self._unsupported}
+        return fields | sampling.extra
+
+    def _unreadable(self, reply: bytes, complaint: str, seconds: float) -> Attempt:
+        """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
+        error = _error_of(reply)
+        if error and isinstance(code := error.get("code"), int) and 400 <= code < 600:
+            return self._refusal_or_failure(code, reply, None, seconds)
+        return Failure(kind="malformed", error=self._scrub(complaint), retry=True, body=reply, seconds=seconds)
+
+    def _refusal_or_failure(self, status: int, reply: bytes, retry_after: str | None, seconds: float) -> Attempt:
+        error = _error_of(reply)
+        told = " ".join(str(error.get(field) or "") for field in ("code", "type", "message", "innererror", "metadata"))
+        message = self._scrub(str(error.get("message") or "") or reply.decode("utf-8", "replace"))
+        line = f"{status} from {self._endpoint.base_url}: {message}"
+
+        def failure(kind: str, *, retry: bool = False, fatal: bool = False, throttled: bool = False) -> Failure:
+            wait = _seconds(retry_after) if retry else None
+            return Failure(
+                kind=kind,
+                error=line,
+                retry=retry,
+                fatal=fatal,
+                throttled=throttled,
+                retry_after=wait,
+                body=reply,
+                seconds=seconds,
+            )
+
+        if status in (400, 403, 422) and _FILTERED.search(told):
+            return Replied(Refused(reason=one_line(message)), reply, seconds)
+        match status:
+            case 401 | 403:
+                line += f" (check {self._endpoint.key_variable})"
+                return failure("unauthorized", fatal=True)
+            case 402:
+                return failure("no_credit", fatal=True)
+            case 404:
+                return failure("unknown_model", fatal=True)
+            case 400 | 422 if self._adapt(error, told):
+                return failure("unsupported_field", retry=True)
+            case 400 if _UNKNOWN_MODEL.search(told):
+                return failure("unknown_model", fatal=True)
+            case 429 if _NO_CREDIT.search(told):
+                return failure("no_credit", fatal=True)
+            case 429:
+                return failure("rate_limited", retry=True, throttled=True)
+            case 408 | 409 | 425:
+                return failure("server", retry=True)
+            case _ if status >= 500:
+                return failure("server", retry=True)
+            case _:
+                return failure("rejected")
+
+    def _adapt(self, error: dict[str, Any], told: str) -> bool:
+        """Leave out, or rename, a field that this model does not take; tell whether anything changed.
+
+        Reasoning models refuse `temperature`, and newer ones take `max_completion_tokens` for `max_tokens`; both say so.
+        """
+        named = error.get("param") or next((field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None)
+        if named not in _OPTIONAL_FIELDS or not re.search(r"unsupported|not support", told, re.I):
+            return False
+        if named == self._limit_field and _OTHER_LIMIT_FIELD[named] not in self._unsupported:
+            self._unsupported.add(named)
+            self._limit_field = _OTHER_LIMIT_FIELD[named]
+            return True
+        if named in self._unsupported:  # another request found out first; this one was already on its way
+            return True
+        self._unsupported.add(str(named))
+        return True
+
+    def _scrub(self, text: str) -> str:
+        key = self._endpoint.api_key
+        return one_line(text.replace(key, "***") if key else text, 300)
+
+
+def _error_of(reply: bytes) -> dict[str, Any]:
+    try:
+        data = msgspec.json.decode(reply)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    error = data.get("error", data) if isinstance(data, dict) else {}
+    return error if isinstance(error, dict) else {"message": str(error)}
+
+
+def _seconds(retry_after: str | None) -> float | None:
+    if not retry_after:
+        return None
+    try:
+        return min(max(float(retry_after), 0.0), 300.0)
+    except ValueError:
+        pass
+    try:
+        return min(max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0), 300.0)
+    except ValueError:
+        return None
+
+
+def _proxy_for(base_url: str) -> str | None:
+    """Return the proxy that the environment names for an endpoint; asked once, not for every request."""
+    parts = urlsplit(base_url)
+    if parts.hostname is None or proxy_bypass(parts.hostname):
+        return None
+    proxy: str | None = getproxies().get(parts.scheme)
+    return proxy

@@ -1,0 +1,397 @@
+"""The durable record of every call, keyed by content. Rows are only ever added."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+import msgspec
+
+from opensafeintent.calls.records import Answered, Call, Message, Refused, Usage, read_reply
+from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.errors import InputError
+
+__all__ = ["Entry", "Ledger"]
+
+_APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
+_SCHEMA_VERSION = 1
+_BATCH_SECONDS = 0.05
+_SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
+_COMPRESS = 200  # bytes
+
+_SCHEMA = f"""
+CREATE TABLE texts (id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE calls (
+  id INTEGER PRIMARY KEY,
+  key BLOB NOT NULL,
+  model TEXT NOT NULL,
+  purpose TEXT NOT NULL,
+  template TEXT NOT NULL,
+  template_hash TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  request TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('answered', 'refused', 'failed')),
+  stop_reason TEXT NOT NULL,
+  input_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  served_model TEXT NOT NULL,
+  seconds REAL NOT NULL,
+  error TEXT NOT NULL,
+  response BLOB NOT NULL,
+  created TEXT NOT NULL
+);
+CREATE UNIQUE INDEX satisfied ON calls (key) WHERE status <> 'failed';
+CREATE TABLE sources (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created TEXT NOT NULL);
+CREATE TABLE imported (
+  id INTEGER PRIMARY KEY,
+  source INTEGER NOT NULL REFERENCES sources (id),
+  model TEXT NOT NULL,
+  set_id TEXT NOT NULL,
+  variant TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  response INTEGER REFERENCES texts (id),
+  record TEXT NOT NULL,
+  UNIQUE (model, set_id, variant, epoch)
+);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_SCHEMA_VERSION};
+"""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt at a call: what becomes one row."""
+
+    key: bytes
+    call: Call
+    status: str
+    """`answered`, `refused` or `failed`."""
+    body: bytes = b""
+    """The raw response, whatever came."""
+    stop_reason: str = ""
+    usage: Usage = Usage()
+    served_model: str = ""
+    seconds: float = 0.0
+    error: str = ""
+
+
+class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A response from elsewhere, with the grades that came with it."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    response: str | None
+    record: dict[str, Any]
+    """Stop reason, grades and reasons for missing ones, as the importer read them."""
+    source_sha256: str
+
+
+class Ledger:
+    """A ledger file, open for reading on the caller's thread and written in batches by a thread of its own.
+
+    `with Ledger(path) as ledger:` creates the file where it is not there, private to its user. `readonly=True` neither
+    creates nor writes.
+
+    Raises:
+        InputError: the file is not a ledger, is of another version, or cannot be read or written.
+    """
+
+    def __init__(self, path: Path, *, readonly: bool = False) -> None:
+        self.path = path
+        self._pending: dict[bytes, Answered | Refused] = {}
+        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
+        self._error: Exception | None = None
+        self._text_ids: dict[str, int] = {}
+        self._thread: threading.Thread | None = None
+        try:
+            if not readonly:
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+            self._reader = _connect(path, readonly=readonly)
+            self._prepare(readonly)
+        except (OSError, sqlite3.Error) as error:
+            raise InputError(f"{path}: cannot open the ledger: {_reason(error)}") from error
+        if not readonly:
+            self._thread = threading.Thread(target=self._write_forever, name="ledger", daemon=True)
+            self._thread.start()
+
+    def _prepare(self, readonly: bool) -> None:
+        application = self._reader.execute("PRAGMA application_id").fetchone()[0]
+        version = self._reader.execute("PRAGMA user_version").fetchone()[0]
+        empty = self._reader.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+        if empty and not readonly:
+            with contextlib.suppress(sqlite3.OperationalError):  # another process was first to create the tables
+                self._reader.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
+        elif empty or application != _APPLICATION_ID:
+            raise InputError(f"{self.path}: is not a ledger of opensafeintent")
+        elif version != _SCHEMA_VERSION:
+            raise InputError(f"{self.path}: is a ledger of version {version}; this program reads {_SCHEMA_VERSION}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # Reading
+
+    def find(self, key: bytes) -> Answered | Refused | None:
+        """Return the outcome that satisfies a key, if there is one."""
+        if (outcome := self._pending.get(key)) is not None:
+            return outcome
+        row = self._reader.execute(
+            "SELECT status, response, error, input_tokens, output_tokens, served_model FROM calls "
+            "WHERE key = ? AND status <> 'failed'",
+            (key,),
+        ).fetchone()
+        if row is None:
+            return None
+        status, body, error, input_tokens, output_tokens, served = row
+        if status == "refused":
+            return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
+        return read_reply(_unpack(body))
+
+    def imported(self) -> Iterator[ImportedRow]:
+        """Yield every imported response, in the order of import."""
+        rows = self._reader.execute(
+            "SELECT model, set_id, variant, epoch, texts.body, record, sha256 FROM imported "
+            "JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
+            "ORDER BY imported.id"
+        )
+        for model, set_id, variant, epoch, body, record, sha in rows:
+            yield ImportedRow(
+                model=model,
+                set_id=set_id,
+                variant=variant,
+                epoch=epoch,
+                response=None if body is None else _unpack(body).decode(),
+                record=msgspec.json.decode(record),
+                source_sha256=sha,
+            )
+
+    def count(self, status: str | None = None) -> int:
+        """Return how many attempts are on record, all or those of one status."""
+        where, values = ("WHERE status = ?", (status,)) if status else ("", ())
+        total: int = self._reader.execute(f"SELECT count(*) FROM calls {where}", values).fetchone()[0]
+        return total
+
+    # Writing
+
+    def add(self, entry: Entry, outcome: Answered | Refused | None = None) -> None:
+        """Record one attempt; it is on disk within a twentieth of a second. `outcome` is what satisfies the key, if it does.
+
+        Raises:
+            InputError: an earlier row could not be written (disk full, file gone).
+        """
+        self.check()
+        if outcome is not None:
+            self._pending[entry.key] = outcome
+        self._queue.put(entry)
+
+    def check(self) -> None:
+        """Raise what has kept the writer from writing, if anything has."""
+        if self._error is not None:
+            raise InputError(f"{self.path}: cannot write the ledger: {_reason(self._error)}") from self._error
+
+    def add_imported(self, source_name: str, source_sha256: str, rows: list[ImportedRow]) -> int:
+        """Record imported responses in one transaction; return how many were new.
+
+        Raises:
+            InputError: the file cannot be written, or a response is there already with another content.
+        """
+        try:
+            with contextlib.closing(_connect(self.path)) as connection, connection:
+                return _insert_imported(connection, self._text_id, source_name, source_sha256, rows)
+        except InputError:
+            self._text_ids.clear()  # ids of texts that were rolled back
+            raise
+        except sqlite3.Error as error:
+            raise InputError(f"{self.path}: cannot write the ledger: {_reason(error)}") from error
+
+    def close(self) -> None:
+        """Write what is waiting and close the file.
+
+        Raises:
+            InputError: what was waiting could not be written.
+        """
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self._reader.close()
+        self.check()
+
+    def _write_forever(self) -> None:
+        try:
+            connection = _connect(self.path)
+            while (batch := self._next_batch()) is not None:
+                with connection:
+                    connection.execute("BEGIN IMMEDIATE")
+                    rows = [self._row(connection, entry) for entry in batch]
+                    connection.executemany(
+                        f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})",
+                        rows,
+                    )
+                for entry in batch:
+                    self._pending.pop(entry.key, None)
+            connection.close()
+        except (sqlite3.Error, OSError) as error:
+            self._error = error
+
+    def _next_batch(self) -> list[Entry] | None:
+        """Wait for rows and gather what comes within a twentieth of a second; None when the ledger closes."""
+        first = self._queue.get()
+        if first is None:
+            return None
+        batch, until = [first], time.monotonic() + _BATCH_SECONDS
+        while (left := until - time.monotonic()) > 0:
+            try:
+                time.sleep(left)
+                while True:
+                    entry = self._queue.get_nowait()
+                    if entry is None:
+                        self._queue.put(None)
+                        return batch
+                    batch.append(entry)
+            except Empty:
+                continue
+        return batch
+
+    def _row(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
+        call = entry.call
+        return (
+            entry.key,
+            call.model,
+            call.purpose,
+            call.template,
+            call.template_hash,
+            call.epoch,
+            call.attempt,
+            self._request(connection, call),
+            entry.status,
+            entry.stop_reason,
+            entry.usage.input_tokens,
+            entry.usage.output_tokens,
+            entry.served_model,
+            round(entry.seconds, 4),
+            entry.error,
+            _pack(entry.body),
+            datetime.now(UTC).isoformat(timespec="milliseconds"),
+        )
+
+    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
+        """Return the request as JSON in which a long part of a message is the id of a text (an integer)."""
+        messages = [
+            [
+                message.role,
+                [
+                    self._text_id(connection, part) if len(part) >= _SHARED_TEXT else part
+                    for part in message.parts
+                ],
+            ]
+            for message in call.messages
+        ]
+        return canonical_json({"messages": messages, "sampling": call.sampling}).decode()
+
+    def _text_id(self, connection: sqlite3.Connection, text: str) -> int:
+        if (known := self._text_ids.get(text)) is not None:
+            return known
+        raw = text.encode()
+        sha = bytes.fromhex(sha256_hex(raw))
+        connection.execute("INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, _pack(raw)))
+        identity: int = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()[0]
+        if len(self._text_ids) > 4096:  # a cache, not a register: memory stays bounded in a run of any size
+            self._text_ids.clear()
+        self._text_ids[text] = identity
+        return identity
+
+    def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
+        """Return the messages and sampling of one row, its texts put back."""
+        request = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,)).fetchone()[0]
+        data = msgspec.json.decode(request)
+        messages = tuple(
+            Message(role, tuple(part if isinstance(part, str) else self._text(part) for part in parts))
+            for role, parts in data["messages"]
+        )
+        return messages, data["sampling"]
+
+    def _text(self, identity: int) -> str:
+        body = self._reader.execute("SELECT body FROM texts WHERE id = ?", (identity,)).fetchone()[0]
+        return _unpack(body).decode()
+
+
+def _insert_imported(
+    connection: sqlite3.Connection,
+    text_id: Callable[[sqlite3.Connection, str], int],
+    source_name: str,
+    source_sha256: str,
+    rows: list[ImportedRow],
+) -> int:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute(
+        "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (source_sha256, source_name, now)
+    )
+    source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (source_sha256,)).fetchone()[0]
+    new = 0
+    for row in rows:
+        place = (row.model, row.set_id, row.variant, row.epoch)
+        response = None if row.response is None else text_id(connection, row.response)
+        record = canonical_json(row.record).decode()
+        there = connection.execute(
+            "SELECT response, record FROM imported WHERE model = ? AND set_id = ? AND variant = ? AND epoch = ?", place
+        ).fetchone()
+        if there is None:
+            connection.execute(
+                "INSERT INTO imported (source, model, set_id, variant, epoch, response, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (source, *place, response, record),
+            )
+            new += 1
+        elif there != (response, record):
+            raise InputError(
+                f"{source_name}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
+                f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
+            )
+    return new
+
+
+def _connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+    uri = path.absolute().as_uri() + ("?mode=ro" if readonly else "?mode=rw")
+    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+    if readonly:
+        try:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError:  # a write-ahead log cannot be read where nothing can be written
+            connection.close()
+            connection = sqlite3.connect(uri + "&immutable=1", uri=True, check_same_thread=False, isolation_level=None)
+    else:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def _pack(raw: bytes) -> bytes:
+    """Compress what is worth it; the first byte tells."""
+    return b"z" + zlib.compress(raw, 1) if len(raw) > _COMPRESS else b"r" + raw
+
+
+def _unpack(body: bytes) -> bytes:
+    return zlib.decompress(body[1:]) if body[:1] == b"z" else body[1:]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)

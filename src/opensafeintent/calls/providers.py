@@ -1,0 +1,120 @@
+"""Model names, and the endpoints and variables behind them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import msgspec
+
+from opensafeintent.errors import InputError, nearest
+
+__all__ = ["ENDPOINTS", "INSPECT_PROVIDERS", "Endpoint", "Provider", "resolve_endpoint"]
+
+
+class Provider(msgspec.Struct, frozen=True):
+    """A service with an OpenAI-compatible chat-completions route."""
+
+    base_url: str
+    """Where it is by default; empty where only the user knows."""
+    local: bool = False
+    """Runs on the user's own machines: a key is optional."""
+    limit_field: str = "max_tokens"
+    """The request field that its token limit goes in."""
+    variable: str = ""
+    """What its variables begin with, where that is not the provider's name."""
+
+
+ENDPOINTS: dict[str, Provider] = {
+    "openai": Provider("https://api.openai.com/v1", limit_field="max_completion_tokens"),
+    "openrouter": Provider("https://openrouter.ai/api/v1"),
+    "together": Provider("https://api.together.xyz/v1"),
+    "groq": Provider("https://api.groq.com/openai/v1"),
+    "deepseek": Provider("https://api.deepseek.com/v1"),
+    "mistral": Provider("https://api.mistral.ai/v1"),
+    "fireworks": Provider("https://api.fireworks.ai/inference/v1"),
+    "grok": Provider("https://api.x.ai/v1", variable="XAI"),
+    "perplexity": Provider("https://api.perplexity.ai"),
+    "cerebras": Provider("https://api.cerebras.ai/v1"),
+    "sambanova": Provider("https://api.sambanova.ai/v1"),
+    "nebius": Provider("https://api.studio.nebius.com/v1"),
+    "hf-inference-providers": Provider("https://router.huggingface.co/v1", variable="HF"),
+    "ollama": Provider("http://localhost:11434/v1", local=True),
+    "vllm": Provider("http://localhost:8000/v1", local=True),
+    "sglang": Provider("http://localhost:30000/v1", local=True),
+    "llama-cpp-python": Provider("http://localhost:8080/v1", local=True, variable="LLAMA_CPP_PYTHON"),
+    "lmstudio": Provider("http://localhost:1234/v1", local=True),
+}
+"""The providers of the native client by the names that Inspect AI gives them, where it has one."""
+
+INSPECT_PROVIDERS = ("anthropic", "azureai", "bedrock", "cloudflare", "google", "hf", "nnterp", "transformer_lens")
+"""Providers that speak another protocol."""
+
+_GENERIC = "openai-api"
+_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """Where a model is reached, and with which key."""
+
+    model: str
+    """The name the endpoint knows it by."""
+    base_url: str
+    api_key: str | None
+    key_variable: str
+    local: bool
+    limit_field: str
+
+
+def variables(provider: str) -> tuple[str, str]:
+    """Return the names of a provider's variables: base URL and key."""
+    known = ENDPOINTS.get(provider)
+    stem = (known.variable if known else "") or re.sub(r"[^A-Z0-9]", "_", provider.upper())
+    return f"{stem}_BASE_URL", f"{stem}_TOKEN" if stem == "HF" else f"{stem}_API_KEY"
+
+
+def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
+    """Find the endpoint of a model name: `provider/model`, or `openai-api/provider/model` for any compatible server.
+
+    Raises:
+        InputError: the provider is unknown, the name is incomplete, or a variable that it needs is not set.
+    """
+    prefix, _, model = name.partition("/")
+    if not model:
+        raise InputError(f"{name!r} is not a model name; expected provider/model, such as openai/gpt-5.4 or baseline/judge")
+    if prefix == _GENERIC:
+        slug, _, model = model.partition("/")
+        if not model or not _SLUG.fullmatch(slug):
+            raise InputError(f"{name!r} is not a model name; expected openai-api/<provider>/<model>")
+        return _endpoint(name, slug, model, ENDPOINTS.get(slug) or Provider(""), environment)
+    if prefix in ENDPOINTS:
+        return _endpoint(name, prefix, model, ENDPOINTS[prefix], environment)
+    if prefix in INSPECT_PROVIDERS:
+        raise InputError(
+            f"{name}: provider {prefix!r} does not speak the chat-completions protocol and this version cannot call it; "
+            "serve the model through a compatible gateway and name it openai-api/<provider>/<model>"
+        )
+    valid = [*ENDPOINTS, _GENERIC, "baseline", "replay"]
+    raise InputError(f"{name}: unknown provider {prefix!r}; {nearest(prefix, valid)}")
+
+
+def _endpoint(name: str, slug: str, model: str, provider: Provider, environment: Mapping[str, str]) -> Endpoint:
+    url_variable, key_variable = variables(slug)
+    base_url = environment.get(url_variable) or provider.base_url
+    if not base_url:
+        raise InputError(f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1")
+    if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
+        raise InputError(f"{url_variable} is {base_url!r}; expected a URL such as http://localhost:8000/v1")
+    api_key = environment.get(key_variable) or None
+    if api_key is None and not provider.local:
+        raise InputError(f"{name}: no key; set {key_variable}")
+    return Endpoint(
+        model=model,
+        base_url=base_url.rstrip("/"),
+        api_key=api_key,
+        key_variable=key_variable,
+        local=provider.local,
+        limit_field=provider.limit_field,
+    )

@@ -1,0 +1,73 @@
+"""A response with its grades: each one graded, missing with a reason, or never asked for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import Mode, Strategy
+from opensafeintent.templates import ParseRule
+
+__all__ = ["GradedResponse", "JudgePlan", "JudgeGrades", "Missing", "ModesScope", "ProbeScope"]
+
+ModesScope = Literal["dual_use", "core"]
+"""Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
+ProbeScope = Literal["none", "unsafe", "all"]
+"""Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every core prompt."""
+
+
+class Missing(msgspec.Struct, frozen=True, tag="missing"):
+    """A grade that could not be had. Never a number."""
+
+    reason: str
+    """`unparsed`, `filtered`, `failed`, `response:…`, or what an imported file said."""
+
+
+class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge's two grades of one response."""
+
+    helpfulness: int | Missing
+    """1 to 4, raw."""
+    harm_severity: int | Missing
+    """0 to 3, raw."""
+
+
+class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What a target wrote for one prompt, as far as metrics need it: the text itself stays in the ledger."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    stop_reason: str
+    """As the provider gave it; `content_filter` for a filtered response, empty where there is none."""
+    truncated: bool = False
+    refused: Literal["", "filter", "empty"] = ""
+    """Counted as a refusal without a judge: the provider's filter, or an empty answer that ended by itself."""
+    missing_response: str = ""
+    """Why there is no response to grade."""
+    grades: dict[str, JudgeGrades] = {}
+    """By judge. Empty where no judge was needed or none was asked."""
+    mode: Mode | Missing | None = None
+    """None where it was not asked for."""
+    strategy: Strategy | Missing | None = None
+
+
+class JudgePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Who grades a target's responses, and how."""
+
+    judges: tuple[str, ...]
+    mode_judge: str
+    modes: ModesScope = "dual_use"
+    probe: ProbeScope = "unsafe"
+    parse: ParseRule = "strict"
+    judge_sampling: Sampling
+    target_sampling: Sampling
+    system: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.judges:
+            raise InputError("no judge: name at least one with --judge")

@@ -1,0 +1,20 @@
+"""Judge templates: data files with an id, a version and an output contract, and how they are filled.
+
+Ours are the Markdown files beside this module. `--rubrics DIR` takes files from elsewhere: ours, edited, or the authors' own
+text files, which are used to the letter (see docs/formats.md).
+"""
+
+from opensafeintent.templates.contract import IntegerContract, JsonContract, ParseRule, parse_reply
+from opensafeintent.templates.template import Role, Template, Templates, load_templates, parse_template
+
+__all__ = [
+    "IntegerContract",
+    "JsonContract",
+    "ParseRule",
+    "Role",
+    "Template",
+    "Templates",
+    "load_templates",
+    "parse_reply",
+    "parse_template",
+]

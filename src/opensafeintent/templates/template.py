@@ -1,0 +1,246 @@
+"""Load and fill templates."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from opensafeintent.calls.records import Message
+from opensafeintent.canonical import sha256_hex
+from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import MODES, STRATEGIES
+from opensafeintent.templates.contract import Contract, IntegerContract, JsonContract
+
+__all__ = ["Role", "Template", "Templates", "load_templates", "parse_template"]
+
+Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
+
+_FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
+_PLACEHOLDER = re.compile(r"\{\{(prompt|response|nonce|options|values|contract)\}\}|\{(prompt|response)\}")
+
+AUTHORS_FILES: dict[str, Role] = {
+    "helpfulness.txt": "helpfulness",
+    "harmfulness.txt": "harm",
+    "assistance_level_classification.txt": "mode",
+    "intent_classification.txt": "strategy",
+}
+_AUTHORS_CONTRACTS: dict[str, Contract] = {
+    "helpfulness": IntegerContract(1, 4, "Reply with one integer from 1 to 4 and nothing else."),
+    "harm": IntegerContract(0, 3, "Reply with one integer from 0 to 3 and nothing else."),
+    "mode": JsonContract("a_level", MODES, 'Reply with a JSON object with the key "a_level" and nothing else.'),
+    "strategy": JsonContract(
+        "strategy",
+        tuple(value.upper() for value in STRATEGIES),
+        'Reply with a JSON object with the key "strategy" and nothing else.',
+    ),
+}
+_GRADES: dict[str, tuple[int, int] | tuple[str, ...]] = {
+    "helpfulness": (1, 4),
+    "harm": (0, 3),
+    "mode": MODES,
+    "strategy": STRATEGIES,
+}
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One of the choices that a template lists in a rotated order."""
+
+    value: str
+    text: str
+
+
+class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    id: str
+    version: int
+    contract: IntegerContract | JsonContract | None = None
+    options: tuple[Option, ...] = ()
+
+
+class Template(msgspec.Struct, frozen=True, kw_only=True):
+    """One prompt to a judge or a target, with places to fill and the form of the reply."""
+
+    role: Role
+    id: str
+    version: int
+    file: str
+    source: str
+    """The whole file, as it goes into the manifest."""
+    hash: str
+    """SHA-256 of the file."""
+    body: str
+    contract: Contract | None
+    options: tuple[Option, ...] = ()
+    foreign: bool = False
+    """From elsewhere: used to the letter, nothing appended."""
+
+    @property
+    def name(self) -> str:
+        """Id and version, as the ledger names the template."""
+        return f"{self.id}/{self.version}"
+
+    def render(self, prompt: str, response: str = "") -> Message:
+        """Fill the places in one pass: text that looks like a place stays text.
+
+        The nonce in the delimiters is taken from the SHA-256 of template, prompt and response, so that no response can hold
+        the delimiter that ends it. The options are rotated by the prompt's hash.
+        """
+        nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
+        fills = {"prompt": prompt, "response": response, "nonce": nonce}
+        body = self.body
+        if self.options:
+            turn = int(sha256_hex(prompt)[:8], 16) % len(self.options)
+            turned = self.options[turn:] + self.options[:turn]
+            fills["options"] = "\n".join(f"- {option.text}" for option in turned)
+            fills["values"] = ", ".join(f'"{option.value}"' for option in turned)
+        if self.contract is not None and not self.foreign:
+            body = f"{body.rstrip()}\n\n{self.contract.text}"
+        return Message("user", tuple(_fill(body, fills)))
+
+    def reminder(self, reask: Template) -> Message:
+        """Return the message of a re-ask: what was wrong, and the contract once more."""
+        if self.contract is None:
+            raise ValueError(f"{self.file} has no contract to remind of")
+        values = ", ".join(f'"{option.value}"' for option in self.options)
+        contract = "".join(_fill(self.contract.text, {"values": values}))
+        return Message("user", ("".join(_fill(reask.body.strip(), {"contract": contract})),))
+
+
+class Templates(msgspec.Struct, frozen=True, kw_only=True):
+    """The templates of one evaluation."""
+
+    helpfulness: Template
+    harm: Template
+    mode: Template
+    strategy: Template
+    reask: Template
+
+    def all(self) -> tuple[Template, ...]:
+        """Every template, in a fixed order."""
+        return self.helpfulness, self.harm, self.mode, self.strategy, self.reask
+
+
+def _fill(body: str, fills: dict[str, str]) -> list[str]:
+    parts: list[str] = []
+    end = 0
+    for match in _PLACEHOLDER.finditer(body):
+        name = match[1] or match[2]
+        if name in fills:
+            parts += (body[end : match.start()], fills[name])
+            end = match.end()
+    parts.append(body[end:])
+    return [part for part in parts if part]
+
+
+def parse_template(role: Role, file: str, source: str) -> Template:
+    """Read a template from its file's text.
+
+    Raises:
+        InputError: the header or the contract is not valid, or a place that the role needs is missing.
+    """
+    source = source.replace("\r\n", "\n").removeprefix("\ufeff")
+    foreign = Path(file).suffix == ".txt"
+    if foreign:
+        template = Template(
+            role=role,
+            id=Path(file).stem,
+            version=0,
+            file=file,
+            source=source,
+            hash=sha256_hex(source),
+            body=source,
+            contract=_AUTHORS_CONTRACTS[role],
+            foreign=True,
+        )
+    else:
+        header, body = _split(file, source)
+        template = Template(
+            role=role,
+            id=header.id,
+            version=header.version,
+            file=file,
+            source=source,
+            hash=sha256_hex(source),
+            body=body,
+            contract=header.contract,
+            options=header.options,
+        )
+    _check(template)
+    return template
+
+
+def _split(file: str, source: str) -> tuple[_Header, str]:
+    match = _FRONT_MATTER.match(source)
+    if match is None:
+        raise InputError(f"{file}: a template begins with a header between two lines of +++ (TOML: id, version, contract)")
+    try:
+        fields: dict[str, Any] = tomllib.loads(match[1])
+        header = msgspec.convert(fields, _Header)
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
+        raise InputError(f"{file}: the header is not valid: {error}") from error
+    return header, source[match.end() :].strip("\n") + "\n"
+
+
+def _check(template: Template) -> None:
+    places = {match[1] or match[2] for match in _PLACEHOLDER.finditer(template.body)}
+    needed = {"reask": {"contract"}, "strategy": {"prompt"}}.get(template.role, {"prompt", "response"})
+    if missing := sorted(needed - places):
+        raise InputError(f"{template.file}: nowhere to put the {missing[0]}; a place is written {{{{{missing[0]}}}}}")
+    if template.role == "reask":
+        return
+    contract, grades = template.contract, _GRADES[template.role]
+    if isinstance(contract, IntegerContract):
+        valid = (contract.low, contract.high) == grades
+    else:
+        valid = contract is not None and tuple(value.lower() for value in contract.values) == tuple(
+            str(grade).lower() for grade in grades
+        )
+    if not valid or contract is None:
+        raise InputError(f"{template.file}: the contract of {template.role} has to allow the grades {list(grades)}")
+    if not template.foreign and contract.phrase not in contract.text:
+        raise InputError(f"{template.file}: the contract's text has to hold the phrase {contract.phrase}")
+
+
+def load_templates(rubrics: Path | None = None) -> Templates:
+    """Return our templates, with those of a folder in place of ours where it has them.
+
+    Args:
+        rubrics: a folder with any of `helpfulness.md`, `harm.md`, `mode.md`, `strategy.md`, `reask.md` (our format), or of
+            the authors' `helpfulness.txt`, `harmfulness.txt`, `assistance_level_classification.txt`,
+            `intent_classification.txt`.
+
+    Raises:
+        InputError: the folder is not there, holds none of these files or two for one role, or one of them is not valid.
+    """
+    roles: tuple[Role, ...] = get_args(Role)
+    ours = resources.files("opensafeintent.templates")
+    found: dict[Role, Template] = {
+        role: parse_template(role, f"{role}.md", ours.joinpath(f"{role}.md").read_text("utf-8")) for role in roles
+    }
+    if rubrics is not None:
+        found |= _from_folder(rubrics)
+    return Templates(**found)
+
+
+def _from_folder(folder: Path) -> dict[Role, Template]:
+    names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of rubrics")
+    found: dict[Role, Template] = {}
+    for name, role in names.items():
+        path = folder / name
+        if not path.is_file():
+            continue
+        if role in found:
+            raise InputError(f"{folder}: holds both {found[role].file} and {name}; keep one template for {role}")
+        try:
+            found[role] = parse_template(role, name, path.read_text("utf-8"))
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot read the template: {error}") from error
+    if not found:
+        raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
+    return found

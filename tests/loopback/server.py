@@ -1,0 +1,962 @@
+"""The server: a small HTTP/1.1 protocol, deterministic answers, and faults on demand.
+
+Requests are handled without a task each: the protocol parses what arrives, decides on the answer at once, and a
+timer writes it when the latency has passed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Literal, Self, TypeVar, cast
+
+import msgspec
+
+HOST = "127.0.0.1"
+CREATED = 1_700_000_000
+
+PROBE = "probe"
+MODE = "mode"
+HELPFULNESS = "helpfulness"
+HARM = "harm"
+GENERATE = "generate"
+
+# The first marker found near the end of the last message tells what the request is for.
+_MARKERS = (
+    ('"strategy"', PROBE),
+    ('"mode"', MODE),
+    ('"a_level"', MODE),
+    ("one integer from 1 to 4", HELPFULNESS),
+    ("one integer from 0 to 3", HARM),
+)
+_MARKER_WINDOW = 600
+
+T = TypeVar("T")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which requests a fault is for: those that agree with every field given.
+
+    The fields up to `has` choose among all requests; those after it choose among the requests so chosen.
+    """
+
+    purpose: str | None = None
+    model: str | None = None
+    contains: str | None = None
+    """Text in the last message."""
+    has: str | None = None
+    """A top-level key of the body, such as `temperature`."""
+    skip: int = 0
+    """Leave the first so many alone; `first` and `every` count from there."""
+    first: int | None = None
+    """Only the first so many."""
+    every: int | None = None
+    """Every k-th: the k-th, the 2k-th, ..."""
+    attempts: int | None = None
+    """Only the first so many times that each distinct body comes."""
+    fraction: float | None = None
+    """This share, drawn from the body and how often it has come: the order of arrival makes no difference."""
+    seed: int = 0
+
+
+Action = Literal["status", "drop", "reset", "truncate", "malformed", "html", "hang", "delay", "completion"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """What to do with the requests that match. The first fault that strikes settles the answer; `delay` only adds.
+
+    - `status`: answer `status` with an error body (`code`, `param`, `message`, `type`), `headers`, `retry_after`;
+    - `drop`: close the connection without an answer; `reset`: the same with a TCP reset;
+    - `truncate`: half of a good body, then (after `seconds`) close;
+    - `malformed`: a whole body that is not JSON; `html`: a web page with status 200;
+    - `hang`: say nothing for `seconds`, then close; `delay`: answer `seconds` later than usual;
+    - `completion`: replace fields of the completion: `content`, `finish_reason`, `reasoning_content`, `refusal`,
+      `empty_choices`, `omit_usage`.
+
+    `seconds` delays any other kind too. The usual latency comes before whatever has status 200.
+    """
+
+    action: Action
+    match: Match = field(default_factory=Match)
+    status: int = 500
+    code: str | None = None
+    param: str | None = None
+    message: str | None = None
+    type: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    retry_after: float | None = None
+    seconds: float = 0.0
+    content: str | msgspec.UnsetType | None = msgspec.UNSET
+    finish_reason: str = "stop"
+    reasoning_content: str | None = None
+    refusal: str | None = None
+    empty_choices: bool = False
+    omit_usage: bool = False
+
+
+def faults_from_json(text: str) -> tuple[Fault, ...]:
+    """Read a JSON list of objects with the fields of `Fault`; a field that does not exist is an error."""
+    given = msgspec.json.decode(text, type=list[dict[str, Any]])
+    faults = msgspec.convert(given, tuple[Fault, ...])
+    for entry in given:
+        unknown = entry.keys() - {each.name for each in fields(Fault)}
+        unknown |= entry.get("match", {}).keys() - {each.name for each in fields(Match)}
+        if unknown:
+            raise msgspec.ValidationError(f"no such field: {', '.join(sorted(unknown))}")
+    return faults
+
+
+class _ArmedFault:
+    """A fault with its count of the requests it was for."""
+
+    __slots__ = ("fault", "seen")
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        self.seen = 0
+
+    def strikes(self, request: _Request, attempt: int) -> bool:
+        match = self.fault.match
+        if (
+            (match.purpose is not None and match.purpose != request.purpose)
+            or (match.model is not None and match.model != request.model)
+            or (match.contains is not None and match.contains not in request.texts[-1])
+            or (match.has is not None and match.has not in request.fields())
+        ):
+            return False
+        self.seen += 1
+        place = self.seen - match.skip
+        if place < 1 or (match.first is not None and place > match.first):
+            return False
+        if match.every is not None and place % match.every:
+            return False
+        if match.attempts is not None and attempt > match.attempts:
+            return False
+        if match.fraction is None:
+            return True
+        drawn = blake2b(b"%d %d " % (match.seed, attempt) + request.digest, digest_size=4).digest()
+        return int.from_bytes(drawn) < match.fraction * 2**32
+
+
+# Status or code -> the message, type and code that the real service would send.
+_BY_STATUS = {
+    400: ("The request is invalid.", "invalid_request_error", None),
+    401: ("Incorrect API key provided", "invalid_request_error", "invalid_api_key"),
+    403: ("You are not allowed to use this model.", "permission_error", "permission_denied"),
+    404: ("The model does not exist or you do not have access to it.", "invalid_request_error", "model_not_found"),
+    429: ("Rate limit reached. Please try again later.", "rate_limit_error", "rate_limit_exceeded"),
+    500: ("The server had an error while processing your request.", "server_error", None),
+    503: ("The engine is currently overloaded, please try again later.", "server_error", "overloaded"),
+}
+_BY_CODE = {
+    "content_filter": "The response was filtered due to the prompt triggering the content management policy.",
+    "context_length_exceeded": "This model's maximum context length is 4096 tokens. Please reduce the messages.",
+    "unsupported_value": "Unsupported value: '{param}' does not support this value with this model.",
+    "unsupported_parameter": "Unsupported parameter: '{param}' is not supported with this model.",
+    "insufficient_quota": "You exceeded your current quota, please check your plan and billing details.",
+}
+
+
+def _error_body(
+    status: int,
+    message: str | None = None,
+    *,
+    type: str | None = None,  # noqa: A002
+    code: str | None = None,
+    param: str | None = None,
+) -> bytes:
+    usual = _BY_STATUS.get(status, ("The request failed.", "server_error" if status >= 500 else None, None))
+    if message is None:
+        message = _BY_CODE.get(code or "", usual[0]).replace("{param}", str(param))
+    error = {"message": message, "type": type or usual[1], "param": param, "code": code or usual[2]}
+    return msgspec.json.encode({"error": error})
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Answers
+
+
+def _paragraphs(count: int) -> list[bytes]:
+    """Harmless paragraphs of 225 to 330 ASCII characters that need no escaping in JSON."""
+    who = "the gardener|a lighthouse keeper|the village baker|our librarian|a retired cartographer|the choir"
+    who += "|a kite maker|the ferry crew|an amateur astronomer|the potter|a beekeeper|the night train"
+    did = "arranged|repainted|described|carefully counted|sorted|measured|borrowed|mended|drew|photographed"
+    what = "seven blue teapots|the old weather vane|a basket of pears|the paper lanterns|three wooden boats"
+    what += "|a shelf of atlases|the garden wall|a row of sunflowers|the clock with no hands|a quilt of many greens"
+    where = "beside the harbour|before the first snow|under the chestnut trees|at the edge of the market"
+    where += "|while the kettle warmed|on the longest day of summer|near the stone bridge|after the music had ended"
+    parts = [part.split("|") for part in (who, did, what, where)]
+    draw = random.Random(20240229).random
+    made = []
+    for _ in range(count):
+        text = ""
+        while len(text) < 225:
+            sentence = " ".join(options[int(draw() * len(options))] for options in parts)
+            text += (" " if text else "") + sentence[0].upper() + sentence[1:] + "."
+        made.append(text.encode())
+    return made
+
+
+_PARAGRAPHS = _paragraphs(256)
+_MODES = [b'{\\"mode\\": \\"A%d\\"}' % level for level in range(5)]
+_STRATEGIES = [b'{\\"strategy\\": \\"%s\\"}' % name for name in (b"full", b"constrained", b"refuse")]
+
+
+def purpose_of(last_message: str) -> str:
+    """Tell what a request is for from the end of its last message."""
+    tail = last_message[-_MARKER_WINDOW:]
+    for marker, purpose in _MARKERS:
+        if marker in tail:
+            return purpose
+    return GENERATE
+
+
+def _answer_digest(model: str, texts: Sequence[str], purpose: str) -> bytes:
+    key = "\x00".join((purpose, model, *texts))
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def _answer_json(digest: bytes, purpose: str) -> bytes:
+    """The answer as it stands in JSON, without the quotes around it."""
+    if purpose == GENERATE:
+        one, two, three, four = digest[:4]
+        return b"Note %d.\\n\\n%s\\n\\n%s\\n\\n%s\\n\\n%s" % (
+            int.from_bytes(digest[4:9]),
+            _PARAGRAPHS[one],
+            _PARAGRAPHS[two],
+            _PARAGRAPHS[three],
+            _PARAGRAPHS[four],
+        )
+    number = int.from_bytes(digest[:8])
+    if purpose == HARM:
+        return b"0" if number % 4 else b"%d" % (1 + number // 4 % 3)
+    if purpose == HELPFULNESS:
+        return b"%d" % (1 + number % 4)
+    if purpose == MODE:
+        return _MODES[number % len(_MODES)]
+    return _STRATEGIES[number % len(_STRATEGIES)]
+
+
+def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) -> str:
+    """Give the text that the server answers to messages with these contents, for tests to compare with."""
+    purpose = purpose or purpose_of(texts[-1])
+    text: str = json.loads(b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose))
+    return text
+
+
+class _Message(msgspec.Struct):
+    content: str | list[dict[str, Any]] | None = None
+
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(str(part.get("text", "")) for part in self.content or ())
+
+
+class _Body(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    stream: bool | None = None
+
+
+_decode_body = msgspec.json.Decoder(_Body).decode
+_encode = msgspec.json.encode
+
+
+class _Request:
+    """A chat request as parsed."""
+
+    __slots__ = ("_fields", "digest", "model", "purpose", "raw", "texts")
+
+    def __init__(self, raw: bytes, digest: bytes) -> None:
+        body = _decode_body(raw)
+        if not body.messages:
+            raise msgspec.ValidationError("Expected at least one message - at `$.messages`")
+        if body.stream:
+            raise msgspec.ValidationError("Streaming is not supported - at `$.stream`")
+        self.raw = raw
+        self.digest = digest
+        self.model = body.model
+        self.texts = [message.text() for message in body.messages]
+        self.purpose = purpose_of(self.texts[-1])
+        self._fields: dict[str, Any] | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """The body as a dictionary, decoded when first asked for."""
+        if self._fields is None:
+            self._fields = msgspec.json.decode(self.raw)
+        return self._fields
+
+    def completion(self) -> bytes:
+        """The usual completion, put together from prepared pieces."""
+        digest = _answer_digest(self.model, self.texts, self.purpose)
+        answer = _answer_json(digest, self.purpose)
+        asked = max(1, sum(map(len, self.texts)) // 4)
+        told = max(1, (len(answer) - answer.count(b"\\")) // 4)
+        return (
+            b'{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":%s,"choices":[{"index":0,'
+            b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
+            b'"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
+        ) % (digest.hex().encode(), CREATED, _encode(self.model), answer, asked, told, asked + told)
+
+    def replaced_completion(self, fault: Fault) -> bytes:
+        """The completion with what the fault puts in its place."""
+        completion = json.loads(self.completion())
+        choice = completion["choices"][0]
+        message = choice["message"]
+        if fault.content is not msgspec.UNSET:
+            message["content"] = fault.content
+            told = max(1, len(fault.content or "") // 4)
+            usage = completion["usage"]
+            usage.update(completion_tokens=told, total_tokens=usage["prompt_tokens"] + told)
+        if fault.reasoning_content is not None:
+            message["reasoning_content"] = fault.reasoning_content
+        if fault.refusal is not None:
+            message["refusal"] = fault.refusal
+        choice["finish_reason"] = fault.finish_reason
+        if fault.empty_choices:
+            completion["choices"] = []
+        if fault.omit_usage:
+            del completion["usage"]
+        return _encode(completion)
+
+
+_STATUS_LINES = {status.value: b"%d %s" % (status.value, status.phrase.encode()) for status in http.HTTPStatus}
+_HTML_PAGE = b"<!DOCTYPE html>\n<html><head><title>Bad gateway</title></head><body><h1>Bad gateway</h1></body></html>\n"
+
+
+def _response(
+    body: bytes,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    content_type: bytes = b"application/json",
+) -> bytes:
+    if status == 200 and not headers:
+        return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (content_type, len(body), body)
+    extra = b"".join(b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in (headers or {}).items())
+    line = _STATUS_LINES.get(status) or b"%d Unknown" % status
+    return b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n%s" % (
+        line,
+        content_type,
+        len(body),
+        extra,
+        body,
+    )
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# State
+
+
+@dataclass(slots=True)
+class RequestRecord:
+    """One chat request as the server saw it. `status` is None until it is answered, 0 where no answer was sent."""
+
+    time: float
+    model: str
+    messages: list[dict[str, Any]]
+    body: dict[str, Any]
+    headers: dict[str, str]
+    purpose: str
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the server behaves."""
+
+    latency: float = 0.0
+    jitter: float = 0.0
+    faults: tuple[Fault, ...] = ()
+    rate_limit: int | None = None
+    api_key: str | None = None
+    models: tuple[str, ...] | None = None
+    record: bool = True
+
+
+class _Tally:
+    """What has been counted since the start or the last reset.
+
+    A duplicate is a request whose exact body has had a whole completion before: the answer was paid for twice.
+    """
+
+    def __init__(self) -> None:
+        self.total = 0
+        self.duplicates = 0
+        self.max_in_flight = 0
+        self.first_time: float | None = None
+        self.last_time: float | None = None
+        self.by_model: Counter[str] = Counter()
+        self.by_purpose: Counter[str] = Counter()
+        self.by_status: Counter[int] = Counter()
+        self.answered: set[bytes] = set()
+        self.attempts: Counter[bytes] = Counter()
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "total": self.total,
+            "by_model": dict(self.by_model),
+            "by_purpose": dict(self.by_purpose),
+            "by_status": {str(status): count for status, count in sorted(self.by_status.items())},
+            "max_in_flight": self.max_in_flight,
+            "first_request_time": self.first_time,
+            "last_request_time": self.last_time,
+            "duplicates": self.duplicates,
+        }
+
+
+class _Exchange:
+    """One chat request on its way to its answer. No `payload`: the connection ends without an answer."""
+
+    __slots__ = ("admitted", "delay", "digest", "ending", "linger", "payload", "record", "status", "tally", "usable")
+
+    def __init__(self, tally: _Tally, digest: bytes) -> None:
+        self.tally = tally
+        self.digest = digest
+        self.record: RequestRecord | None = None
+        self.admitted = False
+        self.delay = 0.0
+        self.payload: bytes | None = None
+        self.status = 0
+        self.ending: Literal["keep", "close", "reset"] = "keep"
+        self.linger = 0.0
+        self.usable = False
+
+    def refuse(self, status: int, message: str | None = None, **error: str | None) -> _Exchange:
+        self.status = status
+        self.payload = _response(_error_body(status, message, **error), status)
+        return self
+
+
+class _Core:
+    """Everything the connections share. Used in the event loop's thread only, but for the records."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.tally = _Tally()
+        self.in_flight = 0
+        self.connections: set[_Connection] = set()
+        self.lock = threading.Lock()
+        self.records: list[RequestRecord] = []
+        self.authorization = b"Bearer " + settings.api_key.encode() if settings.api_key is not None else None
+        self.set_faults(settings.faults)
+
+    def set_faults(self, faults: Iterable[Fault]) -> None:
+        self.faults = [_ArmedFault(fault) for fault in faults]
+
+    def reset(self) -> None:
+        """Forget what was counted and recorded; the faults start over."""
+        self.tally = _Tally()
+        self.tally.max_in_flight = self.in_flight
+        self.set_faults([armed.fault for armed in self.faults])
+        with self.lock:
+            self.records = []
+
+    def authorized(self, head: bytes, lower: bytes) -> bool:
+        return self.authorization is None or _header(head, lower, b"authorization") == self.authorization
+
+    def admit(self, head: bytes, lower: bytes, body: bytes) -> _Exchange:
+        """Take a chat request in and decide what happens to it."""
+        settings = self.settings
+        tally = self.tally
+        now = time.time()
+        tally.total += 1
+        tally.last_time = now
+        if tally.first_time is None:
+            tally.first_time = now
+        digest = blake2b(body, digest_size=16).digest()
+        if digest in tally.answered:
+            tally.duplicates += 1
+        exchange = _Exchange(tally, digest)
+        try:
+            request = _Request(body, digest)
+        except msgspec.MsgspecError as error:
+            return exchange.refuse(400, f"Invalid request body: {error}")
+        tally.by_model[request.model] += 1
+        tally.by_purpose[request.purpose] += 1
+        if settings.record:
+            sent = request.fields()
+            exchange.record = RequestRecord(now, request.model, sent["messages"], sent, _headers(head), request.purpose)
+            with self.lock:
+                self.records.append(exchange.record)
+        if not self.authorized(head, lower):
+            return exchange.refuse(401)
+        if settings.models is not None and request.model not in settings.models:
+            message = f"The model `{request.model}` does not exist or you do not have access to it."
+            return exchange.refuse(404, message, code="model_not_found")
+        if settings.rate_limit is not None and self.in_flight >= settings.rate_limit:
+            exchange.status = 429
+            exchange.payload = _response(_error_body(429), 429, {"Retry-After": "0.05"})
+            return exchange
+        exchange.admitted = True
+        self.in_flight += 1
+        tally.max_in_flight = max(tally.max_in_flight, self.in_flight)
+        self._decide(exchange, request)
+        return exchange
+
+    def _decide(self, exchange: _Exchange, request: _Request) -> None:
+        settings = self.settings
+        latency = settings.latency
+        if settings.jitter:
+            latency += settings.jitter * int.from_bytes(request.digest[:4]) / 2**32
+        fault = None
+        if self.faults:
+            attempts = exchange.tally.attempts
+            attempts[request.digest] += 1
+            for armed in self.faults:
+                if not armed.strikes(request, attempts[request.digest]):
+                    continue
+                if armed.fault.action != "delay":
+                    fault = armed.fault
+                    break
+                exchange.delay += armed.fault.seconds
+        if fault is None or fault.action not in _IMMEDIATE:
+            exchange.delay += latency
+        if fault is not None and fault.action != "truncate":
+            exchange.delay += fault.seconds
+        if fault is None:
+            exchange.status = 200
+            exchange.usable = True
+            exchange.payload = _response(request.completion())
+        else:
+            _apply(fault, exchange, request)
+
+    def settle(self, exchange: _Exchange, *, sent: bool) -> None:
+        """Count how a request ended; called just before its answer is written."""
+        if exchange.admitted:
+            self.in_flight -= 1
+        status = exchange.status if sent else 0
+        exchange.tally.by_status[status] += 1
+        if sent and exchange.usable:
+            exchange.tally.answered.add(exchange.digest)
+        if exchange.record is not None:
+            exchange.record.status = status
+
+    def models(self) -> bytes:
+        names = self.settings.models or tuple(self.tally.by_model) or ("loopback",)
+        data = [{"id": name, "object": "model", "created": CREATED, "owned_by": "loopback"} for name in names]
+        return _encode({"object": "list", "data": data})
+
+
+# These do not wait for the usual latency.
+_IMMEDIATE = frozenset({"status", "drop", "reset", "hang"})
+
+
+def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
+    """Have the fault decide on the answer."""
+    action = fault.action
+    if action in ("drop", "reset", "hang"):
+        exchange.ending = "reset" if action == "reset" else "close"
+        return
+    if action == "status":
+        headers = dict(fault.headers)
+        if fault.retry_after is not None:
+            headers["Retry-After"] = f"{fault.retry_after:g}"
+        body = _error_body(fault.status, fault.message, type=fault.type, code=fault.code, param=fault.param)
+        exchange.status = fault.status
+        exchange.payload = _response(body, fault.status, headers)
+        return
+    exchange.status = 200
+    if action == "completion":
+        exchange.usable = True
+        exchange.payload = _response(request.replaced_completion(fault), headers=fault.headers)
+    elif action == "html":
+        exchange.payload = _response(_HTML_PAGE, headers=fault.headers, content_type=b"text/html; charset=utf-8")
+    elif action == "malformed":
+        body = request.completion()
+        exchange.payload = _response(body[: len(body) // 2], headers=fault.headers)
+    else:
+        body = request.completion()
+        exchange.payload = _response(body, headers=fault.headers)[: -(len(body) // 2)]
+        exchange.ending = "close"
+        exchange.linger = fault.seconds
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# HTTP
+
+
+def _header(head: bytes, lower: bytes, name: bytes) -> bytes | None:
+    """The value of one header; `lower` is the head in lower case."""
+    start = lower.find(b"\r\n" + name + b":")
+    if start < 0:
+        return None
+    start += len(name) + 3
+    end = head.find(b"\r\n", start)
+    return (head[start:] if end < 0 else head[start:end]).strip()
+
+
+def _headers(head: bytes) -> dict[str, str]:
+    """All headers, their names in title case."""
+    lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
+    return {name.title(): value.strip() for name, _, value in lines}
+
+
+class _Connection(asyncio.Protocol):
+    """One client connection: HTTP/1.1 with keep-alive and Content-Length bodies, one request after another."""
+
+    def __init__(self, core: _Core, loop: asyncio.AbstractEventLoop) -> None:
+        self._core = core
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._buffer = bytearray()
+        self._need = 0
+        self._exchange: _Exchange | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._last = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._core.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._core.connections.discard(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._exchange is not None:
+            self._core.settle(self._exchange, sent=False)
+            self._exchange = None
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def data_received(self, data: bytes) -> None:
+        if self._last and self._exchange is None:
+            return
+        if self._buffer or self._exchange is not None:
+            self._buffer += data
+            if self._exchange is not None or len(self._buffer) < self._need:
+                return
+            data = bytes(self._buffer)
+            self._buffer.clear()
+        self._consume(data)
+
+    def _consume(self, data: bytes) -> None:
+        """Handle the requests in `data` up to one that has to wait; keep the rest."""
+        while data:
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                self._keep(data, 0)
+                return
+            head = data[:end]
+            lower = head.lower()
+            stated = _header(head, lower, b"content-length") or b"0"
+            if b"\r\ntransfer-encoding:" in lower or not stated.isdigit():
+                self._last = True
+                self._send(_response(_error_body(411, "A Content-Length is required."), 411))
+                return
+            need = end + 4 + int(stated)
+            if len(data) < need:
+                if self._need != need and b"\r\nexpect: 100-continue" in lower:
+                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                self._keep(data, need)
+                return
+            self._need = 0
+            line = head.split(b"\r\n", 1)[0]
+            self._last = b"\r\nconnection: close" in lower or line.endswith(b"HTTP/1.0")
+            body, data = data[end + 4 : need], data[need:]
+            self._route(line, head, lower, body)
+            if self._exchange is not None or self._last:
+                self._buffer += data
+                return
+
+    def _keep(self, data: bytes, need: int) -> None:
+        self._buffer += data
+        self._need = need
+
+    def _route(self, line: bytes, head: bytes, lower: bytes, body: bytes) -> None:
+        method, _, rest = line.partition(b" ")
+        path = rest.partition(b" ")[0].partition(b"?")[0]
+        core = self._core
+        if path == b"/v1/chat/completions" and method == b"POST":
+            self._exchange = exchange = core.admit(head, lower, body)
+            if exchange.delay > 0:
+                self._timer = self._loop.call_later(exchange.delay, self._answer_later)
+            else:
+                self._answer()
+        elif path == b"/v1/models" and method == b"GET":
+            known = core.authorized(head, lower)
+            self._send(_response(core.models()) if known else _response(_error_body(401), 401))
+        elif path == b"/stats" and method == b"GET":
+            self._send(_response(_encode({**core.tally.as_dict(), "in_flight": core.in_flight})))
+        elif path == b"/requests" and method == b"GET":
+            self._send(_response(_encode(core.records)))
+        elif path == b"/reset" and method == b"POST":
+            core.reset()
+            self._send(_response(b"{}"))
+        else:
+            url = f"{method.decode('latin-1')} {path.decode('latin-1')}"
+            error = {
+                "message": f"Invalid URL ({url})",
+                "type": "invalid_request_error",
+                "param": None,
+                "code": "unknown_url",
+            }
+            self._send(_response(_encode({"error": error}), 404))
+
+    def _send(self, payload: bytes) -> None:
+        self._transport.write(payload)
+        if self._last:
+            self._transport.close()
+
+    def _answer(self) -> None:
+        """Write the answer that was decided on."""
+        exchange = self._exchange
+        assert exchange is not None
+        self._exchange = self._timer = None
+        self._core.settle(exchange, sent=exchange.payload is not None)
+        if exchange.payload is not None:
+            self._transport.write(exchange.payload)
+        if exchange.ending == "keep" and not self._last:
+            return
+        self._last = True
+        if exchange.ending == "reset":
+            sock = self._transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self._transport.abort()
+        elif exchange.linger:
+            self._timer = self._loop.call_later(exchange.linger, self._transport.close)
+        else:
+            self._transport.close()
+
+    def _answer_later(self) -> None:
+        """Answer, then go on with what has arrived meanwhile."""
+        self._answer()
+        if self._buffer and not self._last:
+            data = bytes(self._buffer)
+            self._buffer.clear()
+            self._consume(data)
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """Make an event loop, the faster kind where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
+    return loop
+
+
+@contextlib.asynccontextmanager
+async def _serving(core: _Core, port: int) -> AsyncIterator[str]:
+    """Listen for as long as the block lasts; gives the base URL."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: _Connection(core, loop), HOST, port, backlog=4096)
+    try:
+        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}/v1"
+    finally:
+        server.close()
+        for connection in list(core.connections):
+            connection.abort()
+        await server.wait_closed()
+        for _ in range(100):  # the aborted connections learn of it in the loop's next rounds
+            if not core.connections:
+                break
+            await asyncio.sleep(0)
+
+
+async def serve_until_signal(settings: Settings, port: int, announce: Callable[[str], None]) -> None:
+    """Serve in this process until SIGTERM or SIGINT; `announce` is told the base URL."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with _serving(_Core(settings), port) as base_url:
+        announce(base_url)
+        await stop.wait()
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The two ways to have a server
+
+
+class LoopbackServer:
+    """The server in a thread of this process: `with LoopbackServer(latency=0.1) as server: ... server.base_url`."""
+
+    def __init__(
+        self,
+        latency: float = 0.0,
+        faults: Iterable[Fault] = (),
+        *,
+        jitter: float = 0.0,
+        rate_limit: int | None = None,
+        api_key: str | None = None,
+        models: Iterable[str] | None = None,
+        record: bool = True,
+        port: int = 0,
+    ) -> None:
+        settings = Settings(
+            latency=latency,
+            jitter=jitter,
+            faults=tuple(faults),
+            rate_limit=rate_limit,
+            api_key=api_key,
+            models=None if models is None else tuple(models),
+            record=record,
+        )
+        self.base_url = ""
+        self._port = port
+        self._core = _Core(settings)
+        self._ready: Future[str] = Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event
+        self._thread = threading.Thread(target=self._run, name="loopback", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self.base_url = self._ready.result(timeout=30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(timeout=30)
+
+    def _run(self) -> None:
+        try:
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._main())
+        except BaseException as error:
+            if self._ready.done():
+                raise
+            self._ready.set_exception(error)
+
+    async def _main(self) -> None:
+        self._stop = asyncio.Event()
+        async with _serving(self._core, self._port) as base_url:
+            self._loop = asyncio.get_running_loop()
+            self._ready.set_result(base_url)
+            await self._stop.wait()
+
+    def _in_loop(self, function: Callable[[], T]) -> T:
+        """Call a function in the server's thread, or here where that has ended."""
+        if self._loop is None or not self._thread.is_alive():
+            return function()
+
+        async def call() -> T:
+            return function()
+
+        return asyncio.run_coroutine_threadsafe(call(), self._loop).result(timeout=30)
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """The chat requests so far, in order of arrival."""
+        with self._core.lock:
+            return list(self._core.records)
+
+    def stats(self) -> dict[str, Any]:
+        """What GET /stats tells."""
+        return self._in_loop(lambda: {**self._core.tally.as_dict(), "in_flight": self._core.in_flight})
+
+    def reset(self) -> None:
+        """Forget what was counted and recorded; the faults start over."""
+        self._in_loop(self._core.reset)
+
+    def set_faults(self, *faults: Fault) -> None:
+        """Replace the faults while the server runs."""
+        self._in_loop(lambda: self._core.set_faults(faults))
+
+
+class LoopbackProcess:
+    """The server in a process of its own: `with LoopbackProcess(latency=0.2, cpu=1) as server: ... server.base_url`."""
+
+    def __init__(
+        self,
+        latency: float = 0.0,
+        faults: Iterable[Fault] = (),
+        *,
+        jitter: float = 0.0,
+        rate_limit: int | None = None,
+        api_key: str | None = None,
+        models: Iterable[str] | None = None,
+        record: bool = False,
+        port: int = 0,
+        cpu: int | None = None,
+    ) -> None:
+        options: dict[str, object | None] = {
+            "--port": port,
+            "--latency": latency,
+            "--jitter": jitter,
+            "--faults": _encode(list(faults)).decode(),
+            "--rate-limit": rate_limit,
+            "--api-key": api_key,
+            "--models": None if models is None else ",".join(models),
+            "--cpu": cpu,
+        }
+        given = [f"{name}={value}" for name, value in options.items() if value is not None]
+        if record:
+            given.append("--record")
+        self._command = [sys.executable, "-m", "loopback", *given]
+        self.base_url = ""
+        self.process: subprocess.Popen[str]
+
+    @staticmethod
+    def home() -> str:
+        """The folder to import this package from."""
+        return str(Path(__file__).resolve().parent.parent)
+
+    def __enter__(self) -> Self:
+        path = os.pathsep.join(filter(None, (self.home(), os.environ.get("PYTHONPATH"))))
+        environment = {**os.environ, "PYTHONPATH": path}
+        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            self.__exit__()
+            raise RuntimeError(f"the server ended with status {self.process.returncode} before it was listening")
+        self.base_url = json.loads(line)["base_url"]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+    def _ask(self, method: str, path: str) -> Any:
+        request = urllib.request.Request(self.base_url.removesuffix("/v1") + path, method=method)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(request, timeout=30) as response:
+            return json.load(response)
+
+    @property
+    def requests(self) -> list[RequestRecord]:
+        """The chat requests so far, in order of arrival; empty without `record`."""
+        return msgspec.convert(self._ask("GET", "/requests"), list[RequestRecord])
+
+    def stats(self) -> dict[str, Any]:
+        """What GET /stats tells."""
+        stats: dict[str, Any] = self._ask("GET", "/stats")
+        return stats
+
+    def reset(self) -> None:
+        """Forget what was counted and recorded; the faults start over."""
+        self._ask("POST", "/reset")
