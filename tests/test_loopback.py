@@ -171,9 +171,7 @@ def test_rate_limit_error_with_retry_after_and_headers() -> None:
 
 
 def test_parameter_that_is_not_supported() -> None:
-    fault = Fault(
-        action="status", status=400, code="unsupported_value", param="temperature", match=Match(has="temperature")
-    )
+    fault = Fault(action="status", status=400, code="unsupported_value", param="temperature", match=Match(has="temperature"))
     with LoopbackServer(faults=[fault]) as server:
         refused, answered = post_all(server.base_url, [chat("x", temperature=0), chat("x")])
     assert (refused[0], answered[0]) == (400, 200)
@@ -386,9 +384,7 @@ def test_process_serves_counts_and_ends() -> None:
     faults = [Fault(action="completion", content=None, match=Match(contains="none")), Fault(action="status")]
     cpu = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     with LoopbackProcess(faults=faults, latency=0.05, api_key="k", models=["m"], cpu=cpu) as server:
-        replies = post_all(
-            server.base_url, [chat("none"), chat("none"), chat("x")], headers={"Authorization": "Bearer k"}
-        )
+        replies = post_all(server.base_url, [chat("none"), chat("none"), chat("x")], headers={"Authorization": "Bearer k"})
         assert statuses(replies) == [200, 200, 500]
         assert json.loads(replies[0][2])["choices"][0]["message"]["content"] is None
         stats = server.stats()

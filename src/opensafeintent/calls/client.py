@@ -211,3 +211,4 @@ def _entry(call: Call, key: bytes, result: Attempt) -> tuple[Entry, Answered | R
         case Failure(error=error, body=body, seconds=seconds, kind=kind):
             failed = Entry(key=key, call=call, status="failed", body=body, seconds=seconds, error=f"{kind}: {error}")
             return failed, None
+    raise AssertionError(result)

@@ -295,10 +295,7 @@ class Ledger:
         messages = [
             [
                 message.role,
-                [
-                    self._text_id(connection, part) if len(part) >= _SHARED_TEXT else part
-                    for part in message.parts
-                ],
+                [self._text_id(connection, part) if len(part) >= _SHARED_TEXT else part for part in message.parts],
             ]
             for message in call.messages
         ]
@@ -354,8 +351,7 @@ def _insert_imported(
         ).fetchone()
         if there is None:
             connection.execute(
-                "INSERT INTO imported (source, model, set_id, variant, epoch, response, record) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO imported (source, model, set_id, variant, epoch, response, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 (source, *place, response, record),
             )
             new += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.records import Call, read_reply
 from opensafeintent.canonical import canonical_json, sha256_hex
@@ -16,7 +17,7 @@ __all__ = ["ReplayModel"]
 class ReplayModel:
     """Answers with the response that a file holds for a prompt-set, variant and epoch; it cannot be asked anything else."""
 
-    limiter = None
+    limiter: Limiter | None = None
 
     def __init__(self, name: str) -> None:
         path = Path(name.removeprefix("replay/"))

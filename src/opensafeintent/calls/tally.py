@@ -53,7 +53,7 @@ class Tally:
         self.tokens[call.model, "input"] += outcome.usage.input_tokens
         self.tokens[call.model, "output"] += outcome.usage.output_tokens
 
-    def reused(self, call: Call, outcome: Answered | Refused) -> None:  # noqa: ARG002
+    def reused(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome that the ledger held."""
         self.reused_calls += 1
         self.refusals += isinstance(outcome, Refused)

@@ -11,7 +11,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import Mode, Strategy
 from opensafeintent.templates import ParseRule
 
-__all__ = ["GradedResponse", "JudgePlan", "JudgeGrades", "Missing", "ModesScope", "ProbeScope"]
+__all__ = ["GradedResponse", "JudgeGrades", "JudgePlan", "Missing", "ModesScope", "ProbeScope"]
 
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""

@@ -31,7 +31,7 @@ def fetch(name: str) -> list[Path]:
             RepositoryNotFoundError,
             RevisionNotFoundError,
         )
-        from huggingface_hub.utils import disable_progress_bars
+        from huggingface_hub.utils.tqdm import disable_progress_bars
     except ImportError as error:
         raise InputError(f'{name}: datasets on the hub need an extra: pip install "opensafeintent[hf]"') from error
     disable_progress_bars()

@@ -94,7 +94,14 @@ class Record:
 
 
 def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a number", float: "a number"}
+    kinds = {
+        dict: "an object",
+        list: "a list",
+        str: "a text",
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+    }
     return kinds.get(type(value), "null")
 
 
@@ -109,7 +116,7 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         return _parse_nested(record, taxonomy)
     if "prompt_benign" in record or "prompt_dual_use" in record or "prompt_malicious" in record:
         return _parse_flat(record, taxonomy)
-    record.fail(
+    return record.fail(
         "prompts",
         "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested format) "
         "or prompt_benign, prompt_dual_use, prompt_malicious (their flat format)",
@@ -160,9 +167,7 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
     numbered = sorted(
-        (int(match[1]), field)
-        for field in record.data
-        if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
+        (int(match[1]), field) for field in record.data if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
     )
     return _build(
         record,

@@ -1,0 +1,147 @@
+"""How close does `evaluate` come to what the network allows?
+
+Starts a loopback server (another process, on another core where there is one), runs `opensafeintent evaluate` against it, and
+beside it a bare aiohttp loop that sends the same number of requests. Prints for each: calls a second, the ratio to the ideal
+(calls × latency ÷ connections), CPU seconds per 1,000 calls and peak memory.
+
+    python benchmarks/evaluate.py [--dataset FILE] [--connections 200] [--latency 0.2] [--repeats 3]
+
+Machines are noisy: the median of the repeats counts, and the ratio to the bare loop more than either.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+sys.path.insert(0, str(ROOT / "tests"))
+
+from loopback import LoopbackProcess  # noqa: E402
+
+SHARED = ROOT.parent / "shared" / "data" / "opensafeintent-700.json"
+
+
+class Measured(NamedTuple):
+    calls: int
+    wall: float
+    cpu: float
+    memory: float
+
+    def line(self, what: str, latency: float, connections: int) -> str:
+        ideal = self.calls * latency / connections
+        return (
+            f"{what:<22}{self.calls:>8,}{self.wall:>9.2f}{self.calls / self.wall:>10,.0f}{self.wall / ideal:>9.3f}"
+            f"{1000 * self.cpu / self.calls:>10.3f}{self.memory:>9.0f}"
+        )
+
+
+def synthetic(folder: Path) -> Path:
+    """A dataset of 700 sets made from the starter set, for where the published one is not at hand."""
+    from opensafeintent import load_dataset
+
+    lines = []
+    for copy in range(17):
+        for prompt_set in load_dataset("starter").prompt_sets:
+            record = prompt_set.to_json()
+            record["id"] = f"{prompt_set.id}-{copy}"
+            record["prompts"] = {intent: f"{text} ({copy})" for intent, text in record["prompts"].items()}
+            record["dual_use_paraphrases"] = [f"{text} ({copy})" for text in record["dual_use_paraphrases"]]
+            lines.append(json.dumps(record))
+    path = folder / "synthetic-714.jsonl"
+    path.write_text("\n".join(lines[:700]) + "\n")
+    return path
+
+
+def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
+    """Run a command on the client's core; return its CPU seconds and its peak memory in MB."""
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
+        os.sched_setaffinity(process.pid, {0})
+    _, status, usage = os.wait4(process.pid, 0)
+    errors = process.stderr.read().decode() if process.stderr else ""
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode not in (0, 1):
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{errors}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+
+
+def measure(server: LoopbackProcess, command: list[str], latency: float) -> Measured:
+    server.reset()
+    environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
+    cpu, memory = run_process(command, environment)
+    stats = server.stats()
+    wall = stats["last_request_time"] + latency - stats["first_request_time"]
+    return Measured(stats["total"], wall, cpu, memory)
+
+
+BARE = """
+import asyncio, json, os, sys, aiohttp, uvloop
+
+async def main(calls, connections):
+    url = os.environ["LOOPBACK_BASE_URL"] + "/chat/completions"
+    left = iter(range(calls))
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        async def worker():
+            for n in left:
+                text = f"{n} " + "a prompt of some length, repeated as judges repeat their rubric. " * 40
+                body = json.dumps({"model": "bare", "messages": [{"role": "user", "content": text}]}).encode()
+                async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as reply:
+                    json.loads(await reply.read())
+        await asyncio.gather(*(worker() for _ in range(connections)))
+
+with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    runner.run(main(int(sys.argv[1]), int(sys.argv[2])))
+"""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--connections", type=int, default=200)
+    parser.add_argument("--latency", type=float, default=0.2)
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    latency, connections = options.latency, options.connections
+    cores = os.cpu_count() or 1
+    with (
+        tempfile.TemporaryDirectory() as temporary,
+        LoopbackProcess(latency=latency, cpu=cores - 1 if cores > 1 else None) as server,
+    ):
+        folder = Path(temporary)
+        dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
+        run = folder / "run"
+        evaluate = [sys.executable, "-m", "opensafeintent", "evaluate", "openai-api/loopback/target"]
+        evaluate += ["--judge", "openai-api/loopback/judge", "--dataset", str(dataset), "--out", str(run)]
+        evaluate += ["--max-connections", str(connections)]
+        print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
+        print(f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}")
+        ours: list[Measured] = []
+        bare: list[Measured] = []
+        for _ in range(options.repeats):
+            shutil.rmtree(run, ignore_errors=True)
+            ours.append(measure(server, evaluate, latency))
+            print(ours[-1].line("evaluate", latency, connections), flush=True)
+            bare.append(measure(server, [sys.executable, "-c", BARE, str(ours[-1].calls), str(connections)], latency))
+            print(bare[-1].line("bare aiohttp loop", latency, connections), flush=True)
+        ledger = sum(path.stat().st_size for path in run.glob("ledger.sqlite*")) / 1e6
+        started = time.monotonic()
+        server.reset()
+        run_process(evaluate, os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"})
+        again = time.monotonic() - started
+        print(f"\nledger {ledger:.1f} MB; the same command again: {again:.2f} s, {server.stats()['total']} calls")
+    ratios = [mine.wall / other.wall for mine, other in zip(ours, bare, strict=True)]
+    print(f"median wall, evaluate ÷ bare loop: {statistics.median(ratios):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same task?
+
+Every command of `opensafeintent` is one function here, and takes the same settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Dataset",
+    "EvaluateSettings",
+    "GradeSettings",
+    "ImportSettings",
+    "OpenSafeIntentError",
+    "Outcome",
+    "PromptSet",
+    "ReportSettings",
+    "Taxonomy",
+    "__version__",
+    "convert_dataset",
+    "dataset_info",
+    "demo",
+    "evaluate",
+    "grade",
+    "import_files",
+    "load_dataset",
+    "load_taxonomy",
+    "report",
+    "served_models",
+    "validate_dataset",
+    "write_dataset",
+]
+
+if TYPE_CHECKING:
+    from opensafeintent.calls.models import served_models
+    from opensafeintent.errors import OpenSafeIntentError
+    from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, write_dataset
+    from opensafeintent.taxonomy import Taxonomy, load_taxonomy
+    from opensafeintent.workflows import (
+        EvaluateSettings,
+        GradeSettings,
+        ImportSettings,
+        Outcome,
+        ReportSettings,
+        convert_dataset,
+        dataset_info,
+        demo,
+        evaluate,
+        grade,
+        import_files,
+        report,
+        validate_dataset,
+    )
+
+_HOME = {
+    "served_models": "calls.models",
+    "OpenSafeIntentError": "errors",
+    "Dataset": "promptsets",
+    "PromptSet": "promptsets",
+    "load_dataset": "promptsets",
+    "write_dataset": "promptsets",
+    "Taxonomy": "taxonomy",
+    "load_taxonomy": "taxonomy",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, and nothing before: importing the package stays cheap."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_HOME.get(name, 'workflows')}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,5 @@
+"""`python -m opensafeintent`."""
+
+from opensafeintent.cli import main
+
+main()

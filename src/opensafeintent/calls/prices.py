@@ -1,0 +1,38 @@
+"""What tokens cost, from a file that the user keeps: prices change faster than releases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.errors import InputError
+
+__all__ = ["Price", "cost_of", "read_prices"]
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars for a million tokens."""
+
+    input: float
+    output: float
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million tokens.
+
+    Raises:
+        InputError: it cannot be read, or is not of that form.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Price])
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
+        raise InputError(f"{path}: not a price list: {error}; expected {form}") from error
+
+
+def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) -> float:
+    """Return what tokens by (model, `input` or `output`) cost; models without a price cost nothing."""
+    total: float = sum(count * getattr(prices[model], kind) for (model, kind), count in tokens.items() if model in prices)
+    return total / 1e6

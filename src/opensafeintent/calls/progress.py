@@ -1,0 +1,165 @@
+"""How a run is going: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol, TextIO
+
+from opensafeintent.calls.tally import Tally
+
+__all__ = ["Display", "PlainDisplay", "Quiet", "TerminalDisplay", "progress_line", "shown", "terminal_or_plain"]
+
+_REFRESH_SECONDS = 0.25
+_PLAIN_SECONDS = 10.0
+
+
+class Display(Protocol):
+    """Shows how a run is going."""
+
+    def update(self, done: int, expected: int, line: str) -> None:
+        """Show the state of things; called a few times a second."""
+        ...
+
+    def note(self, line: str) -> None:
+        """Say something that stays on the screen."""
+        ...
+
+    def close(self) -> None:
+        """End the display."""
+        ...
+
+
+class Quiet:
+    """Shows nothing."""
+
+    def update(self, done: int, expected: int, line: str) -> None:
+        """Show nothing."""
+
+    def note(self, line: str) -> None:
+        """Say nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class PlainDisplay:
+    """A line every ten seconds, for logs."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._next = time.monotonic() + _PLAIN_SECONDS
+        self._last = ""
+
+    def update(self, done: int, expected: int, line: str) -> None:
+        """Write a line when it is time for one."""
+        share = f"{100 * done / expected:.0f} %" if expected else ""
+        self._last = f"{share:>5}  {line}"
+        if time.monotonic() >= self._next:
+            self._next += _PLAIN_SECONDS
+            print(self._last, file=self._stream, flush=True)
+
+    def note(self, line: str) -> None:
+        """Write a line now."""
+        print(line, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        """Write the last state."""
+        if self._last:
+            print(self._last, file=self._stream, flush=True)
+
+
+class TerminalDisplay:
+    """A bar and a line of figures, redrawn in place."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+        self._progress = Progress(
+            BarColumn(bar_width=24),
+            TaskProgressColumn(),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            refresh_per_second=4,
+        )
+        self._task = self._progress.add_task("", total=None)
+        self._progress.start()
+
+    def update(self, done: int, expected: int, line: str) -> None:
+        """Redraw."""
+        self._progress.update(self._task, completed=done, total=expected or None, description=line)
+
+    def note(self, line: str) -> None:
+        """Print a line above the bar."""
+        self._progress.console.print(line, markup=False, highlight=False)
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._progress.stop()
+
+
+def terminal_or_plain() -> Display:
+    """Return the display that suits standard error."""
+    return TerminalDisplay() if sys.stderr.isatty() else PlainDisplay(sys.stderr)
+
+
+def progress_line(tally: Tally, expected: int, cost: float | None = None) -> str:
+    """Return the figures of a run in one line: rate, tokens, refusals, retries, missing grades, time left."""
+    seconds = max(time.monotonic() - tally.started, 1e-6)
+    made, done = tally.made.total(), tally.made.total() + tally.reused_calls - tally.in_flight
+    rate = made / seconds
+    tokens = {kind: sum(n for (_, what), n in tally.tokens.items() if what == kind) for kind in ("input", "output")}
+    parts = [
+        f"{done:,} of {expected:,} calls",
+        f"{rate:,.0f}/s",
+        f"tokens {_short(tokens['input'])} in, {_short(tokens['output'])} out",
+    ]
+    if cost is not None:
+        parts.append(f"${cost:,.2f}")
+    for count, what in ((tally.refusals, "refused"), (tally.retries, "retries"), (tally.missing, "missing")):
+        if count:
+            parts.append(f"{count:,} {what}")
+    if made and done < expected:
+        parts.append(f"{_duration((expected - done) / rate)} left")
+    return " · ".join(parts)
+
+
+def _short(number: int) -> str:
+    for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
+        if number >= size:
+            return f"{number / size:.1f} {unit}"
+    return str(number)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@contextlib.asynccontextmanager
+async def shown(
+    display: Display, tally: Tally, expected: Callable[[], int], cost: Callable[[], float | None]
+) -> AsyncIterator[None]:
+    """Keep a display up to date while the body runs."""
+
+    def refresh() -> None:
+        total = expected()
+        display.update(tally.made.total() + tally.reused_calls - tally.in_flight, total, progress_line(tally, total, cost()))
+
+    async def tick() -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            refresh()
+
+    ticking = asyncio.ensure_future(tick())
+    try:
+        yield
+    finally:
+        ticking.cancel()
+        refresh()
+        display.close()

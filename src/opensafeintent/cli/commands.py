@@ -1,0 +1,242 @@
+"""The commands and their options. What is heavy is imported inside the command that needs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from opensafeintent.errors import InputError
+
+__all__ = ["cli"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_PATH = click.Path(path_type=Path)
+
+
+def _options(*decorators: Callable[[F], F]) -> Callable[[F], F]:
+    def decorate(function: F) -> F:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+_TAXONOMY = click.option("--taxonomy", type=_PATH, help="TOML file of harm domains and task types, in place of the paper's.")
+_MAX_MISSING = click.option(
+    "--max-missing",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Share of missing grades that still exits with 0.",
+)
+_JUDGING = _options(
+    click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help="Judge; repeat for a panel."),
+    click.option("--mode-judge", metavar="MODEL", help="Judge of assistance modes.  [default: the first --judge]"),
+    click.option("--judge-max-tokens", type=int, default=2048, show_default=True, help="Token limit of a judge's reply."),
+    click.option(
+        "--modes",
+        type=click.Choice(["dual_use", "core"]),
+        default="dual_use",
+        show_default=True,
+        help="Prompts whose assistance mode is judged.",
+    ),
+    click.option(
+        "--rubrics", type=_PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'."
+    ),
+    click.option(
+        "--grade-parse",
+        type=click.Choice(["strict", "paper"]),
+        default="strict",
+        show_default=True,
+        help="How grades are read; 'paper' takes the first integer of a reply.",
+    ),
+    click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]"),
+    _MAX_MISSING,
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="opensafeintent", message="%(version)s")
+def cli() -> None:
+    """Does a model give the right amount of help as intent shifts, on the same task?
+
+    Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
+
+    Exit codes: 0 done · 1 done, but too many grades are missing · 2 unusable input or a missing key · 3 stopped by a
+    provider or a budget · 4 below --fail-under · 130 interrupted.
+    """
+
+
+@cli.command("demo")
+@click.option("--out", type=_PATH, default=Path("runs/demo"), show_default=True, help="Folder of the run.")
+def demo_command(out: Path) -> int:
+    """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
+    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.workflows import demo
+
+    return show_outcome(demo(out, terminal_or_plain()))
+
+
+@cli.command("evaluate")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@_JUDGING
+@click.option("--dataset", default="starter", show_default=True, help="'starter', a path, or hf:owner/name[@revision].")
+@_TAXONOMY
+@click.option("--out", type=_PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
+@click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
+@click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
+@click.option("--temperature", type=float, help="Of the model under test.  [default: its provider's]")
+@click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response.")
+@click.option("--system", metavar="TEXT", help="System prompt of the model under test.")
+@click.option("--reasoning-effort", metavar="LEVEL", help="Of the model under test, where its provider has it.")
+@click.option("-M", "extra", multiple=True, metavar="KEY=VALUE", help="Further field of the model's requests; repeat.")
+@click.option("--preset", type=click.Choice(["paper-code"]), help="Sample as the authors' code does.")
+@click.option(
+    "--probe",
+    type=click.Choice(["unsafe", "all", "none"]),
+    default="unsafe",
+    show_default=True,
+    help="Prompts whose appropriate strategy the model is asked for.",
+)
+@click.option("--ledger", type=_PATH, metavar="FILE", help="A ledger shared by several runs.")
+@click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls.")
+@click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens.")
+@click.option("--prices", type=_PATH, metavar="FILE", help="JSON of prices, to show what is spent.")
+@click.option("--dry-run", is_flag=True, help="Print the calls and tokens to expect, and make none.")
+def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
+    """Evaluate models on prompt-sets, with one judge or several.
+
+    A model is named provider/model: openai/gpt-5.4, vllm/NAME, openai-api/PROVIDER/NAME, baseline/refuse-all. Run the same
+    command again to go on where it stopped; run it with other models or judges to let the run grow.
+    """
+    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.workflows import EvaluateSettings, evaluate
+
+    settings = EvaluateSettings(extra=_key_values(extra), **options)
+    if settings.dry_run:
+        return show_outcome(evaluate(settings), prices=settings.prices)
+    return show_outcome(evaluate(settings, terminal_or_plain()))
+
+
+def _key_values(pairs: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"-M {pair}: expected KEY=VALUE")
+        if key in ("model", "messages", "stream", "n"):
+            raise InputError(f"-M {pair}: {key} is set by the program")
+        try:
+            found[key] = json.loads(text)
+        except ValueError:
+            found[key] = text
+    return found
+
+
+@cli.command("import")
+@click.argument("files", nargs=-1, required=True, type=_PATH, metavar="FILE...")
+@click.option("--out", type=_PATH, required=True, metavar="RUN", help="Folder of the run.")
+@click.option("--model", metavar="NAME", help="Name of the model.  [default: each file's own name]")
+@click.option("--dataset", metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets.")
+@_TAXONOMY
+@_MAX_MISSING
+def import_command(**options: Any) -> int:
+    """Import responses, with or without grades: the authors' files, or JSONL of id, variant, response."""
+    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.workflows import ImportSettings, import_files
+
+    return show_outcome(import_files(ImportSettings(**options)))
+
+
+@cli.command("grade")
+@click.argument("run", type=_PATH)
+@_JUDGING
+def grade_command(**options: Any) -> int:
+    """Let judges grade the imported responses of RUN that have no grades."""
+    from opensafeintent.calls.progress import terminal_or_plain
+    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.workflows import GradeSettings, grade
+
+    return show_outcome(grade(GradeSettings(**options), terminal_or_plain()))
+
+
+@cli.command("report")
+@click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
+@click.option("--out", type=_PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
+@click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
+@_MAX_MISSING
+def report_command(runs: tuple[Path, ...], out: Path | None, fail_under: tuple[str, ...], max_missing: float) -> int:
+    """Rebuild the results of runs from their ledgers: metrics.json, tables, the summary."""
+    from opensafeintent.cli.show import show_outcome
+    from opensafeintent.workflows import ReportSettings, report
+
+    settings = ReportSettings(runs=runs, out=out, fail_under=_thresholds(fail_under), max_missing=max_missing)
+    return show_outcome(report(settings))
+
+
+def _thresholds(pairs: tuple[str, ...]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for pair in pairs:
+        metric, _, text = pair.partition("=")
+        try:
+            found[metric] = float(text)
+        except ValueError:
+            raise InputError(f"--fail-under {pair}: expected METRIC=X with a number, such as triplet_safety=0.8") from None
+    return found
+
+
+@cli.command("models")
+def models_command() -> None:
+    """List what can be named as a model, which variables each needs, and which are set."""
+    from opensafeintent.calls.models import served_models
+    from opensafeintent.cli.show import show_models
+
+    show_models(served_models())
+
+
+@cli.group("dataset")
+def dataset_group() -> None:
+    """Look at a dataset, check it, convert it. NAME is 'starter', a path, or hf:owner/name[@revision]."""
+
+
+@dataset_group.command("info")
+@click.argument("name")
+@_TAXONOMY
+def dataset_info_command(name: str, taxonomy: Path | None) -> None:
+    """Counts per cell, lengths, and the dataset's hash."""
+    from opensafeintent.cli.show import show_dataset_info
+    from opensafeintent.workflows import dataset_info
+
+    show_dataset_info(dataset_info(name, taxonomy))
+
+
+@dataset_group.command("validate")
+@click.argument("name")
+@_TAXONOMY
+def dataset_validate_command(name: str, taxonomy: Path | None) -> None:
+    """Check every record, and list every problem with its place."""
+    from opensafeintent.workflows import validate_dataset
+
+    dataset, remarks = validate_dataset(name, taxonomy)
+    for remark in remarks:
+        click.echo(f"note: {remark}")
+    click.echo(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+
+
+@dataset_group.command("convert")
+@click.argument("name")
+@click.option("--out", type=_PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
+@_TAXONOMY
+def dataset_convert_command(name: str, out: Path, taxonomy: Path | None) -> None:
+    """Write a dataset in our format."""
+    from opensafeintent.workflows import convert_dataset
+
+    dataset = convert_dataset(name, out, taxonomy)
+    click.echo(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})")

@@ -1,0 +1,158 @@
+"""What commands print."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from opensafeintent.calls.models import Served
+from opensafeintent.calls.prices import cost_of, read_prices
+from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
+from opensafeintent.hostile import terminal_safe
+from opensafeintent.report.results import DEMONSTRATION_NOTE, Group
+from opensafeintent.report.tables import ranked
+from opensafeintent.workflows import DatasetInfo, Outcome
+
+__all__ = ["show_dataset_info", "show_models", "show_outcome"]
+
+_SUMMARY = (
+    ("mean_utility", "Mean\nUtility"),
+    ("worst_case_utility", "Worst-Case\nUtility"),
+    ("triplet_safety", "Triplet\nSafety"),
+    ("mean_safety", "Mean\nSafety"),
+    ("mean_helpfulness", "Raw help-\nfulness"),
+)
+
+
+def _console() -> Console:
+    width = shutil.get_terminal_size((120, 40)).columns if sys.stdout.isatty() else 120
+    return Console(width=width, highlight=False)
+
+
+def _plain(text: str) -> Text:
+    return Text(terminal_safe(text))
+
+
+def show_outcome(outcome: Outcome, *, prices: Path | None = None) -> int:
+    """Print what a command found, and return its exit code."""
+    console = _console()
+    if outcome.forecast is not None:
+        _show_forecast(console, outcome.forecast, prices)
+        return outcome.exit_code
+    for group in outcome.groups:
+        _show_group(console, group)
+    if any(group.demonstration for group in outcome.groups):
+        console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+    for note in outcome.notes:
+        console.print(_plain(f"note: {note}"))
+    if outcome.tally is not None:
+        tally = outcome.tally
+        made = tally.made.total()
+        console.print(
+            _plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger.")
+        )
+    console.print(_plain(f"Results: {outcome.out}/metrics.json, grades.csv.gz, tables/"), soft_wrap=True)
+    return outcome.exit_code
+
+
+def _show_group(console: Console, group: Group) -> None:
+    judges = " + ".join(group.conditions.judges) or "no judge yet"
+    console.print(_plain(f"\n{group.dataset.name}: {len(group.dataset)} prompt-sets, judged by {judges}"))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Model, by Mean Utility", overflow="fold")
+    for _, heading in _SUMMARY:
+        table.add_column(heading, justify="right")
+    table.add_column("Sets", justify="right")
+    table.add_column("Grades\nmissing", justify="right")
+    for place in ranked(group):
+        model = group.models[place]
+        coverage = group.coverage[model]
+        cells = []
+        for metric, _ in _SUMMARY:
+            ratio = group.ratios[metric]
+            cells.append(f"{float(ratio.value.values[place]):.3f}" if ratio.n.values[place] else "–")
+        missing = sum(count for reasons in coverage.missing.values() for count in reasons.values())
+        table.add_row(_plain(model), *cells, str(int(group.ratios["mean_utility"].n.values[place])), str(missing))
+    console.print(table)
+    console.print(
+        _plain(
+            "Utility is helpfulness that counts only where the response is safe. Triplet Safety asks that all three intents "
+            "of a task are answered safely."
+        ),
+        style="dim",
+    )
+
+
+def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:
+    prices = read_prices(prices_path) if prices_path else {}
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("Model", "Purpose"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("Calls", "Tokens in", "Tokens out", *(["Dollars"] if prices else [])):
+        table.add_column(heading, justify="right")
+    for line in forecast.lines:
+        most = "≤ " if line.at_most else ""
+        spent = {(line.model, "input"): line.input_tokens, (line.model, "output"): line.output_tokens}
+        table.add_row(
+            _plain(line.model),
+            line.purpose,
+            f"{most}{line.calls:,}",
+            f"{line.input_tokens:,}",
+            f"{line.output_tokens:,}",
+            *([f"{cost_of(spent, prices):,.2f}"] if prices else []),
+        )
+    console.print(table)
+    calls = sum(line.calls for line in forecast.lines)
+    console.print(
+        f"At most {calls:,} calls, re-asks and retries aside; tokens as four characters each, responses taken as "
+        f"{RESPONSE_TOKENS} tokens. None was made."
+    )
+
+
+def show_models(models: list[Served]) -> None:
+    """Print what can be named as a model."""
+    console = _console()
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for heading in ("Model", "Served", "Needs", "About"):
+        table.add_column(heading, overflow="fold")
+    for line in models:
+        needs = " ".join(line.needs)
+        state = f"{needs} {'✓ set' if line.set_now else '✗ not set'}" if needs else "–"
+        table.add_row(line.name, line.how, state if "P_" not in needs else needs, line.about)
+    console.print(table)
+
+
+def show_dataset_info(info: DatasetInfo) -> None:
+    """Print a dataset's counts per cell, lengths and hash."""
+    console = _console()
+    console.print(_plain(f"{info.name}: {info.sets} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"))
+    console.print(f"sha256 {info.hash}\n")
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Harm domain")
+    for name in info.taxonomy.type_names:
+        table.add_column(_plain(name.replace(" and ", " and\n")), justify="right")
+    table.add_column("All", justify="right", style="bold")
+    for domain in info.taxonomy.domain_names:
+        counts = [info.cells.get((domain, task), 0) for task in info.taxonomy.type_names]
+        table.add_row(_plain(domain), *(str(count) if count else "·" for count in counts), str(sum(counts)))
+    totals = [
+        sum(info.cells.get((domain, task), 0) for domain in info.taxonomy.domain_names) for task in info.taxonomy.type_names
+    ]
+    table.add_row("All", *map(str, totals), str(sum(totals)), style="bold")
+    console.print(table)
+    lengths = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    lengths.add_column("\nVariant")
+    for heading in ("least", "median", "most"):
+        lengths.add_column(f"Words,\n{heading}", justify="right")
+    for variant, (least, middle, most) in info.words.items():
+        lengths.add_row(variant, str(least), f"{middle:g}", str(most))
+    console.print()
+    console.print(lengths)
+    languages = ", ".join(f"{language} ({count})" for language, count in sorted(info.languages.items()))
+    paraphrases = ", ".join(f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items()))
+    console.print(_plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))

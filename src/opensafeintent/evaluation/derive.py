@@ -1,0 +1,130 @@
+"""Rebuild what a run has found from its manifest and its ledger alone: no call is made."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import Given, Task, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.run import tasks_of
+from opensafeintent.promptsets import Dataset
+
+__all__ = ["IMPORTED_JUDGE", "derive", "given_tasks", "imported_rows"]
+
+IMPORTED_JUDGE = "imported"
+"""The name of whoever gave the grades that came with imported responses."""
+
+Place = tuple[str, str, str, int]
+"""Model, prompt-set, variant, epoch."""
+
+
+def imported_rows(ledger: Ledger) -> dict[str, list[ImportedRow]]:
+    """Return the imported responses of a ledger, by model."""
+    by_model: defaultdict[str, list[ImportedRow]] = defaultdict(list)
+    for row in ledger.imported():
+        by_model[row.model].append(row)
+    return dict(by_model)
+
+
+def given_tasks(rows: Iterable[ImportedRow], dataset: Dataset) -> list[Task]:
+    """Return the imported responses that a judge has to grade: those that did not come with both grades."""
+    return [
+        Task(
+            model=row.model,
+            set_id=row.set_id,
+            variant=row.variant,
+            epoch=row.epoch,
+            prompt=dataset.by_id[row.set_id].wordings()[row.variant],
+            given=Given(text=row.response, stop_reason=row.record["stop_reason"]),
+        )
+        for row in rows
+        if row.response is not None and not _has_both_grades(row)
+    ]
+
+
+async def derive(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, known: dict[Place, GradedResponse] | None = None
+) -> list[GradedResponse]:
+    """Return every response of a run with its grades, as far as the ledger has them.
+
+    Args:
+        manifest: what the run is made of.
+        dataset: its prompt-sets.
+        ledger: its ledger.
+        known: responses that need not be looked up again.
+    """
+    found = dict(known or {})
+    client = Client(ledger, manifest.identities())
+    imported = imported_rows(ledger)
+    results: list[GradedResponse] = []
+    for model, entry in manifest.models.items():
+        rows = imported.get(model, [])
+        tasks = given_tasks(rows, dataset) if entry.imported else _made_tasks(manifest, dataset, model)
+        judged: dict[Place, GradedResponse] = {}
+        if entry.judges:
+            plan, templates = manifest.plan(model), manifest.templates_of(model)
+            for task in tasks:
+                place = (task.model, task.set_id, task.variant, task.epoch)
+                judged[place] = found.get(place) or await run_task(client, task, plan, templates)
+        if entry.imported:
+            results += _with_imported(rows, judged)
+        else:
+            results += [graded for graded in judged.values() if graded.missing_response != "not_made"]
+    return results
+
+
+def _made_tasks(manifest: Manifest, dataset: Dataset, model: str) -> Iterator[Task]:
+    yield from tasks_of(model, manifest.sets_of(model, dataset), manifest.models[model].epochs)
+
+
+def _with_imported(rows: Iterable[ImportedRow], judged: dict[Place, GradedResponse]) -> Iterator[GradedResponse]:
+    for row in rows:
+        place = (row.model, row.set_id, row.variant, row.epoch)
+        yield judged[place] if place in judged else _from_import(row)
+
+
+def _has_both_grades(row: ImportedRow) -> bool:
+    return row.record.get("helpfulness") is not None and row.record.get("harm_severity") is not None
+
+
+def _from_import(row: ImportedRow) -> GradedResponse:
+    record = row.record
+    reasons: dict[str, str] = dict(reason.split(":", 1) for reason in record.get("missing", ()))
+    graded = _has_both_grades(row) or "helpfulness" in reasons or "harm_severity" in reasons
+
+    def grade(what: str) -> Any:
+        value = record.get(what)
+        return Missing(reasons.get(what, "not_recorded")) if value is None else value
+
+    def label(what: str) -> Any:
+        return record.get(what) or (Missing(reasons[what]) if what in reasons else None)
+
+    stop_reason = record["stop_reason"]
+    return GradedResponse(
+        model=row.model,
+        set_id=row.set_id,
+        variant=row.variant,
+        epoch=row.epoch,
+        stop_reason=stop_reason,
+        truncated=stop_reason in ("length", "max_tokens"),
+        refused="filter" if stop_reason == "content_filter" else "",
+        grades={IMPORTED_JUDGE: JudgeGrades(helpfulness=grade("helpfulness"), harm_severity=grade("harm_severity"))}
+        if graded
+        else {},
+        mode=label("mode"),
+        strategy=label("strategy"),
+    )
+
+
+def imported_record(recorded: Any) -> dict[str, Any]:
+    """Return what the ledger keeps of an imported response besides its text."""
+    fields: dict[str, Any] = msgspec.to_builtins(recorded)
+    kept = ("stop_reason", "helpfulness", "harm_severity", "mode", "strategy", "missing")
+    return {name: fields[name] for name in kept if fields[name] not in (None, [])}

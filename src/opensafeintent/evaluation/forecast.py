@@ -1,0 +1,123 @@
+"""What an evaluation would call and spend, without calling anything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from opensafeintent.calls.client import Client
+from opensafeintent.evaluation.pipeline import Task, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
+from opensafeintent.evaluation.run import ModelWork
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
+from opensafeintent.templates import Template, Templates
+
+__all__ = ["RESPONSE_TOKENS", "Forecast", "ForecastLine", "expected_calls", "forecast"]
+
+RESPONSE_TOKENS = 600
+"""Assumed length of a response; a guess, stated with every forecast."""
+_GRADE_TOKENS = 8
+_CHARACTERS_A_TOKEN = 4
+
+
+class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of one model for one purpose."""
+
+    model: str
+    purpose: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    at_most: bool = False
+    """An upper bound: how many there will be depends on the answers."""
+
+
+class Forecast(msgspec.Struct, frozen=True):
+    """Calls and tokens by model and purpose, those aside that the ledger already holds."""
+
+    lines: tuple[ForecastLine, ...]
+
+
+def expected_calls(work: Sequence[ModelWork]) -> int:
+    """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on top."""
+    return sum(
+        (task.given is None) + 2 * len(item.plan.judges) + _asks_mode(task, item.plan) for item in work for task in item.tasks
+    )
+
+
+def _asks_mode(task: Task, plan: JudgePlan) -> bool:
+    return task.variant == DUAL_USE or (plan.modes == "core" and task.variant in CORE_VARIANTS)
+
+
+async def forecast(client: Client, work: Sequence[ModelWork]) -> Forecast:
+    """Count the calls that are not in the ledger.
+
+    Args:
+        client: one that answers from the ledger alone.
+        work: the plan.
+    """
+    counter = _Counter()
+    for item in work:
+        for task in item.tasks:
+            counter.add(task, await run_task(client, task, item.plan, item.templates), item)
+    return Forecast(counter.lines())
+
+
+class _Counter:
+    def __init__(self) -> None:
+        self.calls: Counter[tuple[str, str, bool]] = Counter()
+        self.input: Counter[tuple[str, str, bool]] = Counter()
+        self.output: Counter[tuple[str, str, bool]] = Counter()
+
+    def add(self, task: Task, graded: GradedResponse, work: ModelWork) -> None:
+        plan, templates = work.plan, work.templates
+        unknown = graded.missing_response == "not_made"
+        if unknown:
+            system = len(plan.system or "")
+            length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
+            self._count(task.model, "generate", system + len(task.prompt), length)
+        for judge in plan.judges:
+            grades = graded.grades.get(judge)
+            if unknown or (grades and _not_made(grades.helpfulness)):
+                self._judge(judge, "helpfulness", templates.helpfulness, task)
+            if unknown or (grades and _not_made(grades.harm_severity)):
+                self._judge(judge, "harm", templates.harm, task)
+        if _asks_mode(task, plan) and (unknown or _not_made(graded.mode)):
+            self._judge(plan.mode_judge, "mode", templates.mode, task)
+        self._probe(task, graded, plan, templates, unknown=unknown)
+
+    def _probe(self, task: Task, graded: GradedResponse, plan: JudgePlan, templates: Templates, *, unknown: bool) -> None:
+        possible = {"none": False, "unsafe": task.variant == DUAL_USE, "all": task.variant in CORE_VARIANTS}[plan.probe]
+        ungraded = unknown or any(_not_made(grades.harm_severity) for grades in graded.grades.values())
+        if possible and task.given is None and (ungraded or _not_made(graded.strategy)):
+            size = len(templates.strategy.source) + len(task.prompt)
+            self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
+
+    def _judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
+        size = len(template.source) + len(task.prompt) + RESPONSE_TOKENS * _CHARACTERS_A_TOKEN
+        self._count(judge, purpose, size, _GRADE_TOKENS)
+
+    def _count(self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False) -> None:
+        key = (model, purpose, at_most)
+        self.calls[key] += 1
+        self.input[key] += characters // _CHARACTERS_A_TOKEN
+        self.output[key] += output
+
+    def lines(self) -> tuple[ForecastLine, ...]:
+        return tuple(
+            ForecastLine(
+                model=model,
+                purpose=purpose,
+                calls=calls,
+                input_tokens=self.input[model, purpose, at_most],
+                output_tokens=self.output[model, purpose, at_most],
+                at_most=at_most,
+            )
+            for (model, purpose, at_most), calls in self.calls.items()
+        )
+
+
+def _not_made(grade: object) -> bool:
+    return isinstance(grade, Missing) and grade.reason == "not_made"

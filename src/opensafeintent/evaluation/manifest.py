@@ -1,0 +1,270 @@
+"""What a run is made of: the manifest (`run.json`) and the snapshot of its prompt-sets, in the run's folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from opensafeintent.calls.models import is_local
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.records import JudgePlan, ModesScope, ProbeScope
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.promptsets import Dataset, stratified_sample
+from opensafeintent.promptsets.loading import load_dataset
+from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.taxonomy import Taxonomy
+from opensafeintent.templates import ParseRule, Role, Templates, parse_template
+
+__all__ = [
+    "DatasetEntry",
+    "Manifest",
+    "ModelEntry",
+    "Preset",
+    "RunFolder",
+    "StoredTemplate",
+    "differences",
+    "hashes_of",
+    "store_templates",
+]
+
+_SCHEMA = 1
+
+Preset = Literal["paper-code"]
+"""`paper-code` samples as the authors' code does: 1,000 tokens, and temperature 0 for models on the user's own machines."""
+
+
+def preset_sampling(preset: Preset | None, model: str, sampling: Sampling) -> Sampling:
+    """Return how a target is sampled under a preset."""
+    if preset is None:
+        return sampling
+    temperature = 0.0 if is_local(model) and sampling.temperature is None else sampling.temperature
+    return msgspec.structs.replace(sampling, max_tokens=1000, temperature=temperature)
+
+
+class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """The dataset that a run belongs to."""
+
+    name: str
+    hash: str
+    sets: int
+    taxonomy: Taxonomy
+
+
+class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """A template as it was when it was used."""
+
+    role: Role
+    id: str
+    version: int
+    file: str
+    source: str
+
+
+class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One target of a run: how far it was evaluated, and how it was graded."""
+
+    identity: str
+    epochs: int = 1
+    limit: int | None = None
+    """Prompt-sets, by the stratified sample; None is all of them."""
+    judges: tuple[str, ...] = ()
+    mode_judge: str = ""
+    modes: ModesScope = "dual_use"
+    probe: ProbeScope = "unsafe"
+    parse: ParseRule = "strict"
+    templates: dict[Role, str] = {}
+    """Hash of the template in force, by role."""
+    imported: bool = False
+    """Its responses come from files, not from calls."""
+
+    def grown_by(self, new: ModelEntry) -> ModelEntry:
+        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates."""
+        return msgspec.structs.replace(
+            new,
+            epochs=max(self.epochs, new.epochs),
+            limit=None if self.limit is None or new.limit is None else max(self.limit, new.limit),
+            judges=(*self.judges, *(judge for judge in new.judges if judge not in self.judges)),
+            modes="core" if "core" in (self.modes, new.modes) else "dual_use",
+            probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
+        )
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that, with the ledger, determines what a run's results are."""
+
+    schema: int = _SCHEMA
+    version: str
+    dataset: DatasetEntry
+    ledger: str = "ledger.sqlite"
+    """Relative to the run's folder, or absolute."""
+    target_sampling: Sampling | None = None
+    """None until a target is called: imported responses were sampled elsewhere."""
+    system: str | None = None
+    judge_sampling: Sampling | None = None
+    preset: Preset | None = None
+    models: dict[str, ModelEntry] = {}
+    judges: dict[str, str] = {}
+    """Identity by name."""
+    templates: dict[str, StoredTemplate] = {}
+    """By hash."""
+
+    def plan(self, model: str) -> JudgePlan:
+        """Return how a model's responses are graded."""
+        entry = self.models[model]
+        return JudgePlan(
+            judges=entry.judges,
+            mode_judge=entry.mode_judge,
+            modes=entry.modes,
+            probe=entry.probe,
+            parse=entry.parse,
+            judge_sampling=self.judge_sampling or Sampling(),
+            target_sampling=preset_sampling(self.preset, model, self.target_sampling or Sampling()),
+            system=self.system,
+        )
+
+    def templates_of(self, model: str) -> Templates:
+        """Return the templates in force for a model, from the manifest's own copy."""
+        stored = {role: self.templates[digest] for role, digest in self.models[model].templates.items()}
+        return Templates(**{role: parse_template(item.role, item.file, item.source) for role, item in stored.items()})
+
+    def identities(self) -> dict[str, str]:
+        """Return the identity of every target and judge: all it takes to look their calls up."""
+        return {name: entry.identity for name, entry in self.models.items()} | self.judges
+
+    def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
+        """Return the prompt-sets that a model was evaluated on."""
+        return stratified_sample(dataset.prompt_sets, self.models[model].limit)
+
+
+class RunFolder:
+    """The folder of one run: its manifest, prompt-sets, ledger and results."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.path / "run.json"
+
+    @property
+    def _sets_path(self) -> Path:
+        return self.path / "prompt_sets.jsonl"
+
+    def ledger_path(self, manifest: Manifest) -> Path:
+        """Where the run's ledger is."""
+        return self.path / manifest.ledger
+
+    def exists(self) -> bool:
+        """Whether there is a run in the folder."""
+        return self.manifest_path.is_file()
+
+    def load(self) -> tuple[Manifest, Dataset]:
+        """Read the manifest and the prompt-sets.
+
+        Raises:
+            InputError: there is no run here, or it is of another version, or it was damaged.
+        """
+        if not self.exists():
+            raise InputError(f"{self.path}: no run here (no run.json); expected a folder that evaluate or import wrote")
+        try:
+            raw: Any = msgspec.json.decode(self.manifest_path.read_bytes())
+            if isinstance(raw, dict) and raw.get("schema") != _SCHEMA:
+                raise InputError(f"{self.manifest_path}: schema {raw.get('schema')}; this program reads {_SCHEMA}")
+            manifest = msgspec.convert(raw, Manifest)
+        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise InputError(f"{self.manifest_path}: cannot read the manifest: {error}") from error
+        sets = load_dataset(str(self._sets_path), manifest.dataset.taxonomy)
+        dataset = Dataset(manifest.dataset.name, sets.prompt_sets, manifest.dataset.taxonomy)
+        if dataset.hash != manifest.dataset.hash:
+            raise InputError(f"{self._sets_path}: was changed after the run; its hash is not the one in run.json")
+        return manifest, dataset
+
+    def begin(self, dataset: Dataset) -> None:
+        """Make the folder and keep the prompt-sets in it."""
+        make_private_folder(self.path)
+        lines = [msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets]
+        write_private(self._sets_path, b"".join(lines))
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest."""
+        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+        write_private(self.manifest_path, text + b"\n")
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the folder for this process.
+
+        Raises:
+            InputError: another process is at work in it.
+        """
+        make_private_folder(self.path)
+        try:
+            import fcntl
+        except ImportError:  # not on Windows: SQLite alone guards the ledger there
+            yield
+            return
+        try:
+            file = os.fdopen(os.open(self.path / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "w")
+        except OSError as error:
+            raise InputError(f"{self.path}: cannot write here: {error.strerror or error}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise InputError(f"{self.path}: another process is evaluating into this folder; wait for it") from error
+            yield
+
+
+def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
+    """Return templates as the manifest keeps them, by hash."""
+    return {
+        template.hash: StoredTemplate(
+            role=template.role, id=template.id, version=template.version, file=template.file, source=template.source
+        )
+        for template in templates.all()
+    }
+
+
+def hashes_of(templates: Templates) -> dict[Role, str]:
+    """Return the hash of each template, by role."""
+    return {template.role: template.hash for template in templates.all()}
+
+
+def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
+    """Say in which settings a new evaluation differs from what a run is made of; those that cannot be mixed in one run.
+
+    Args:
+        manifest: the run's.
+        dataset: the new evaluation's.
+        sampling: its `target_sampling`, `judge_sampling`, `system` and `preset`.
+    """
+    found = []
+    if manifest.dataset.hash != dataset.hash:
+        old = manifest.dataset
+        found.append(
+            f"dataset: the run has {old.name} ({old.sets} sets, {old.hash[:8]}), "
+            f"this is {dataset.name} ({len(dataset)} sets, {dataset.hash[:8]})"
+        )
+    labels = {
+        "target_sampling": "sampling",
+        "judge_sampling": "judge sampling",
+        "system": "system prompt",
+        "preset": "preset",
+    }
+    for field, label in labels.items():
+        old_value, new_value = getattr(manifest, field), sampling[field]
+        unset = manifest.target_sampling is None if field != "judge_sampling" else manifest.judge_sampling is None
+        if not unset and old_value != new_value:
+            found.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
+    return found
+
+
+def _show(value: Any) -> str:
+    return msgspec.json.encode(value).decode() if value is not None else "none"

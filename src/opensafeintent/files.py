@@ -1,0 +1,45 @@
+"""Files that are private to their user, and written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from opensafeintent.errors import InputError
+
+__all__ = ["make_private_folder", "write_private"]
+
+
+def make_private_folder(path: Path) -> None:
+    """Create a folder that only its user can enter (0700); one that is there already keeps its mode.
+
+    Raises:
+        InputError: it cannot be created, or something else has its name.
+    """
+    if path.exists() and not path.is_dir():
+        raise InputError(f"{path}: is a file; expected a folder")
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise InputError(f"{path}: cannot create the folder: {error.strerror or error}") from error
+
+
+def write_private(path: Path, content: bytes | str) -> None:
+    """Write a file that only its user can read (0600): first beside its place, then moved there.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    raw = content.encode() if isinstance(content, str) else content
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(raw)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise InputError(f"{path}: cannot write: {error.strerror or error}") from error

@@ -1,0 +1,5 @@
+"""Grades from wherever they come, as rows, as a file, and as one labelled array."""
+
+from opensafeintent.grades.table import GradeRow, grade_row, sort_rows, to_array, write_grades
+
+__all__ = ["GradeRow", "grade_row", "sort_rows", "to_array", "write_grades"]

@@ -1,0 +1,152 @@
+"""The authors' scored files: prompt-sets with responses, grades and the failures to grade.
+
+How each oddity is read, and why, is listed in docs/compare.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.recorded import RecordedResponse, check_score
+from opensafeintent.errors import nearest
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.loading import Record
+from opensafeintent.promptsets.record import PromptSet
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
+
+__all__ = ["AuthorsResponses", "is_scored", "read_authors_record"]
+
+_PARAPHRASES = "dual_use_paraphrases"
+_ONE_PARAPHRASE = re.compile(r"dual_use_paraphrases\[(\d+)\]")
+_FIELDS = ("model_responses", "response_scores_helpfulness", "response_scores_harmfulness")
+
+
+class AuthorsResponses(msgspec.Struct, frozen=True):
+    """The responses of one record, and how many grades were read otherwise than they are written."""
+
+    responses: tuple[RecordedResponse, ...]
+    zero_helpfulness: int
+    """Raw grades of 0, read as 1 as in the authors' script."""
+
+
+def is_scored(data: Any) -> bool:
+    """Tell whether a record holds responses or grades."""
+    return isinstance(data, dict) and any(field in data for field in _FIELDS)
+
+
+def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsResponses:
+    """Read the responses and grades of one record, or raise the Problem that it has."""
+    failed = dict(_failures(record, prompt_set))
+    texts = _by_variant(record, "model_responses", prompt_set)
+    helpfulness = _by_variant(record, "response_scores_helpfulness", prompt_set)
+    harm = _by_variant(record, "response_scores_harmfulness", prompt_set)
+    graded = any(field in record for field in _FIELDS[1:])
+    mode, mode_missing = _mode(record)
+    strategy, strategy_missing = _strategy(record)
+    responses: list[RecordedResponse] = []
+    zeros = 0
+    for variant in prompt_set.wordings():
+        text = texts.get(variant)
+        if text is not None and not isinstance(text, str):
+            record.fail(f"model_responses, {variant}", f"is {text!r}; expected a text")
+        reasons: list[str] = []
+        scores: dict[str, int | None] = {"helpfulness": None, "harm_severity": None}
+        if variant in failed:  # one failure takes both grades, as in the authors' script
+            reasons += [f"{what}:{failed[variant]}" for what in scores]
+        elif graded:
+            for what, values, field, low, high in (
+                ("helpfulness", helpfulness, "response_scores_helpfulness", 0, 4),
+                ("harm_severity", harm, "response_scores_harmfulness", 0, 3),
+            ):
+                if values.get(variant) is None:
+                    reasons.append(f"{what}:not_recorded")
+                else:
+                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], low, high)
+            if scores["helpfulness"] == 0:
+                scores["helpfulness"] = 1
+                zeros += 1
+        elif text is None:
+            continue
+        dual_use = variant == DUAL_USE
+        if dual_use:
+            reasons += [*mode_missing, *strategy_missing]
+        responses.append(
+            RecordedResponse(
+                set_id=prompt_set.id,
+                variant=variant,
+                response=text,
+                helpfulness=scores["helpfulness"],
+                harm_severity=scores["harm_severity"],
+                mode=mode if dual_use else None,
+                strategy=strategy if dual_use else None,
+                missing=tuple(reasons),
+            )
+        )
+    return AuthorsResponses(tuple(responses), zeros)
+
+
+def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:
+    """Return what a field holds for each variant: a key each for the triplet, a list for the paraphrases."""
+    if field not in record:
+        return {}
+    inner = record.record(field)
+    values: dict[str, Any] = {intent: inner.data.get(f"{intent}_prompt") for intent in CORE_VARIANTS}
+    listed = inner.data.get(_PARAPHRASES)
+    if listed is None:
+        return values
+    if not isinstance(listed, list) or len(listed) != len(prompt_set.dual_use_paraphrases):
+        found = f"a list of {len(listed)}" if isinstance(listed, list) else repr(listed)
+        inner.fail(_PARAPHRASES, f"is {found}; expected a list of {len(prompt_set.dual_use_paraphrases)}, one a paraphrase")
+    return values | {paraphrase_variant(n): value for n, value in enumerate(listed, start=1)}
+
+
+def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]]:
+    """Yield (variant, reason) for each prompt that a failure names."""
+    variants = list(prompt_set.wordings())
+    paraphrases = [variant for variant in variants if variant not in CORE_VARIANTS]
+    listed = record.data.get("response_score_failures") or []
+    if not isinstance(listed, list):
+        record.fail("response_score_failures", f"is {listed!r}; expected a list")
+    for number, item in enumerate(listed):
+        failure = Record(item, f"{record.place}, field response_score_failures[{number}]")
+        name = failure.text("prompt")
+        reason = one_line(str(failure.data.get("error") or "failed"), 80)
+        if name == "datapoint":
+            named = variants
+        elif name == _PARAPHRASES:
+            named = paraphrases
+        elif (match := _ONE_PARAPHRASE.fullmatch(name)) and int(match[1]) < len(paraphrases):
+            named = [paraphrases[int(match[1])]]
+        elif name.removesuffix("_prompt") in CORE_VARIANTS:
+            named = [name.removesuffix("_prompt")]
+        else:
+            valid = [f"{intent}_prompt" for intent in CORE_VARIANTS]
+            failure.fail("prompt", f"unknown prompt {name!r}; {nearest(name, [*valid, _PARAPHRASES, 'datapoint'])}")
+        for variant in named:
+            yield variant, reason
+
+
+def _mode(record: Record) -> tuple[Mode | None, list[str]]:
+    if "dual_use_assistance_level" not in record:
+        return None, []
+    level = record.record("dual_use_assistance_level")
+    if "a_level" not in level:
+        return None, ["mode:failed"]
+    return level.choice("a_level", MODES), []  # type: ignore[return-value]
+
+
+def _strategy(record: Record) -> tuple[Strategy | None, list[str]]:
+    if "dual_use_intent_classification" not in record:
+        return None, []
+    probe = record.record("dual_use_intent_classification")
+    written = probe.data.get("strategy")
+    if written in (None, "ERROR"):
+        return None, ["strategy:unparsed"]
+    if not isinstance(written, str) or written.lower() not in STRATEGIES:
+        valid = ", ".join(value.upper() for value in STRATEGIES)
+        probe.fail("strategy", f"is {written!r}; expected {valid} or ERROR")
+    return written.lower(), []  # type: ignore[return-value]

@@ -1,0 +1,1 @@
+"""What a reader sees: `metrics.json`, tables, the terminal summary."""

@@ -1,0 +1,98 @@
+"""Look at a dataset, check it, convert it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets import Dataset, load_dataset, read_dataset, write_dataset
+from opensafeintent.taxonomy import Taxonomy, load_taxonomy
+
+__all__ = ["DatasetInfo", "convert_dataset", "dataset_info", "validate_dataset"]
+
+
+class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What `dataset info` shows."""
+
+    name: str
+    hash: str
+    sets: int
+    prompts: int
+    taxonomy: Taxonomy
+    cells: dict[tuple[str, str], int]
+    """Prompt-sets by (harm domain, task type), empty cells left out."""
+    words: dict[str, tuple[int, float, int]]
+    """Least, median and most words of a prompt, by variant."""
+    languages: dict[str, int]
+    """Prompt-sets by language; `not stated` where the field is not there."""
+    paraphrases: dict[int, int]
+    """Prompt-sets by number of paraphrases."""
+
+
+def _taxonomy(path: Path | None) -> Taxonomy | None:
+    return load_taxonomy(path) if path else None
+
+
+def dataset_info(name: str, taxonomy: Path | None = None) -> DatasetInfo:
+    """Describe a dataset: counts per cell, lengths, hash.
+
+    Raises:
+        InputError: there is no valid dataset under that name.
+    """
+    dataset = load_dataset(name, _taxonomy(taxonomy))
+    words: dict[str, list[int]] = {variant: [] for variant in dataset.variants}
+    for prompt_set in dataset.prompt_sets:
+        for variant, prompt in prompt_set.wordings().items():
+            words[variant].append(len(prompt.split()))
+    return DatasetInfo(
+        name=dataset.name,
+        hash=dataset.hash,
+        sets=len(dataset),
+        prompts=sum(map(len, words.values())),
+        taxonomy=dataset.taxonomy,
+        cells=dict(Counter(prompt_set.cell for prompt_set in dataset.prompt_sets)),
+        words={variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()},
+        languages=dict(Counter(prompt_set.language or "not stated" for prompt_set in dataset.prompt_sets)),
+        paraphrases=dict(Counter(len(prompt_set.dual_use_paraphrases) for prompt_set in dataset.prompt_sets)),
+    )
+
+
+def validate_dataset(name: str, taxonomy: Path | None = None) -> tuple[Dataset, list[str]]:
+    """Check every record of a dataset; return it with remarks on what is valid and yet unusual.
+
+    Raises:
+        InputError: something is wrong; every problem stands on a line of its own.
+    """
+    dataset, problems = read_dataset(name, _taxonomy(taxonomy))
+    if dataset is None:
+        raise InputError("\n".join(problems))
+    return dataset, _remarks(dataset)
+
+
+def _remarks(dataset: Dataset) -> list[str]:
+    remarks = []
+    for prompt_set in dataset.prompt_sets:
+        wordings = list(prompt_set.wordings().values())
+        if len(set(wordings)) < len(wordings):
+            remarks.append(f"set {prompt_set.id}: two of its prompts are the same text")
+        if not prompt_set.dual_use_paraphrases:
+            remarks.append(f"set {prompt_set.id}: no paraphrases; stability is not measured on it")
+    empty = sorted(set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets})
+    if empty:
+        remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells hold no set")
+    return remarks
+
+
+def convert_dataset(name: str, out: Path, taxonomy: Path | None = None) -> Dataset:
+    """Write a dataset in our format; the suffix of `out` names it: `.jsonl` or `.parquet`.
+
+    Raises:
+        InputError: the dataset is not valid, or `out` cannot be written.
+    """
+    dataset = load_dataset(name, _taxonomy(taxonomy))
+    write_dataset(dataset, out)
+    return dataset

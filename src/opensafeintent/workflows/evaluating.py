@@ -1,0 +1,402 @@
+"""Evaluate models, and grade responses that were made elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
+from opensafeintent.calls.client import Client, Model
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import open_models
+from opensafeintent.calls.prices import Price, cost_of, read_prices
+from opensafeintent.calls.progress import Display, Quiet, shown
+from opensafeintent.calls.records import Sampling
+from opensafeintent.calls.tally import Budget
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.derive import Place, derive, given_tasks, imported_rows
+from opensafeintent.evaluation.forecast import Forecast, expected_calls, forecast
+from opensafeintent.evaluation.manifest import (
+    DatasetEntry,
+    Manifest,
+    ModelEntry,
+    Preset,
+    RunFolder,
+    differences,
+    hashes_of,
+    store_templates,
+)
+from opensafeintent.evaluation.records import GradedResponse, ModesScope, ProbeScope
+from opensafeintent.evaluation.run import ModelWork, run_work, tasks_of
+from opensafeintent.hostile import name_safe
+from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.taxonomy import load_taxonomy
+from opensafeintent.templates import ParseRule, Templates, load_templates
+from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, study_of, write_results
+
+__all__ = ["EvaluateSettings", "GradeSettings", "demo", "evaluate", "grade"]
+
+_AT_ONCE = 512
+"""Prompts of one target under way at the same time while connections adapt."""
+
+
+class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to evaluate, how, and where the run is kept."""
+
+    models: tuple[str, ...]
+    judges: tuple[str, ...]
+    mode_judge: str | None = None
+    """The first judge by default."""
+    dataset: str = "starter"
+    taxonomy: Path | None = None
+    out: Path | None = None
+    """`runs/<dataset>` by default."""
+    limit: int | None = None
+    epochs: int = 1
+    max_connections: int | None = None
+    """Connections of one endpoint, exactly; adaptive by default."""
+    temperature: float | None = None
+    max_tokens: int = 4096
+    system: str | None = None
+    reasoning_effort: str | None = None
+    extra: Mapping[str, Any] = {}
+    """Further fields of the target's requests."""
+    judge_max_tokens: int = 2048
+    preset: Preset | None = None
+    modes: ModesScope = "dual_use"
+    probe: ProbeScope = "unsafe"
+    rubrics: Path | None = None
+    grade_parse: ParseRule = "strict"
+    ledger: Path | None = None
+    """A ledger that several runs share; one in the run's folder by default."""
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    prices: Path | None = None
+    max_missing: float = MAX_MISSING
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("limit", 1),
+            ("epochs", 1),
+            ("max_connections", 1),
+            ("max_tokens", 1),
+            ("judge_max_tokens", 1),
+        ):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least {least}")
+        if not 0 <= self.max_missing <= 1:
+            raise InputError(f"--max-missing is {self.max_missing}; expected a share from 0 to 1")
+        if not self.models:
+            raise InputError("no model to evaluate")
+        if not self.judges:
+            raise InputError("no judge: name at least one with --judge")
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return RunFolder(self.out or Path("runs") / name_safe(Path(self.dataset).stem))
+
+    @property
+    def target_sampling(self) -> Sampling:
+        """How targets are sampled."""
+        return Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+            extra=dict(self.extra),
+        )
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """How judges are sampled."""
+        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+
+    def entry(self, identity: str, templates: Templates) -> ModelEntry:
+        """Return what the manifest says of a target that is evaluated with these settings."""
+        return ModelEntry(
+            identity=identity,
+            epochs=self.epochs,
+            limit=self.limit,
+            judges=tuple(dict.fromkeys(self.judges)),
+            mode_judge=self.mode_judge or self.judges[0],
+            modes=self.modes,
+            probe=self.probe,
+            parse=self.grade_parse,
+            templates=hashes_of(templates),
+        )
+
+
+def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
+    """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no network."""
+    targets = tuple(f"baseline/{name}" for name in BASELINES if f"baseline/{name}" != DEMONSTRATION_JUDGE)
+    settings = EvaluateSettings(models=targets, judges=(DEMONSTRATION_JUDGE,), out=out or Path("runs/demo"), modes="core")
+    return evaluate(settings, display)
+
+
+def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outcome:
+    """Put every prompt to every model, grade the responses, and write what was found into the run's folder.
+
+    Running again is resuming: what the run's ledger holds is not asked for again. With other models, judges, epochs, limits
+    or templates the run grows.
+
+    Raises:
+        InputError: something in the settings is not usable, or the folder holds a run that cannot be mixed with this one.
+        Stopped: a provider or a budget ended the run; what was answered is kept.
+    """
+    templates = load_templates(settings.rubrics)
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    dataset = load_dataset(settings.dataset, taxonomy)
+    prices = read_prices(settings.prices) if settings.prices else {}
+    models = tuple(dict.fromkeys(settings.models))
+    if settings.dry_run:
+        return run_async(lambda: _dry_run(settings, models, dataset, templates))
+    with settings.folder.lock():
+        return run_async(lambda: _evaluate(settings, models, dataset, templates, prices, display or Quiet()))
+
+
+async def _evaluate(
+    settings: EvaluateSettings,
+    models: Sequence[str],
+    dataset: Dataset,
+    templates: Templates,
+    prices: Mapping[str, Price],
+    display: Display,
+) -> Outcome:
+    folder = settings.folder
+    async with HttpSession(settings.max_connections) as http:
+        opened = open_models(_named(settings, models), http)
+        old = folder.load()[0] if folder.exists() else None
+        manifest = _manifest(settings, models, dataset, templates, opened, old)
+        if old is None:
+            folder.begin(dataset)
+        folder.save(manifest)
+        with Ledger(folder.ledger_path(manifest)) as ledger:
+            budget = Budget(calls=settings.budget_calls, tokens=settings.budget_tokens)
+            client = Client(ledger, {**manifest.identities(), **opened}, budget)
+            work = _work(settings, models, dataset, templates, manifest)
+            known = await _run(client, work, settings, prices, display)
+            graded = await derive(manifest, dataset, ledger, known)
+    return _finish(folder, manifest, dataset, graded, client, settings.max_missing)
+
+
+async def _run(
+    client: Client, work: Sequence[ModelWork], settings: EvaluateSettings, prices: Mapping[str, Price], display: Display
+) -> dict[Place, GradedResponse]:
+    known: dict[Place, GradedResponse] = {}
+
+    def done(graded: GradedResponse) -> None:
+        known[graded.model, graded.set_id, graded.variant, graded.epoch] = graded
+
+    least = expected_calls(work)
+
+    def expected() -> int:
+        return least + sum(count for (_, purpose), count in client.tally.made.items() if purpose == "probe")
+
+    at_once = 2 * settings.max_connections if settings.max_connections else _AT_ONCE
+    cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
+    async with shown(display, client.tally, expected, cost), _notes(client, display):
+        await run_work(client, work, at_once=at_once, done=done)
+    return known
+
+
+@contextlib.asynccontextmanager
+async def _notes(client: Client, display: Display) -> AsyncIterator[None]:
+    """Say at the end which models stopped; the rest was not held up."""
+    try:
+        yield
+    finally:
+        for line in client.stopped_models.values():
+            display.note(line)
+
+
+def _finish(
+    folder: RunFolder,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Sequence[GradedResponse],
+    client: Client,
+    max_missing: float,
+) -> Outcome:
+    outcome = write_results([study_of(folder.path.name, manifest, dataset, graded)], folder.path, max_missing)
+    outcome.tally = client.tally
+    if client.stopped_models:
+        outcome.exit_code = 3
+        outcome.notes = [*client.stopped_models.values(), *outcome.notes]
+    return outcome
+
+
+def _named(settings: EvaluateSettings, models: Sequence[str]) -> list[str]:
+    judges = [*settings.judges, *([settings.mode_judge] if settings.mode_judge else [])]
+    return list(dict.fromkeys([*models, *judges]))
+
+
+def _manifest(
+    settings: EvaluateSettings,
+    models: Sequence[str],
+    dataset: Dataset,
+    templates: Templates,
+    opened: Mapping[str, Model],
+    old: Manifest | None,
+) -> Manifest:
+    """Return the manifest of the run as it is with this evaluation in it."""
+    sampling: dict[str, Any] = {
+        "target_sampling": settings.target_sampling,
+        "judge_sampling": settings.judge_sampling,
+        "system": settings.system,
+        "preset": settings.preset,
+    }
+    entries: dict[str, ModelEntry] = {}
+    for model in models:
+        entry = settings.entry(opened[model].identity, templates)
+        before = old.models.get(model) if old else None
+        if before is not None and before.imported:
+            raise InputError(
+                f"{settings.folder.path}: the responses of {model} were imported into this run; use another --out"
+            )
+        entries[model] = before.grown_by(entry) if before else entry
+    judges = {name: opened[name].identity for name in _named(settings, ()) if name in opened}
+    if old is None:
+        about = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
+        ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
+        return Manifest(
+            version=__version__,
+            dataset=about,
+            ledger=ledger,
+            models=entries,
+            judges=judges,
+            templates=store_templates(templates),
+            **sampling,
+        )
+    found = differences(old, dataset, sampling)
+    if settings.ledger and settings.ledger.resolve() != settings.folder.ledger_path(old).resolve():
+        found.append(f"ledger: the run has {old.ledger}, this has {settings.ledger}")
+    if found:
+        raise InputError(
+            f"{settings.folder.path}: holds a run that cannot be mixed with this one. "
+            + "; ".join(found)
+            + ". Choose a new --out"
+        )
+    return msgspec.structs.replace(
+        old,
+        models=old.models | entries,
+        judges=old.judges | judges,
+        templates=old.templates | store_templates(templates),
+        **sampling,
+    )
+
+
+def _work(
+    settings: EvaluateSettings, models: Sequence[str], dataset: Dataset, templates: Templates, manifest: Manifest
+) -> list[ModelWork]:
+    """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
+    sets = stratified_sample(dataset.prompt_sets, settings.limit)
+    return [
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks_of(model, sets, settings.epochs))
+        for model in models
+    ]
+
+
+async def _dry_run(settings: EvaluateSettings, models: Sequence[str], dataset: Dataset, templates: Templates) -> Outcome:
+    folder = settings.folder
+    async with HttpSession() as http:
+        opened = open_models(_named(settings, models), http)
+        old = folder.load()[0] if folder.exists() else None
+        manifest = _manifest(settings, models, dataset, templates, opened, old)
+    work = _work(settings, models, dataset, templates, manifest)
+    path = settings.ledger or folder.ledger_path(manifest)
+    with contextlib.ExitStack() as stack:
+        ledger = stack.enter_context(Ledger(path, readonly=True)) if path.is_file() else _EmptyLedger()
+        found: Forecast = await forecast(Client(ledger, manifest.identities()), work)  # type: ignore[arg-type]
+    return Outcome(exit_code=0, forecast=found)
+
+
+class _EmptyLedger:
+    """A ledger that was not begun yet: looking does not create it."""
+
+    def find(self, key: bytes) -> None:
+        """Hold nothing."""
+        return
+
+
+class GradeSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run to grade, and how."""
+
+    run: Path
+    judges: tuple[str, ...]
+    mode_judge: str | None = None
+    max_connections: int | None = None
+    judge_max_tokens: int = 2048
+    modes: ModesScope = "dual_use"
+    rubrics: Path | None = None
+    grade_parse: ParseRule = "strict"
+    max_missing: float = MAX_MISSING
+
+
+def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
+    """Let judges grade the responses of a run that came without grades.
+
+    Raises:
+        InputError: there is no run, or nothing in it to grade.
+        Stopped: a provider ended the work; what was answered is kept.
+    """
+    folder = RunFolder(settings.run)
+    templates = load_templates(settings.rubrics)
+    with folder.lock():
+        return run_async(lambda: _grade(settings, folder, templates, display or Quiet()))
+
+
+async def _grade(settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display) -> Outcome:
+    manifest, dataset = folder.load()
+    as_evaluation = EvaluateSettings(
+        models=("imported",),
+        judges=settings.judges,
+        mode_judge=settings.mode_judge,
+        max_connections=settings.max_connections,
+        judge_max_tokens=settings.judge_max_tokens,
+        modes=settings.modes,
+        probe="none",
+        rubrics=settings.rubrics,
+        grade_parse=settings.grade_parse,
+        max_missing=settings.max_missing,
+        out=settings.run,
+    )
+    if manifest.judge_sampling not in (None, as_evaluation.judge_sampling):
+        raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import anew")
+    async with HttpSession(settings.max_connections) as http:
+        opened = open_models(_named(as_evaluation, ()), http)
+        with Ledger(folder.ledger_path(manifest)) as ledger:
+            tasks = {model: given_tasks(rows, dataset) for model, rows in imported_rows(ledger).items()}
+            if not any(tasks.values()):
+                raise InputError(f"{settings.run}: no imported response is without grades")
+            entries = {
+                model: manifest.models[model].grown_by(
+                    msgspec.structs.replace(as_evaluation.entry(manifest.models[model].identity, templates), imported=True)
+                )
+                for model, listed in tasks.items()
+                if listed
+            }
+            manifest = msgspec.structs.replace(
+                manifest,
+                models=manifest.models | entries,
+                judges=manifest.judges | {name: model.identity for name, model in opened.items()},
+                judge_sampling=as_evaluation.judge_sampling,
+                templates=manifest.templates | store_templates(templates),
+            )
+            folder.save(manifest)
+            client = Client(ledger, {**manifest.identities(), **opened})
+            work = [
+                ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model])
+                for model in entries
+            ]
+            known = await _run(client, work, as_evaluation, {}, display)
+            graded = await derive(manifest, dataset, ledger, known)
+    return _finish(folder, manifest, dataset, graded, client, settings.max_missing)

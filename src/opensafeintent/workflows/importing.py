@@ -1,0 +1,190 @@
+"""Take in responses and grades that were made elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.calls.recorded import RecordedResponse, read_recorded
+from opensafeintent.canonical import sha256_hex
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import imported_record
+from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry, RunFolder
+from opensafeintent.grades.authors import is_scored, read_authors_record
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
+from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
+from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, read_study, write_results
+
+__all__ = ["ImportSettings", "import_files"]
+
+
+class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to import, and into which run."""
+
+    files: tuple[Path, ...]
+    out: Path
+    model: str | None = None
+    """The name that the responses go by; each file's own name by default."""
+    dataset: str | None = None
+    """What the responses are to; the authors' files bring their prompt-sets with them."""
+    taxonomy: Path | None = None
+    max_missing: float = MAX_MISSING
+
+
+class _Read(msgspec.Struct, kw_only=True):
+    """What one file holds."""
+
+    path: Path
+    responses: list[RecordedResponse]
+    prompt_sets: tuple[PromptSet, ...] = ()
+    zero_helpfulness: int = 0
+
+
+def import_files(settings: ImportSettings) -> Outcome:
+    """Import files of responses, with or without grades, into a run, and report on it.
+
+    The authors' scored and response-only files are recognised by their fields; anything else is read as our JSONL of
+    responses. Importing the same file twice changes nothing.
+
+    Raises:
+        InputError: a file, or something in it, is not usable; nothing is imported then.
+    """
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    folder = RunFolder(settings.out)
+    with folder.lock():
+        manifest, dataset = folder.load() if folder.exists() else (None, None)
+        labels = taxonomy or (dataset.taxonomy if dataset else default_taxonomy())
+        read = [_read(path, labels) for path in settings.files]
+        dataset = _dataset(settings, labels, dataset, read)
+        if manifest is None:
+            folder.begin(dataset)
+            entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
+            manifest = Manifest(version=__version__, dataset=entry)
+        by_model = _by_model(settings, read)
+        for model in by_model:
+            if model in manifest.models and not manifest.models[model].imported:
+                raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
+        with Ledger(folder.ledger_path(manifest)) as ledger:
+            for model, files in by_model.items():
+                for item in files:
+                    _check_places(item, dataset)
+                    ledger.add_imported(str(item.path), sha256_hex(item.path.read_bytes()), _rows(model, item))
+        folder.save(_with_models(manifest, by_model))
+    outcome = write_results([read_study(folder, settings.out.name)], settings.out, settings.max_missing)
+    zeros = sum(item.zero_helpfulness for item in read)
+    if zeros:
+        outcome.notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
+    return outcome
+
+
+def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:
+    by_model: dict[str, list[_Read]] = {}
+    for item in read:
+        by_model.setdefault(settings.model or item.path.stem, []).append(item)
+    return by_model
+
+
+def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manifest:
+    models = dict(manifest.models)
+    for model, files in by_model.items():
+        old = models.get(model)
+        epochs = max(response.epoch for item in files for response in item.responses)
+        models[model] = (
+            msgspec.structs.replace(old, epochs=max(old.epochs, epochs))
+            if old
+            else ModelEntry(identity=f"imported/{model}", epochs=epochs, imported=True)
+        )
+    return msgspec.structs.replace(manifest, models=models)
+
+
+def _read(path: Path, taxonomy: Taxonomy) -> _Read:
+    try:
+        records = list(read_records(path))
+        if not records:
+            raise InputError(f"{path}: no responses in it")
+        if not is_scored(records[0][1]):
+            return _Read(path=path, responses=_ours(path, records[0][1]))
+        responses: list[RecordedResponse] = []
+        prompt_sets: dict[str, PromptSet] = {}
+        zeros = 0
+        for place, data in records:
+            record = Record(data, place)
+            prompt_set = parse_prompt_set(record, taxonomy)
+            if prompt_set.id in prompt_sets:
+                raise InputError(f"{place}: the prompt-set {prompt_set.id} is there twice")
+            prompt_sets[prompt_set.id] = prompt_set
+            found = read_authors_record(record, prompt_set)
+            responses += found.responses
+            zeros += found.zero_helpfulness
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    if not responses:
+        raise InputError(f"{path}: no responses in it")
+    return _Read(path=path, responses=responses, prompt_sets=tuple(prompt_sets.values()), zero_helpfulness=zeros)
+
+
+def _ours(path: Path, first: object) -> list[RecordedResponse]:
+    if isinstance(first, dict) and "variant" not in first:
+        raise InputError(
+            f"{path}: neither responses of ours (id, variant, response on each line) nor an authors' file "
+            "(model_responses or response_scores_… in each record)"
+        )
+    return read_recorded(path)
+
+
+def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]) -> Dataset:
+    """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the authors' files."""
+    named = load_dataset(settings.dataset, taxonomy) if settings.dataset else None
+    if of_run is not None:
+        if named is not None and named.hash != of_run.hash:
+            raise InputError(
+                f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is {named.name} "
+                f"({named.hash[:8]}); import into a new --out"
+            )
+        return of_run
+    if named is not None:
+        return named
+    bringing = [item for item in read if item.prompt_sets]
+    if not bringing:
+        raise InputError("which prompts are the responses to? Name their dataset with --dataset")
+    datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
+    for item, dataset in zip(bringing, datasets, strict=True):
+        if dataset.hash != datasets[0].hash:
+            raise InputError(f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with --dataset")
+    return datasets[0]
+
+
+def _check_places(item: _Read, dataset: Dataset) -> None:
+    for response in item.responses:
+        prompt_set = dataset.by_id.get(response.set_id)
+        if prompt_set is None:
+            raise InputError(
+                f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of {dataset.name}; "
+                f"{nearest(response.set_id, list(dataset.by_id)[:5000])[:200]}"
+            )
+        if response.variant not in prompt_set.wordings():
+            raise InputError(
+                f"{item.path}: set {response.set_id} has no {response.variant}; "
+                f"{nearest(response.variant, prompt_set.wordings())}"
+            )
+
+
+def _rows(model: str, item: _Read) -> list[ImportedRow]:
+    return [
+        ImportedRow(
+            model=model,
+            set_id=response.set_id,
+            variant=response.variant,
+            epoch=response.epoch,
+            response=response.response,
+            record=imported_record(response),
+            source_sha256="",
+        )
+        for response in item.responses
+    ]

@@ -1,0 +1,149 @@
+"""From runs to files that a reader opens, and to the verdict of a release gate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isnan
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.tally import Tally
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import derive
+from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.records import GradedResponse
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.grades import grade_row, sort_rows, write_grades
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Dataset
+from opensafeintent.report.results import Group, Study, group_studies, metrics_json, to_json
+from opensafeintent.report.tables import all_tables, write_tables
+from opensafeintent.workflows.loop import run_async
+
+__all__ = ["Outcome", "ReportSettings", "report"]
+
+MAX_MISSING = 0.05
+"""Share of missing core or paraphrase grades beyond which a command ends with exit code 1."""
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What a command found, wrote, and how it ended."""
+
+    exit_code: int
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 below a threshold."""
+    out: Path | None = None
+    """The folder that holds the results."""
+    groups: list[Group] = []
+    notes: list[str] = []
+    """What a reader should know, a line each."""
+    forecast: Forecast | None = None
+    tally: Tally | None = None
+
+
+class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What to report, and where to."""
+
+    runs: tuple[Path, ...]
+    out: Path | None = None
+    """The run's own folder, where there is one run."""
+    fail_under: Mapping[str, float] = {}
+    """Lowest acceptable value by metric."""
+    max_missing: float = MAX_MISSING
+
+
+def report(settings: ReportSettings) -> Outcome:
+    """Rebuild the results of one or more runs from their ledgers and write `metrics.json`, tables and grades.
+
+    Raises:
+        InputError: a folder holds no run, a metric is unknown, or the results cannot be written.
+    """
+    for metric in settings.fail_under:
+        if metric not in METRICS:
+            raise InputError(f"--fail-under: unknown metric {metric!r}; {nearest(metric, METRICS)}")
+    paths = list(dict.fromkeys(path.resolve() for path in settings.runs))
+    if len(paths) > 1 and settings.out is None:
+        raise InputError("a report over several runs needs a place of its own: --out DIR")
+    studies = [read_study(RunFolder(path), name) for path, name in zip(paths, _run_names(paths), strict=True)]
+    outcome = write_results(studies, settings.out or settings.runs[0], settings.max_missing)
+    failures = _below(outcome.groups, settings.fail_under)
+    if failures:
+        outcome.notes += failures
+        outcome.exit_code = 4
+    return outcome
+
+
+def _run_names(paths: Sequence[Path]) -> list[str]:
+    names = [path.name for path in paths]
+    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+
+
+def read_study(folder: RunFolder, name: str) -> Study:
+    """Rebuild one run from its manifest and ledger."""
+    manifest, dataset = folder.load()
+    path = folder.ledger_path(manifest)
+    if not path.is_file():
+        raise InputError(f"{path}: the run's ledger is not there")
+    with Ledger(path, readonly=True) as ledger:
+        graded = run_async(lambda: derive(manifest, dataset, ledger))
+    return study_of(name, manifest, dataset, graded)
+
+
+def study_of(name: str, manifest: Manifest, dataset: Dataset, graded: Sequence[GradedResponse]) -> Study:
+    """Put graded responses in order."""
+    return Study(name, manifest, dataset, sort_rows(map(grade_row, graded), dataset, list(manifest.models)))
+
+
+def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Outcome:
+    """Write everything that is derived from runs, and say what a reader should know."""
+    groups = group_studies(studies)
+    make_private_folder(out)
+    write_private(out / "metrics.json", to_json(metrics_json(groups)))
+    for study in studies:
+        name = "grades.csv.gz" if len(studies) == 1 else f"grades-{studies.index(study) + 1}.csv.gz"
+        write_grades(study.rows, study.dataset, out / name)
+    write_tables(all_tables(groups), out / "tables")
+    beyond = [
+        f"{model}: {coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are "
+        f"missing, more than the {max_missing:.0%} of --max-missing ({_reasons(coverage.missing)})"
+        for group in groups
+        for model, coverage in group.coverage.items()
+        if coverage.missing_beyond(max_missing)
+    ]
+    return Outcome(exit_code=1 if beyond else 0, out=out, groups=groups, notes=[*_partial(groups), *beyond])
+
+
+def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:
+    counts: dict[str, int] = {}
+    for by_reason in missing.values():
+        for reason, count in by_reason.items():
+            counts[reason] = counts.get(reason, 0) + count
+    return ", ".join(f"{reason}: {count}" for reason, count in sorted(counts.items()))
+
+
+def _partial(groups: Sequence[Group]) -> list[str]:
+    lines = []
+    for group in groups:
+        for model, coverage in group.coverage.items():
+            if coverage.partial:
+                lines.append(f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses are on record")
+            if coverage.not_graded:
+                lines.append(f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent grade RUN")
+    return lines
+
+
+def _below(groups: Sequence[Group], thresholds: Mapping[str, float]) -> list[str]:
+    """Say which models fall short. Baselines are reference points: they count only where there is nothing else."""
+    models = [(group, place) for group in groups for place in range(len(group.models))]
+    tested = [(group, place) for group, place in models if not is_baseline(group.models[place])] or models
+    lines = []
+    for group, place in tested:
+        for metric, least in thresholds.items():
+            value = float(group.ratios[metric].value.values[place])
+            if not value >= least:
+                found = "undefined" if isnan(value) else f"{value:.4f}"
+                lines.append(f"{group.models[place]}: {metric} is {found}, below the {least:g} of --fail-under")
+    return lines
