@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import random
+import time
 from collections.abc import Mapping
+from itertools import count
 from typing import Protocol
-
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, wait_exponential_jitter
 
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.ledger import Entry, Ledger
@@ -22,7 +23,6 @@ _CALL_SECONDS = 1800.0
 """Deadline of one call, its retries and waits included."""
 _FAILURES_IN_A_ROW = 20
 """So many calls that failed one after the other, with no answer between them, stop a model."""
-_backoff = wait_exponential_jitter(initial=0.5, max=30.0, jitter=0.5)
 
 
 class Model(Protocol):
@@ -102,31 +102,23 @@ class Client:
             del self._flights[key]
 
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
-        attempts = 0
-
-        async def attempt() -> Attempt:
-            nonlocal attempts
-            attempts += 1
+        """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
+        give_up = time.monotonic() + _CALL_SECONDS
+        for number in count(1):
             if model.limiter is None:
-                return await self._attempt(call, key, model, attempts)
-            async with model.limiter:
-                return await self._attempt(call, key, model, attempts)
-
-        retrying = AsyncRetrying(
-            retry=retry_if_result(lambda result: isinstance(result, Failure) and result.retry),
-            wait=_wait,
-            stop=_give_up,
-            sleep=asyncio.sleep,
-            retry_error_callback=_last_result,
-        )
-        result: Attempt = await retrying(attempt)
-        match result:
-            case Replied(outcome=outcome):
+                result = await self._attempt(call, key, model, number)
+            else:
+                async with model.limiter:
+                    result = await self._attempt(call, key, model, number)
+            if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
-                return outcome
-            case Failure(kind=kind, error=error, fatal=fatal):
-                self._note_failure(call.model, error, fatal=fatal)
-                return Failed(kind=kind, attempts=attempts, error=error)
+                return result.outcome
+            pause = _pause(result, number)
+            if pause is None or time.monotonic() + pause > give_up:
+                break
+            await asyncio.sleep(pause)
+        self._note_failure(call.model, result.error, fatal=result.fatal)
+        return Failed(kind=result.kind, attempts=number, error=result.error)
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
         self._check(call.model)
@@ -161,24 +153,18 @@ class Client:
             self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
 
 
-def _wait(state: RetryCallState) -> float:
-    failure = _last_result(state)
-    asked = failure.retry_after if isinstance(failure, Failure) and failure.retry_after else 0.0
-    return max(asked, 0.0 if isinstance(failure, Failure) and failure.kind == "unsupported_field" else _backoff(state))
+def _pause(failure: Failure, attempts: int) -> float | None:
+    """Return how long to wait before the next attempt, in seconds; None when there is none.
 
-
-def _give_up(state: RetryCallState) -> bool:
-    """Stop after some attempts, or when time is up; a rate limit is waited out until then."""
-    failure = _last_result(state)
-    throttled = isinstance(failure, Failure) and failure.throttled
-    late = (state.seconds_since_start or 0.0) > _CALL_SECONDS
-    return late or (state.attempt_number >= _ATTEMPTS and not throttled)
-
-
-def _last_result(state: RetryCallState) -> Attempt:
-    assert state.outcome is not None
-    result: Attempt = state.outcome.result()
-    return result
+    Waits double from half a second, with jitter, and are at least what `Retry-After` asks for. A rate limit is waited out
+    however often it is met.
+    """
+    if not failure.retry or (attempts >= _ATTEMPTS and not failure.throttled):
+        return None
+    if failure.kind == "unsupported_field":  # the next request leaves the field out: nothing to wait for
+        return 0.0
+    backoff = min(0.5 * 2.0 ** (attempts - 1), 30.0) * random.uniform(0.5, 1.5)
+    return max(backoff, failure.retry_after or 0.0)
 
 
 def _entry(call: Call, key: bytes, result: Attempt) -> tuple[Entry, Answered | Refused | None]:
