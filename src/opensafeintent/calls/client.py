@@ -115,10 +115,10 @@ class Client:
                 return result.outcome
             pause = _pause(result, number)
             if pause is None or time.monotonic() + pause > give_up:
-                break
+                self._note_failure(call.model, result.error, fatal=result.fatal)
+                return Failed(kind=result.kind, attempts=number, error=result.error)
             await asyncio.sleep(pause)
-        self._note_failure(call.model, result.error, fatal=result.fatal)
-        return Failed(kind=result.kind, attempts=number, error=result.error)
+        raise AssertionError("counting does not end")
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
         self._check(call.model)

@@ -51,7 +51,7 @@ def _run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 @contextlib.contextmanager
 def _rare_collections() -> Iterator[None]:
-    """Collect garbage less often: thousands of live tasks are walked each time, a third of all CPU (benchmarks/evaluate.py)."""
+    """Collect garbage rarely: each time, thousands of live tasks are walked, for half of all CPU (benchmarks/evaluate.py)."""
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:
