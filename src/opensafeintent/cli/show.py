@@ -14,7 +14,8 @@ from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.report.results import DEMONSTRATION_NOTE, Group
+from opensafeintent.report.groups import Group
+from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import ranked
 from opensafeintent.workflows import DatasetInfo, Outcome
 

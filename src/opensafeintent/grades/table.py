@@ -145,7 +145,8 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
     `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN where a response does not count: where one of the two is
-    missing, both are. `mode` and `strategy` are positions in MODES and STRATEGIES, NaN where there is none. `exists`
+    missing, both are. `mode` and `strategy` are positions in MODES and STRATEGIES, NaN where there is none.
+    `grades_missing`, `mode_missing` and `strategy_missing` tell where one was asked for and could not be had; `exists`
     (prompt_set, variant) tells which variants a set has.
     """
     import numpy as np
@@ -159,11 +160,16 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     epoch_place = {epoch: n for n, epoch in enumerate(epochs)}
     shape = (len(models), len(ids), len(variants), len(epochs))
     arrays = {name: np.full(shape, np.nan, dtype=np.float32) for name in ("helpfulness", "harm_severity", "mode", "strategy")}
+    missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
         at = (places[0][row.model], places[1][row.set_id], places[2][row.variant], epoch_place[row.epoch])
         if row.helpfulness is not None and row.harm_severity is not None:
             arrays["helpfulness"][at] = row.helpfulness
             arrays["harm_severity"][at] = row.harm_severity
+        elif NOT_GRADED not in row.missing:
+            missing["grades"][at] = True
+        for name in ("mode", "strategy"):
+            missing[name][at] = any(reason.startswith(f"{name}:") for reason in row.missing)
         if row.mode is not None:
             arrays["mode"][at] = MODES.index(row.mode)
         if row.strategy is not None:
@@ -172,6 +178,7 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     dims = ("model", "prompt_set", "variant", "epoch")
     return xr.Dataset(
         {name: (dims, array.astype(np.float64)) for name, array in arrays.items()}
+        | {f"{name}_missing": (dims, array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), exists)},
         coords={
             "model": list(models),

@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.results import Group
+from opensafeintent.report.groups import Group
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES
 
 __all__ = ["Table", "all_tables", "write_tables"]

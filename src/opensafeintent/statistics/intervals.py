@@ -19,8 +19,12 @@ RESAMPLES = 10_000
 SEED = 20260702
 
 _FEWEST_SETS = 30
-_FEWEST_EVENTS = 10
+_FEWEST_EVENTS = 30
+"""DESIGN has 10. There the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
+98 % at true shares of .11 to .13 in 115 sets (benchmarks/coverage.py). At 30 they agree, and coverage stays in 93–97 %."""
 _RARE_EVENTS = 3
+_FEWEST_DIFFERENT = 10
+"""Sets in which the two sides of a difference differ."""
 _MOST_UNDEFINED = 0.01
 _MOST_EFFECTIVE = 3.0
 """A set holds three core responses: at most so many independent answers stand behind one set's value."""
@@ -80,7 +84,7 @@ class Estimates(NamedTuple):
     low: Floats
     high: Floats
     method: list[str | None]
-    """`bootstrap`, `wilson`, or None where there is no value."""
+    """`bootstrap`, `wilson` or `bonett-price`; None where there is no value."""
 
 
 def estimate(
@@ -90,8 +94,10 @@ def estimate(
 
     The interval is the percentile bootstrap over prompt-sets, at levels widened for small samples (Hesterberg, What Teachers
     Should Know About the Bootstrap, 2015, section 5.3: the percentile interval is too narrow by about √((n−1)/n) and by the
-    normal instead of the t quantile). With fewer than 30 sets in the denominator, fewer than 10 events or non-events, or more
+    normal instead of the t quantile). With fewer than 30 sets in the denominator, fewer than 30 events or non-events, or more
     than 1 % undefined resamples it is Wilson's; with fewer than 30 sets or 3 events the one with continuity correction.
+    A metric that can be negative is a difference: there it is Bonett and Price's with fewer than 30 sets, or fewer than 10 in
+    which the two sides differ.
 
     Args:
         numerator, denominator: shape (model, prompt_set).
@@ -99,14 +105,19 @@ def estimate(
         span: least and greatest value that the metric can take.
     """
     least, greatest = span
+    signed = least < 0
     counted = denominator > 0
     n = counted.sum(axis=1)
     total = denominator.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(total > 0, numerator.sum(axis=1) / total, np.nan)
         share = (value - least) / (greatest - least)
-    events = np.minimum(share, 1 - share) * n
-    small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
+    if signed:
+        events = ((numerator != 0) & counted).sum(axis=1).astype(float)
+        small = (n < _FEWEST_SETS) | (events < _FEWEST_DIFFERENT)
+    else:
+        events = np.minimum(share, 1 - share) * n
+        small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     method: list[str | None] = [None] * len(n)
     rest = np.flatnonzero(~small & (n > 0))
@@ -122,6 +133,10 @@ def estimate(
         low[place], high[place] = _quantile(drawn, tail), _quantile(drawn, 1 - tail)
         method[place] = "bootstrap"
     for place in np.flatnonzero(small & (n > 0)):
+        if signed:
+            low[place], high[place] = _bonett_price(numerator[place], denominator[place], greatest)
+            method[place] = "bonett-price"
+            continue
         sure = bool(n[place] < _FEWEST_SETS or events[place] < _RARE_EVENTS)
         size = float(n[place])
         if not sure:
@@ -149,6 +164,20 @@ def wilson(share: float, n: float, *, continuity: bool = False) -> tuple[float, 
     low = 0.0 if share <= half_event else limit(share - half_event, -1.0)
     high = 1.0 if share >= 1 - half_event else limit(share + half_event, 1.0)
     return max(low, 0.0), min(high, 1.0)
+
+
+def _bonett_price(numerator: Floats, denominator: Floats, greatest: float) -> tuple[float, float]:
+    """Return the 95 % interval of a mean difference from few sets (Bonett and Price 2012, for paired proportions).
+
+    Two sets are added, one with the greatest difference either way; the rest is the normal interval.
+    """
+    counted = denominator > 0
+    values = np.append(numerator[counted] / denominator[counted], (greatest, -greatest))
+    weights = np.append(denominator[counted], (1.0, 1.0))
+    centre = float(np.average(values, weights=weights))
+    variance = float(np.average((values - centre) ** 2, weights=weights)) / len(values)
+    half = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2) * sqrt(variance)
+    return max(centre - half, -greatest), min(centre + half, greatest)
 
 
 def _effective_sets(numerator: Floats, denominator: Floats, value: float, least: float, greatest: float) -> float:

@@ -20,7 +20,8 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.results import Group, Study, group_studies, metrics_json, to_json
+from opensafeintent.report.groups import Group, Study, group_studies
+from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.workflows.loop import run_async
 

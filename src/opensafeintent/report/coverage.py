@@ -1,0 +1,97 @@
+"""How much of what was planned is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.grades import GradeRow
+from opensafeintent.grades.table import NOT_GRADED
+from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+__all__ = ["Coverage", "coverage_of"]
+
+
+class Coverage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of what was planned for one model is there."""
+
+    sets: int
+    """Prompt-sets planned."""
+    complete_triplets: int
+    """(Set, epoch) pairs whose three core responses count."""
+    planned: int
+    """Responses planned, epochs included."""
+    responses: int
+    """Responses on record, those without a text included."""
+    counted: int
+    """Responses with both grades."""
+    missing_core: float
+    """Share of the grades of core responses on record that could not be had."""
+    missing_paraphrase: float
+    missing: dict[str, dict[str, int]]
+    """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
+    not_graded: int
+    """Responses that no judge was asked about."""
+    filtered: int
+    """Responses that the provider's content filter took: counted as refusals."""
+    empty: int
+    """Answers that ended by themselves without a word: counted as refusals."""
+    truncated: int
+    """Responses cut by the token limit and graded as they stand."""
+
+    @property
+    def partial(self) -> bool:
+        """Whether responses that were planned are not on record."""
+        return self.responses < self.planned
+
+    def missing_beyond(self, most: float) -> bool:
+        """Whether core or paraphrase grades are missing beyond a share."""
+        return self.missing_core > most or self.missing_paraphrase > most
+
+
+def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]) -> Coverage:
+    """Count what is there of one model's responses and grades."""
+    entry = manifest.models[model]
+    sets = manifest.sets_of(model, dataset)
+    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * entry.epochs
+    reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
+    asked: Counter[str] = Counter()
+    triplets: Counter[tuple[str, int]] = Counter()
+    for row in rows:
+        if NOT_GRADED in row.missing:
+            continue
+        kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
+        asked[kind] += 2
+        if row.counts and kind == "core":
+            triplets[row.set_id, row.epoch] += 1
+        for what, reason in (text.split(":", 1) for text in row.missing):
+            if what == "response":
+                reasons[kind][reason] += 2
+            elif what.startswith(("helpfulness", "harm_severity")) and not row.counts:
+                reasons[kind][reason] += 1
+    gone = {
+        kind: sum((row.helpfulness is None) + (row.harm_severity is None) for row in rows if _is(row, kind))
+        for kind in reasons
+    }
+    return Coverage(
+        sets=len(sets),
+        complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
+        planned=planned,
+        responses=len(rows),
+        counted=sum(row.counts for row in rows),
+        missing_core=gone["core"] / asked["core"] if asked["core"] else 0.0,
+        missing_paraphrase=gone["paraphrase"] / asked["paraphrase"] if asked["paraphrase"] else 0.0,
+        missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
+        not_graded=sum(NOT_GRADED in row.missing for row in rows),
+        filtered=sum(row.refused == "filter" for row in rows),
+        empty=sum(row.refused == "empty" for row in rows),
+        truncated=sum(row.truncated and row.counts for row in rows),
+    )
+
+
+def _is(row: GradeRow, kind: str) -> bool:
+    return NOT_GRADED not in row.missing and (row.variant in CORE_VARIANTS) == (kind == "core")

@@ -1,0 +1,160 @@
+"""Models that may be compared with one another, and what is computed of them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.metrics import BINARY, PRIMARY, SPANS, Ratio, compute
+from opensafeintent.promptsets import Dataset
+from opensafeintent.report.coverage import Coverage, coverage_of
+from opensafeintent.statistics import Comparison, Estimates, Resamples, compare_models, estimate
+from opensafeintent.statistics.bounds import missing_bounds
+
+__all__ = ["COMPARED", "Conditions", "Group", "Study", "group_studies"]
+
+COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
+"""Metrics in which every two models are compared; each is a family of its own."""
+
+
+class Study(NamedTuple):
+    """One run as a report takes it: what it is made of, and every response with its grades."""
+
+    name: str
+    """The run's folder."""
+    manifest: Manifest
+    dataset: Dataset
+    rows: Sequence[GradeRow]
+
+
+class Conditions(msgspec.Struct, frozen=True, kw_only=True):
+    """What has to be the same for two models' numbers to be comparable."""
+
+    dataset: str
+    """Hash."""
+    judges: tuple[str, ...]
+    mode_judge: str
+    parse: str
+    templates: tuple[tuple[str, str], ...]
+    """(role, hash) of the templates in force."""
+
+
+class Group:
+    """Models that were evaluated under the same conditions: one section of a report.
+
+    Attributes:
+        models: names as the report shows them, in order of appearance.
+        ratios: every metric by name, each of shape (model, prompt_set).
+    """
+
+    def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
+        self.conditions = conditions
+        self.dataset = dataset
+        self.models = list(members)
+        self.coverage: dict[str, Coverage] = {}
+        self.rows: dict[str, list[GradeRow]] = {}
+        for shown, (study, model) in members.items():
+            rows = [row for row in study.rows if row.model == model]
+            self.rows[shown] = [msgspec.structs.replace(row, model=shown) for row in rows]
+            self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
+        self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
+        self.ratios = compute(self.array)
+        self.resamples = Resamples(len(dataset))
+
+    @cached_property
+    def estimates(self) -> dict[str, Estimates]:
+        """Every metric of every model with its interval."""
+        return self._estimate(self.ratios, self.resamples)
+
+    @cached_property
+    def bounds(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        """How far missing grades could move each metric: (least, greatest), each of shape (model,)."""
+        return missing_bounds(self.array)
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """Differences of every two models, for the metrics that are compared."""
+        return {
+            name: compare_models(
+                self.ratios[name].numerator.values,
+                self.ratios[name].denominator.values,
+                self.resamples,
+                binary=name in BINARY,
+            )
+            for name in COMPARED
+        }
+
+    def within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, Estimates]:
+        """Return metrics over some of the prompt-sets only: `members` has shape (prompt_set,)."""
+        ratios = {
+            name: Ratio(
+                self.ratios[name].numerator.isel(prompt_set=members), self.ratios[name].denominator.isel(prompt_set=members)
+            )
+            for name in metrics
+        }
+        return self._estimate(ratios, Resamples(int(members.sum())))
+
+    def _estimate(self, ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Estimates]:
+        return {
+            name: estimate(ratio.numerator.values, ratio.denominator.values, resamples, span=SPANS.get(name, (0.0, 1.0)))
+            for name, ratio in ratios.items()
+        }
+
+    @property
+    def demonstration(self) -> bool:
+        """Whether the demonstration judge took part in the grading."""
+        return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
+
+
+def group_studies(studies: Sequence[Study]) -> list[Group]:
+    """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be compared.
+
+    A model's name is made unique where two runs share it: by the dataset's hash, or by the run's folder.
+    """
+    found: dict[Conditions, list[tuple[Study, str]]] = {}
+    for study in studies:
+        for model, entry in study.manifest.models.items():
+            conditions = Conditions(
+                dataset=study.manifest.dataset.hash,
+                judges=_judges(study, model),
+                mode_judge=entry.mode_judge,
+                parse=entry.parse,
+                templates=tuple(sorted(entry.templates.items())),
+            )
+            found.setdefault(conditions, []).append((study, model))
+    shown = _shown_names([member for members in found.values() for member in members])
+    return [
+        Group(conditions, members[0][0].dataset, {shown[study.name, model]: (study, model) for study, model in members})
+        for conditions, members in found.items()
+    ]
+
+
+def _judges(study: Study, model: str) -> tuple[str, ...]:
+    """Return who graded a model: the judges that were named, and whoever graded what was imported."""
+    named = study.manifest.models[model].judges
+    graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
+    return (*named, *sorted(graded - set(named)))
+
+
+def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+    times = Counter(model for _, model in members)
+    by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
+    names: dict[tuple[str, str], str] = {}
+    for study, model in members:
+        digest = study.manifest.dataset.hash
+        name = model
+        if times[model] > by_dataset[model, digest]:
+            name += f"@{digest[:8]}"
+        if by_dataset[model, digest] > 1:
+            name += f" [{study.name}]"
+        names[study.name, model] = name
+    return names
