@@ -17,7 +17,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from opensafeintent.metrics import METRICS, SPANS, compute
+from opensafeintent.metrics import BINARY, METRICS, SPANS, Grades, compute
 from opensafeintent.statistics import Resamples, compare_models, estimate
 
 VARIANTS = ["benign", "dual_use", "malicious", *(f"dual_use_paraphrase_{n}" for n in range(1, 5))]
@@ -162,18 +162,11 @@ def false_positives(studies: int) -> None:
         wrong = 0
         for family in range(families):
             array = simulate(WORLDS[0], 20, 115, 7_000_000 + family)
-            ratio = METRICS[metric](_grades(array))
-            result = compare_models(
-                ratio.numerator.values, ratio.denominator.values, Resamples(115, 200), binary=metric == "triplet_safety"
-            )
+            ratio = METRICS[metric](Grades(array))
+            values = {metric: (ratio.numerator.values, ratio.denominator.values)}
+            result = compare_models(values, Resamples(115, 200), binary=BINARY)[metric]
             wrong += bool((result.p_holm[np.triu_indices(20, 1)] < 0.05).any())
         print(f"{metric}: any of 190 pairs significant in {wrong / families:.1%} of {families} families of equal models")
-
-
-def _grades(array: xr.Dataset) -> object:
-    from opensafeintent.metrics import Grades
-
-    return Grades(array)
 
 
 if __name__ == "__main__":

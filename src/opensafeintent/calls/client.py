@@ -84,8 +84,12 @@ class Client:
             return known
         if isinstance(model, str):
             return Failed(kind="not_made", attempts=0, error="the call is not in the ledger")
-        if (flight := self._flights.get(key)) is not None:
-            return await asyncio.shield(flight)
+        while (flight := self._flights.get(key)) is not None:
+            try:
+                return await asyncio.shield(flight)
+            except asyncio.CancelledError:
+                if not flight.cancelled() or _being_cancelled():
+                    raise  # it is we who are cancelled; else the other was, and the call is ours to make
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
@@ -151,6 +155,11 @@ class Client:
         self._failures_in_a_row[model] += 1
         if fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
             self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _pause(failure: Failure, attempts: int) -> float | None:

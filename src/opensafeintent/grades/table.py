@@ -174,7 +174,8 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
             arrays["mode"][at] = MODES.index(row.mode)
         if row.strategy is not None:
             arrays["strategy"][at] = STRATEGIES.index(row.strategy)
-    exists = np.array([[variant in item.wordings() for variant in variants] for item in dataset.prompt_sets])
+    wordings = [item.wordings() for item in dataset.prompt_sets]
+    exists = np.array([[variant in there for variant in variants] for there in wordings])
     dims = ("model", "prompt_set", "variant", "epoch")
     return xr.Dataset(
         {name: (dims, array.astype(np.float64)) for name, array in arrays.items()}

@@ -83,15 +83,8 @@ class Group:
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
         """Differences of every two models, for the metrics that are compared."""
-        return {
-            name: compare_models(
-                self.ratios[name].numerator.values,
-                self.ratios[name].denominator.values,
-                self.resamples,
-                binary=name in BINARY,
-            )
-            for name in COMPARED
-        }
+        ratios = {name: (self.ratios[name].numerator.values, self.ratios[name].denominator.values) for name in COMPARED}
+        return compare_models(ratios, self.resamples, binary=BINARY)
 
     def within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, Estimates]:
         """Return metrics over some of the prompt-sets only: `members` has shape (prompt_set,)."""
@@ -104,10 +97,14 @@ class Group:
         return self._estimate(ratios, Resamples(int(members.sum())))
 
     def _estimate(self, ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Estimates]:
-        return {
-            name: estimate(ratio.numerator.values, ratio.denominator.values, resamples, span=SPANS.get(name, (0.0, 1.0)))
-            for name, ratio in ratios.items()
-        }
+        """Estimate all metrics in one go: the weights are read once."""
+        models = len(self.models)
+        tops = np.concatenate([ratio.numerator.values for ratio in ratios.values()])
+        bottoms = np.concatenate([ratio.denominator.values for ratio in ratios.values()])
+        spans = np.repeat([SPANS.get(name, (0.0, 1.0)) for name in ratios], models, axis=0)
+        value, n, low, high, method = estimate(tops, bottoms, resamples, span=spans)
+        parts = {name: slice(place * models, (place + 1) * models) for place, name in enumerate(ratios)}
+        return {name: Estimates(value[at], n[at], low[at], high[at], method[at]) for name, at in parts.items()}
 
     @property
     def demonstration(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -35,60 +36,73 @@ class Comparison(NamedTuple):
 
 
 def compare_models(
-    numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool, span: tuple[float, float] = (0.0, 1.0)
-) -> Comparison:
-    """Compare every two models on the sets that count for both.
+    ratios: Mapping[str, tuple[Floats, Floats]], resamples: Resamples, *, binary: Collection[str] = ()
+) -> dict[str, Comparison]:
+    """Compare every two models on the sets that count for both, in each of several metrics between 0 and 1.
 
     Args:
-        numerator, denominator: shape (model, prompt_set).
+        ratios: numerator and denominator by metric, each of shape (model, prompt_set).
         resamples: the same weights as for the models' own intervals.
-        binary: whether a set's value is 0 or 1; with several epochs it no longer is, and the permutation test is used.
-        span: least and greatest value that the metric can take.
+        binary: metrics in which a set's value is 0 or 1: tested by exact McNemar. With several epochs it no longer is, and
+            the permutation test is used, as for means.
     """
-    models = len(numerator)
-    shape = (models, models)
-    difference, low, high, p, detectable = (np.full(shape, np.nan) for _ in range(5))
-    n = np.zeros(shape, dtype=np.int64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        values = np.where(denominator > 0, numerator / denominator, np.nan)
-    pairs = [(a, b) for a in range(models) for b in range(a + 1, models)]
-    rows = []
-    for a, b in pairs:
-        both = ~np.isnan(values[a]) & ~np.isnan(values[b])
-        rows.append(np.where(both, values[a] - values[b], 0.0))
-        n[a, b] = n[b, a] = int(both.sum())
-    if not pairs:
-        return Comparison(difference, low, high, n, p, p.copy(), detectable)
-    paired = np.array(rows)
-    counted = np.array([~np.isnan(values[a]) & ~np.isnan(values[b]) for a, b in pairs], dtype=float)
-    width = span[1] - span[0]
-    got = estimate(paired, counted, resamples, span=(-width, width))
-    exact = binary and bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
-    tested = _mcnemar(paired) if exact else _sign_flips(paired)
-    for row, (a, b) in enumerate(pairs):
-        if not n[a, b]:
-            continue
-        inside = paired[row][counted[row] > 0]
-        error = float(inside.std(ddof=1)) / np.sqrt(n[a, b]) if n[a, b] > 1 else np.nan
-        difference[a, b], difference[b, a] = got.value[row], -got.value[row]
-        low[a, b], high[a, b] = got.low[row], got.high[row]
-        low[b, a], high[b, a] = -got.high[row], -got.low[row]
-        p[a, b] = p[b, a] = tested[row]
-        detectable[a, b] = detectable[b, a] = _DETECTABLE * error
-    p_holm = np.full(shape, np.nan)
-    corrected = holm(np.array([p[a, b] for a, b in pairs]))
-    for value, (a, b) in zip(corrected, pairs, strict=True):
-        p_holm[a, b] = p_holm[b, a] = value
-    return Comparison(difference, low, high, n, p, p_holm, detectable)
+    paired = {name: _Paired(top, bottom) for name, (top, bottom) in ratios.items()}
+    exact = {name for name in paired if name in binary and paired[name].zero_or_one}
+    means = [name for name in paired if name not in exact and len(paired[name].pairs)]
+    flipped = _sign_flips(np.concatenate([paired[name].differences for name in means])) if means else np.empty(0)
+    p = {name: _mcnemar(paired[name].differences) for name in exact}
+    p |= dict(zip(means, np.split(flipped, len(means)), strict=True)) if means else {}
+    return {name: pair.comparison(resamples, p.get(name, np.empty(0))) for name, pair in paired.items()}
+
+
+class _Paired:
+    """Differences of every two models, set by set: arrays of shape (pair, prompt_set)."""
+
+    def __init__(self, numerator: Floats, denominator: Floats) -> None:
+        self.models = len(numerator)
+        self.pairs = [(a, b) for a in range(self.models) for b in range(a + 1, self.models)]
+        with np.errstate(invalid="ignore", divide="ignore"):
+            values = np.where(denominator > 0, numerator / denominator, np.nan)
+        self.zero_or_one = bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
+        first, second = np.array(self.pairs, dtype=int).reshape(-1, 2).T
+        differences = values[first] - values[second]
+        self.counted = (~np.isnan(differences)).astype(np.float64)
+        self.differences = np.nan_to_num(differences)
+
+    def comparison(self, resamples: Resamples, p: Floats) -> Comparison:
+        got = estimate(self.differences, self.counted, resamples, span=(-1.0, 1.0))
+        p = np.where(got.n > 0, p, np.nan)
+        centred = np.where(self.counted > 0, self.differences - got.value[:, None], 0.0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            error = np.sqrt((centred**2).sum(axis=1) / (got.n - 1) / got.n)
+        n = np.zeros((self.models, self.models), dtype=np.int64)
+        for count, (a, b) in zip(got.n, self.pairs, strict=True):
+            n[a, b] = n[b, a] = count
+        return Comparison(
+            difference=self._square(got.value, -got.value),
+            low=self._square(got.low, -got.high),
+            high=self._square(got.high, -got.low),
+            n=n,
+            p=self._square(p, p),
+            p_holm=self._square(holm(p), holm(p)),
+            detectable=self._square(_DETECTABLE * error, _DETECTABLE * error),
+        )
+
+    def _square(self, above: Floats, below: Floats) -> Floats:
+        """Return (model, model) from what belongs above and below the diagonal."""
+        square = np.full((self.models, self.models), np.nan)
+        for row, (a, b) in enumerate(self.pairs):
+            square[a, b], square[b, a] = above[row], below[row]
+        return square
 
 
 def _mcnemar(paired: Floats) -> Floats:
     """Exact two-sided McNemar: binomial on the discordant sets (McNemar 1947)."""
-    from scipy.stats import binom
+    from scipy.special import bdtr
 
     better, worse = (paired > 0).sum(axis=1), (paired < 0).sum(axis=1)
     discordant = better + worse
-    p: Floats = np.minimum(2 * binom.cdf(np.minimum(better, worse), discordant, 0.5), 1.0)
+    p: Floats = np.minimum(2 * bdtr(np.minimum(better, worse).astype(float), discordant, 0.5), 1.0)
     return p
 
 

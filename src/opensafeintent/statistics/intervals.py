@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
 from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
@@ -26,6 +27,8 @@ _RARE_EVENTS = 3
 _FEWEST_DIFFERENT = 10
 """Sets in which the two sides of a difference differ."""
 _MOST_UNDEFINED = 0.01
+_ROWS_AT_ONCE = 400
+"""16 MB of resampled ratios."""
 _MOST_EFFECTIVE = 3.0
 """A set holds three core responses: at most so many independent answers stand behind one set's value."""
 
@@ -62,21 +65,26 @@ class Resamples:
         """Return Σ numerator / Σ denominator in each resample, NaN where nothing counts.
 
         Args:
-            numerator, denominator: shape (model, prompt_set).
+            numerator, denominator: shape (row, prompt_set).
 
         Returns:
-            Shape (model, resample).
+            Shape (row, resample).
         """
         top = numerator.astype(np.float32) @ self.weights
-        if (denominator == 1).all():
-            return np.asarray(top / np.float32(self.sets))
-        bottom = denominator.astype(np.float32) @ self.weights
+        kinds, which = np.unique(denominator, axis=0, return_inverse=True)  # most metrics share their denominators
+        bottom = np.where((kinds == 1).all(axis=1)[:, None], np.float32(self.sets), np.float32(0))
+        counted = np.flatnonzero(~(kinds == 1).all(axis=1))
+        if len(counted):
+            bottom = np.repeat(bottom, self.count, axis=1)
+            bottom[counted] = kinds[counted].astype(np.float32) @ self.weights
         with np.errstate(invalid="ignore", divide="ignore"):
-            return np.asarray(np.where(bottom > 0, top / bottom, np.nan), dtype=np.float32)
+            ratios = top / bottom[which.ravel()]
+        ratios[~np.isfinite(ratios)] = np.nan
+        return np.asarray(ratios, dtype=np.float32)
 
 
 class Estimates(NamedTuple):
-    """Values with intervals, one for each model: arrays of shape (model,)."""
+    """Values with intervals: arrays of shape (row,), a row for each model, or for each metric and model."""
 
     value: Floats
     n: NDArray[np.int64]
@@ -88,9 +96,9 @@ class Estimates(NamedTuple):
 
 
 def estimate(
-    numerator: Floats, denominator: Floats, resamples: Resamples, *, span: tuple[float, float] = (0.0, 1.0)
+    numerator: Floats, denominator: Floats, resamples: Resamples, *, span: Sequence[float] | Floats = (0.0, 1.0)
 ) -> Estimates:
-    """Return Σ numerator / Σ denominator of each model with a 95 % interval.
+    """Return Σ numerator / Σ denominator of each row with a 95 % interval.
 
     The interval is the percentile bootstrap over prompt-sets, at levels widened for small samples (Hesterberg, What Teachers
     Should Know About the Bootstrap, 2015, section 5.3: the percentile interval is too narrow by about √((n−1)/n) and by the
@@ -100,49 +108,45 @@ def estimate(
     which the two sides differ.
 
     Args:
-        numerator, denominator: shape (model, prompt_set).
+        numerator, denominator: shape (row, prompt_set).
         resamples: the weights, of as many prompt-sets.
-        span: least and greatest value that the metric can take.
+        span: least and greatest value that the metric can take, for all rows or, of shape (row, 2), for each.
     """
-    least, greatest = span
-    signed = least < 0
+    least, greatest = np.broadcast_to(np.asarray(span, dtype=np.float64), (len(numerator), 2)).T
     counted = denominator > 0
     n = counted.sum(axis=1)
     total = denominator.sum(axis=1)
     with np.errstate(invalid="ignore", divide="ignore"):
         value = np.where(total > 0, numerator.sum(axis=1) / total, np.nan)
         share = (value - least) / (greatest - least)
-    if signed:
-        events = ((numerator != 0) & counted).sum(axis=1).astype(float)
-        small = (n < _FEWEST_SETS) | (events < _FEWEST_DIFFERENT)
-    else:
-        events = np.minimum(share, 1 - share) * n
-        small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
+    signed = least < 0
+    events = np.where(signed, ((numerator != 0) & counted).sum(axis=1), np.minimum(share, 1 - share) * n)
+    small = (n < _FEWEST_SETS) | (events < np.where(signed, _FEWEST_DIFFERENT, _FEWEST_EVENTS))
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     method: list[str | None] = [None] * len(n)
     rest = np.flatnonzero(~small & (n > 0))
-    replicates = np.empty((0, 0), dtype=np.float32)
-    if len(rest):
-        replicates = resamples.ratios(numerator[rest], denominator[rest])
-    for row, place in enumerate(rest):
-        drawn = np.sort(replicates[row][~np.isnan(replicates[row])])
-        if len(drawn) < (1 - _MOST_UNDEFINED) * resamples.count:
-            small[place] = True
-            continue
-        tail = _widened_tail(int(n[place]))
-        low[place], high[place] = _quantile(drawn, tail), _quantile(drawn, 1 - tail)
-        method[place] = "bootstrap"
+    for start in range(0, len(rest), _ROWS_AT_ONCE):
+        block = rest[start : start + _ROWS_AT_ONCE]
+        for place, drawn in zip(block, resamples.ratios(numerator[block], denominator[block]), strict=True):
+            drawn.sort()  # undefined resamples go last
+            defined = resamples.count - int(np.isnan(drawn).sum())
+            if defined < (1 - _MOST_UNDEFINED) * resamples.count:
+                small[place] = True
+                continue
+            tail = _widened_tail(int(n[place]))
+            low[place], high[place] = _quantile(drawn[:defined], tail), _quantile(drawn[:defined], 1 - tail)
+            method[place] = "bootstrap"
     for place in np.flatnonzero(small & (n > 0)):
-        if signed:
-            low[place], high[place] = _bonett_price(numerator[place], denominator[place], greatest)
+        top, bottom = numerator[place], denominator[place]
+        if signed[place]:
+            low[place], high[place] = _bonett_price(top, bottom, greatest[place])
             method[place] = "bonett-price"
             continue
+        width = greatest[place] - least[place]
         sure = bool(n[place] < _FEWEST_SETS or events[place] < _RARE_EVENTS)
-        size = float(n[place])
-        if not sure:
-            size = _effective_sets(numerator[place], denominator[place], value[place], least, greatest)
-        bottom, top = wilson(float(share[place]), size, continuity=sure)
-        low[place], high[place] = least + (greatest - least) * bottom, least + (greatest - least) * top
+        size = float(n[place]) if sure else _effective_sets(top - least[place] * bottom, width * bottom, share[place])
+        limits = wilson(float(share[place]), size, continuity=sure)
+        low[place], high[place] = least[place] + width * limits[0], least[place] + width * limits[1]
         method[place] = "wilson"
     return Estimates(value, n, low, high, method)
 
@@ -180,30 +184,30 @@ def _bonett_price(numerator: Floats, denominator: Floats, greatest: float) -> tu
     return max(centre - half, -greatest), min(centre + half, greatest)
 
 
-def _effective_sets(numerator: Floats, denominator: Floats, value: float, least: float, greatest: float) -> float:
-    """Return how many yes-or-no answers would be as informative as the sets that count.
+def _effective_sets(numerator: Floats, denominator: Floats, share: float) -> float:
+    """Return how many yes-or-no answers would be as informative as the sets that count, for a ratio in [0, 1].
 
     The share p of such answers has variance p(1 − p) / n. A mean of scores varies less; its own variance, from the residuals
     of the ratio, gives the n that belongs to it, at least the number of sets and at most three times that.
     """
     counted = denominator > 0
     n = float(counted.sum())
-    share = (value - least) / (greatest - least)
     if n < 2 or share <= 0 or share >= 1:
         return n
-    residuals = (numerator - value * denominator)[counted] / denominator[counted].mean() / (greatest - least)
+    residuals = (numerator - share * denominator)[counted] / denominator[counted].mean()
     variance = float(residuals @ residuals) / (n - 1) / n
     if variance <= 0:
         return n
     return float(np.clip(share * (1 - share) / variance, n, _MOST_EFFECTIVE * n))
 
 
+@lru_cache(maxsize=4096)
 def _widened_tail(n: int) -> float:
     """Return the tail probability at which a percentile interval of `n` sets covers what a t interval would."""
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
-    quantile = float(t.ppf(0.5 + CONFIDENCE / 2, n - 1))
-    return NormalDist().cdf(-quantile * float(np.sqrt(n / (n - 1))))
+    quantile = float(stdtrit(n - 1, 0.5 + CONFIDENCE / 2))
+    return NormalDist().cdf(-quantile * sqrt(n / (n - 1)))
 
 
 def _quantile(ordered: NDArray[np.float32], share: float) -> float:

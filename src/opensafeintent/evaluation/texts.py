@@ -1,0 +1,200 @@
+"""What a run's ledger holds beside the grades: the texts of the responses, and the rows behind them. No call is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Answered, Call, Message, Outcome, call_key, without_thinking
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import Given, Task, run_task
+from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.promptsets import Dataset, PromptSet
+
+__all__ = ["ResponseText", "RunTexts", "TracedRow"]
+
+
+class ResponseText(msgspec.Struct, frozen=True):
+    """What a target wrote for one prompt, its reasoning taken off."""
+
+    text: str
+    row: int
+    """Id of its row in the ledger: of the table `imported` for responses from files, of `calls` for all others."""
+
+
+class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One row of the ledger that stands behind a prompt-set's grades."""
+
+    table: str
+    """`calls` or `imported`."""
+    row: int
+    subject: str
+    """The target whose response it is about."""
+    model: str
+    """Who was asked: the target, or a judge."""
+    purpose: str
+    variant: str
+    epoch: int
+    attempt: int
+    """0 for the first asking, then one more for each re-ask."""
+    status: str
+    stop_reason: str
+    template: str
+    created: str
+
+
+class RunTexts:
+    """The texts of one run, read one by one when they are asked for: a large run is never held in memory.
+
+    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only.
+
+    Raises:
+        InputError: the ledger cannot be read.
+    """
+
+    def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path) -> None:
+        self._manifest = manifest
+        self._dataset = dataset
+        self._ledger = _Rows(ledger, readonly=True)
+        self._plans: dict[str, JudgePlan] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ledger.close()
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
+        """Return a response's text; None where there is none: filtered by the provider, failed, or never asked for."""
+        if self._manifest.models[model].imported:
+            place = (model, set_id, variant, epoch)
+            row, text = self._ledger.imported_at(place)
+            return None if text is None else ResponseText(without_thinking(text).strip(), row)
+        call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
+        key = call_key(call, self._manifest.models[model].identity)
+        outcome = self._ledger.find(key)
+        if not isinstance(outcome, Answered):
+            return None
+        return ResponseText(outcome.text, next(row for row, *_ in self._ledger.rows_of(key)))
+
+    def _generation(self, model: str, prompt_set: PromptSet, variant: str, epoch: int) -> Call:
+        """Return the call that the response answers; `pipeline._Asker._response` makes the same."""
+        plan = self._plans.setdefault(model, self._manifest.plan(model))
+        system = (Message("system", (plan.system,)),) if plan.system else ()
+        return Call(
+            model=model,
+            messages=(*system, Message("user", (prompt_set.wordings()[variant],))),
+            sampling=plan.target_sampling,
+            purpose="generate",
+            epoch=epoch,
+        )
+
+    async def trace(self, set_id: str) -> list[TracedRow]:
+        """Return every ledger row behind the responses and grades of one prompt-set, failed attempts included.
+
+        The rows come target by target, wording by wording, in the order in which the calls depend on one another.
+        """
+        prompt_set = self._dataset.by_id[set_id]
+        found: list[TracedRow] = []
+        for model, entry in self._manifest.models.items():
+            if prompt_set not in self._manifest.sets_of(model, self._dataset):
+                continue
+            places = [(variant, epoch) for epoch in range(1, entry.epochs + 1) for variant in prompt_set.wordings()]
+            for variant, epoch in places:
+                task = Task(
+                    model=model,
+                    set_id=set_id,
+                    variant=variant,
+                    epoch=epoch,
+                    prompt=prompt_set.wordings()[variant],
+                )
+                if entry.imported:
+                    row, text = self._ledger.imported_at((model, set_id, variant, epoch))
+                    if not row:
+                        continue
+                    found.append(_imported_row(row, task))
+                    if text is None:
+                        continue
+                    task = msgspec.structs.replace(task, given=Given(text=text))
+                found += await self._traced_calls(task)
+        return found
+
+    async def _traced_calls(self, task: Task) -> list[TracedRow]:
+        """Go through the plan of calls again, with nobody to answer but the ledger, and note what was asked for."""
+        if not self._manifest.models[task.model].judges:
+            return []
+        client = _Watching(self._ledger, self._manifest.identities())
+        await run_task(client, task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))
+        return [
+            TracedRow(
+                table="calls",
+                row=row,
+                subject=task.model,
+                model=call.model,
+                purpose=call.purpose,
+                variant=task.variant,
+                epoch=task.epoch,
+                attempt=call.attempt,
+                status=status,
+                stop_reason=stop_reason,
+                template=call.template,
+                created=created,
+            )
+            for call, key in client.asked
+            for row, status, stop_reason, created in self._ledger.rows_of(key)
+        ]
+
+
+def _imported_row(row: int, task: Task) -> TracedRow:
+    return TracedRow(
+        table="imported",
+        row=row,
+        subject=task.model,
+        model=task.model,
+        purpose="imported",
+        variant=task.variant,
+        epoch=task.epoch,
+        attempt=0,
+        status="imported",
+        stop_reason="",
+        template="",
+        created="",
+    )
+
+
+class _Watching(Client):
+    """A client that remembers what it was asked, in order."""
+
+    def __init__(self, ledger: Ledger, identities: dict[str, str]) -> None:
+        super().__init__(ledger, identities)
+        self._identities = identities
+        self.asked: list[tuple[Call, bytes]] = []
+
+    async def ask(self, call: Call) -> Outcome:
+        self.asked.append((call, call_key(call, self._identities[call.model])))
+        return await super().ask(call)
+
+
+class _Rows(Ledger):
+    """A ledger that is also asked for row ids, and for one imported response at a time."""
+
+    def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
+        """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
+        yield from self._reader.execute(
+            "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
+        )
+
+    def imported_at(self, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
+        """Return row id and text of an imported response; (0, None) where there is none."""
+        found = self._reader.execute(
+            "SELECT id, response FROM imported WHERE model = ? AND set_id = ? AND variant = ? AND epoch = ?", place
+        ).fetchone()
+        if found is None:
+            return 0, None
+        row, text = found
+        return row, None if text is None else self._text(text)

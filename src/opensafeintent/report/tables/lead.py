@@ -1,0 +1,53 @@
+"""What every table of numbers starts with: which models were measured on what, and by whom they were graded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from opensafeintent.hostile import one_line
+from opensafeintent.report.groups import Group
+from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
+from opensafeintent.report.tables.record import Cell, Column
+
+__all__ = ["LEAD", "UNDEFINED", "group_line", "group_notes", "judges_of", "lead", "shown_group"]
+
+LEAD = ("group", "model", "dataset", "judge")
+
+UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
+
+
+def judges_of(group: Group) -> str:
+    """Return who graded a group's responses."""
+    judges, mode_judge = group.conditions.judges, group.conditions.mode_judge
+    other = f" (modes: {mode_judge})" if mode_judge and mode_judge not in judges else ""
+    return " + ".join(judges) + other
+
+
+def lead(groups: Sequence[Group], number: int, model: str) -> tuple[Cell, ...]:
+    """Return the cells of LEAD for a model of a group; groups are numbered from 1."""
+    return number + 1, model, groups[number].dataset.name, judges_of(groups[number])
+
+
+def group_line(groups: Sequence[Group], number: int) -> str:
+    """Say on what and by whom a group was measured."""
+    group = groups[number]
+    which = f"Group {number + 1}: " if len(groups) > 1 else ""
+    judges = one_line(judges_of(group), 80) or "none"
+    return f"{which}dataset {one_line(group.dataset.name, 60)} ({len(group.dataset):,} prompt-sets), judge {judges}."
+
+
+def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
+    """Return a line for each group, and what to distrust."""
+    lines = [group_line(groups, number) for number in range(len(groups))]
+    demonstration = [number + 1 for number, group in enumerate(groups) if group.demonstration]
+    if demonstration:
+        which = f"Group {', '.join(map(str, demonstration))}: " if len(groups) > 1 else ""
+        lines.append(which + DEMONSTRATION_NOTE)
+    if any(coverage.partial for group in groups for coverage in group.coverage.values()):
+        lines.append("Partial: some responses that were planned are not on record (table coverage).")
+    return tuple(lines)
+
+
+def shown_group(groups: Sequence[Group]) -> tuple[Column, ...]:
+    """Return the column of the group's number where there are several."""
+    return (Column("group", "Group", "count"),) if len(groups) > 1 else ()

@@ -1,0 +1,227 @@
+"""Every number that tables and figures show, once: a metric of a model, or its average over models, in all or in a stratum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.metrics import METRICS, SPANS, Ratio
+from opensafeintent.report.groups import Group
+from opensafeintent.statistics import Estimates, estimate
+
+__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "numbers_of", "ranked"]
+
+AVERAGE = "model average"
+"""What tables and figures call the mean over models."""
+
+CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
+STRATUM_METRICS = (
+    *CELL_METRICS,
+    *("benign_utility", "malicious_utility", "dual_use_safety", "safety_flip", "utility_range", "utility_range_safe_only"),
+)
+
+Floats = NDArray[np.float64]
+Stratum = tuple[str | None, str | None]
+"""Harm domain and task type; None is all of them."""
+
+
+class Number(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of one model, or its average over models, with what tells how sure it is. None is undefined."""
+
+    model: str
+    metric: str
+    stratum: Stratum = (None, None)
+    value: float | None
+    low: float | None
+    """95 % interval."""
+    high: float | None
+    method: str | None
+    n: int
+    """Prompt-sets that count; of an average, for at least one model."""
+    models: int | None = None
+    """Of an average: models in which the metric is defined."""
+    pooled: float | None = None
+    """Of an average: the ratio of the sums over models."""
+    bounds: tuple[float, float] | None = None
+    """Its value if every missing grade were the worst, and the best."""
+
+
+def ranked(group: Group, metric: str = "mean_utility") -> list[int]:
+    """Return the places of a group's models, the highest value of a metric first, undefined ones last."""
+    values = group.ratios[metric].value.values.tolist()
+    return sorted(range(len(values)), key=lambda place: (isnan(values[place]), -values[place], place))
+
+
+class Numbers:
+    """The numbers of one group.
+
+    Attributes:
+        models: in the order of every table and figure, the highest Mean Utility first.
+        averaged: the models that averages are over: baselines are reference points and stay aside.
+    """
+
+    def __init__(self, group: Group) -> None:
+        self.order = ranked(group)
+        self.models = [group.models[place] for place in self.order]
+        self.averaged = [model for model in self.models if not is_baseline(model)]
+        self.overall = _overall(group, self.order)
+        """By (model, metric)."""
+        self.averages = _averages(group, {(None, None): np.ones(len(group.dataset), dtype=bool)}, tuple(METRICS))
+        """By (metric, stratum)."""
+        self.strata, of_strata = _strata(group, self.order)
+        """By (model, metric, stratum); an average's model is AVERAGE."""
+        self.averages |= of_strata
+
+    def every(self) -> Iterator[Number]:
+        """Yield every metric of every model, then every average."""
+        yield from self.overall.values()
+        yield from (number for number in self.averages.values() if number.stratum == (None, None))
+
+    def in_strata(self) -> Iterator[Number]:
+        """Yield every number of every stratum, an average after its models."""
+        found: dict[tuple[Stratum, str], list[Number]] = {}
+        for number in (*self.strata.values(), *self.averages.values()):
+            if number.stratum != (None, None):
+                found.setdefault((number.stratum, number.metric), []).append(number)
+        for numbers in found.values():
+            yield from numbers
+
+    def lines(self, metric: str) -> list[Number]:
+        """Return a metric of every model in order, and its average where there is one."""
+        numbers = [self.overall[model, metric] for model in self.models]
+        average = self.averages.get((metric, (None, None)))
+        return [*numbers, average] if average else numbers
+
+
+_KNOWN: WeakKeyDictionary[Group, Numbers] = WeakKeyDictionary()
+
+
+def numbers_of(group: Group) -> Numbers:
+    """Return the numbers of a group, computed once."""
+    if group not in _KNOWN:
+        _KNOWN[group] = Numbers(group)
+    return _KNOWN[group]
+
+
+def _overall(group: Group, order: Sequence[int]) -> dict[tuple[str, str], Number]:
+    found = {}
+    for place in order:
+        for metric in METRICS:
+            low, high = (float(bound[place]) for bound in group.bounds[metric])
+            bounds = None if isnan(low) else (_rounded(low), _rounded(high))
+            number = _number(group.models[place], metric, (None, None), group.estimates[metric], place)
+            found[number.model, metric] = msgspec.structs.replace(number, bounds=bounds)
+    return found
+
+
+def _number(model: str, metric: str, stratum: Stratum, estimates: Estimates, place: int) -> Number:
+    there = bool(estimates.n[place])
+    sure = there and estimates.method[place] is not None
+    return Number(
+        model=model,
+        metric=metric,
+        stratum=stratum,
+        value=float(estimates.value[place]) if there else None,
+        low=_rounded(estimates.low[place]) if sure else None,
+        high=_rounded(estimates.high[place]) if sure else None,
+        method=estimates.method[place] if there else None,
+        n=int(estimates.n[place]),
+    )
+
+
+def _rounded(number: float) -> float:
+    """Six decimals, as in `metrics.json`."""
+    return round(float(number), 6) + 0.0
+
+
+def _strata(
+    group: Group, order: Sequence[int]
+) -> tuple[dict[tuple[str, str, Stratum], Number], dict[tuple[str, Stratum], Number]]:
+    """Return the numbers of every domain, type and cell that has prompt-sets: of each model, and averaged."""
+    taxonomy = group.dataset.taxonomy
+    domain, task = group.array.harm_domain.values, group.array.task_type.values
+    every = np.ones(len(domain), dtype=bool)
+    wanted: list[tuple[Stratum, tuple[str, ...]]] = [
+        *(((name, None), STRATUM_METRICS) for name in taxonomy.domain_names),
+        *(((None, name), STRATUM_METRICS) for name in taxonomy.type_names),
+        *((cell, CELL_METRICS) for cell in taxonomy.cells),
+    ]
+    found: dict[tuple[str, str, Stratum], Number] = {}
+    averages: dict[tuple[str, Stratum], Number] = {}
+    members: dict[tuple[str, ...], dict[Stratum, NDArray[np.bool_]]] = {}
+    for stratum, metrics in wanted:
+        within = (domain == stratum[0] if stratum[0] else every) & (task == stratum[1] if stratum[1] else every)
+        if not within.any():
+            continue
+        members.setdefault(metrics, {})[stratum] = within
+        for metric, estimates in group.within(within, metrics).items():
+            for place in order:
+                number = _number(group.models[place], metric, stratum, estimates, place)
+                found[number.model, metric, stratum] = number
+    for metrics, strata in members.items():
+        averages |= _averages(group, strata, metrics)
+    return found, averages
+
+
+def _averages(
+    group: Group, strata: dict[Stratum, NDArray[np.bool_]], metrics: Sequence[str]
+) -> dict[tuple[str, Stratum], Number]:
+    """Return the mean of each metric over the models where it is defined, baselines aside.
+
+    The interval is for these models on other prompt-sets: it is that of the mean over sets of the average's influence values,
+    v̄ + (1/M) Σ_m (numerator_mi − v_m · denominator_mi) · N / Σ_i denominator_mi for set i, the linear part of a mean of
+    ratios. Values, intervals and counts are empty where no model has a value.
+    """
+    places = [place for place, model in enumerate(group.models) if not is_baseline(model)]
+    if not places:
+        return {}
+    means = {
+        (metric, stratum): _mean_over_models(group.ratios[metric], places, within)
+        for stratum, within in strata.items()
+        for metric in metrics
+    }
+    estimates = estimate(
+        np.array([mean.influence for mean in means.values()]),
+        np.array([mean.counted for mean in means.values()], dtype=np.float64),
+        group.resamples,
+        span=np.array([SPANS.get(metric, (0.0, 1.0)) for metric, _ in means]),
+    )
+    found: dict[tuple[str, Stratum], Number] = {}
+    for place, ((metric, stratum), mean) in enumerate(means.items()):
+        found[metric, stratum] = msgspec.structs.replace(
+            _number(AVERAGE, metric, stratum, estimates, place), value=mean.value, models=mean.models, pooled=mean.pooled
+        )
+    return found
+
+
+class _Mean(NamedTuple):
+    """A mean over models."""
+
+    value: float | None
+    models: int
+    pooled: float | None
+    influence: Floats
+    """What each prompt-set adds to it, shape (prompt_set,)."""
+    counted: NDArray[np.bool_]
+
+
+def _mean_over_models(ratio: Ratio, places: Sequence[int], within: NDArray[np.bool_]) -> _Mean:
+    top = np.where(within, ratio.numerator.values[places], 0.0)
+    bottom = np.where(within, ratio.denominator.values[places], 0.0)
+    total = bottom.sum(axis=1)
+    defined = total > 0
+    counted = (bottom > 0).any(axis=0)
+    if not defined.any():
+        return _Mean(None, 0, None, np.zeros(len(counted)), counted)
+    top, bottom, total = top[defined], bottom[defined], total[defined]
+    values = top.sum(axis=1) / total
+    residuals = (top - values[:, None] * bottom) * (counted.sum() / total)[:, None]
+    influence = np.where(counted, values.mean() + residuals.mean(axis=0), 0.0)
+    return _Mean(float(values.mean()), len(values), float(top.sum()) / float(total.sum()), influence, counted)
