@@ -28,10 +28,10 @@ __all__ = [
     "import_files",
     "load_dataset",
     "load_taxonomy",
-    "report",
     "served_models",
     "validate_dataset",
     "write_dataset",
+    "write_report",
 ]
 
 if TYPE_CHECKING:
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
         evaluate,
         grade,
         import_files,
-        report,
         validate_dataset,
+        write_report,
     )
 
 _HOME = {

@@ -9,7 +9,7 @@ import msgspec
 
 __all__ = ["canonical_json", "sha256_hex"]
 
-_encoder = msgspec.json.Encoder(order="deterministic")
+_encoder = msgspec.json.Encoder(order="sorted")
 
 
 def canonical_json(value: Any) -> bytes:

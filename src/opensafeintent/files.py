@@ -17,9 +17,9 @@ def make_private_folder(path: Path) -> None:
     Raises:
         InputError: it cannot be created, or something else has its name.
     """
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path}: is a file; expected a folder")
     try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path}: is a file; expected a folder")
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise InputError(f"{path}: cannot create the folder: {error.strerror or error}") from error

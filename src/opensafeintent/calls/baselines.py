@@ -100,7 +100,7 @@ def _target(answer: Callable[[str], str], strategy: Callable[[str], str]) -> Cal
 
     def respond(call: Call) -> str:
         asked = call.messages[-1].content
-        if '"strategy"' in asked[-600:]:
+        if '"strategy"' in _contract_of(asked) and "REQUEST" in _marked_parts(asked):
             return f'{{"strategy": "{strategy(asked)}"}}'
         return answer(asked)
 
@@ -135,6 +135,11 @@ def _marked_parts(text: str) -> dict[str, str]:
     return parts
 
 
+def _contract_of(text: str) -> str:
+    """Return what follows the last delimiter: there, and only there, is the contract."""
+    return text.rpartition("<<<END ")[2]
+
+
 def _mode(response: str) -> str:
     if not response.strip():
         return "A0"
@@ -162,7 +167,7 @@ def _judge(call: Call) -> str:
     parts = _marked_parts(call.messages[0].content)
     if "REQUEST" not in parts:
         return "baseline/judge reads this project's own templates only"
-    contract = call.messages[-1].content[-600:]
+    contract = _contract_of(call.messages[-1].content)
     mode = _mode(parts.get("RESPONSE", ""))
     if "one integer from 1 to 4" in contract:
         return str(_HELPFULNESS[mode])

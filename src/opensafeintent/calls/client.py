@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from opensafeintent.errors import Stopped
 __all__ = ["Client", "Model", "ModelStopped"]
 
 _ATTEMPTS = 6
+_FIRST_WAIT = 0.5
+_LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
 """Deadline of one call, its retries and waits included."""
 _FAILURES_IN_A_ROW = 20
@@ -59,15 +62,40 @@ class Client:
         self.ledger = ledger
         self.tally = Tally()
         self.stopped_models: dict[str, str] = {}
+        self.last_errors: dict[str, str] = {}
+        """By model, why the last call that failed for good did."""
         self._models = models
         self._budget = budget or Budget()
         self._halt: Stopped | None = None
+        self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
+        self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
 
     def halt(self, reason: Stopped) -> None:
         """Begin no further call; those in flight finish and are recorded."""
         self._halt = self._halt or reason
+        for model in self._models.values():
+            if not isinstance(model, str) and model.limiter is not None:
+                model.limiter.open()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those that wait to try again look whether there is still something to try."""
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _pause(self, model: str, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0 and self._halt is None and model not in self.stopped_models:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), left)
+
+    def stop_silent_models(self) -> None:
+        """Count as stopped every model that was asked and never once answered."""
+        for model, error in self.last_errors.items():
+            if model not in self._answered:
+                self.stopped_models.setdefault(model, f"{model}: no call was answered: {error}")
 
     async def ask(self, call: Call) -> Outcome:
         """Return a call's outcome: from the ledger, from an equal call in flight, or by making it.
@@ -80,10 +108,12 @@ class Client:
         model = self._models[call.model]
         key = call_key(call, model if isinstance(model, str) else model.identity)
         if (known := self.ledger.find(key)) is not None:
+            self._answered.add(call.model)
             self.tally.reused(call, known)
             return known
         if isinstance(model, str):
-            return Failed(kind="not_made", attempts=0, error="the call is not in the ledger")
+            kind, _, error = (self.ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
+            return Failed(kind=kind, attempts=0, error=error)
         while (flight := self._flights.get(key)) is not None:
             try:
                 return await asyncio.shield(flight)
@@ -108,20 +138,26 @@ class Client:
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
         give_up = time.monotonic() + _CALL_SECONDS
+        tries = 0
         for number in count(1):
             if model.limiter is None:
                 result = await self._attempt(call, key, model, number)
             else:
-                async with model.limiter:
+                # what a response still needs comes before new responses: prompts are finished, not begun
+                await model.limiter.acquire(urgent=call.purpose != "generate")
+                try:
                     result = await self._attempt(call, key, model, number)
+                finally:
+                    model.limiter.release()
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
                 return result.outcome
-            pause = _pause(result, number)
+            tries += not result.throttled
+            pause = _pause_before_next(result, tries)
             if pause is None or time.monotonic() + pause > give_up:
-                self._note_failure(call.model, result.error, fatal=result.fatal)
+                self._note_failure(call.model, result)
                 return Failed(kind=result.kind, attempts=number, error=result.error)
-            await asyncio.sleep(pause)
+            await self._pause(call.model, pause)
         raise AssertionError("counting does not end")
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
@@ -134,6 +170,7 @@ class Client:
         self.ledger.add(*_entry(call, key, result))
         match result:
             case Replied(outcome=outcome):
+                self._answered.add(call.model)
                 self.tally.finished(call, outcome)
                 if model.limiter is not None:
                     model.limiter.succeeded()
@@ -151,10 +188,12 @@ class Client:
         if self._halt is not None:
             raise self._halt
 
-    def _note_failure(self, model: str, error: str, *, fatal: bool) -> None:
-        self._failures_in_a_row[model] += 1
-        if fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
-            self.stopped_models.setdefault(model, f"{model}: stopped: {error}")
+    def _note_failure(self, model: str, failure: Failure) -> None:
+        self.last_errors[model] = failure.error
+        self._failures_in_a_row[model] += failure.kind != "not_recorded"  # a gap in a file says nothing of the rest
+        if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
+            self.stopped_models.setdefault(model, f"{model}: stopped: {failure.error}")
+            self._wake()
 
 
 def _being_cancelled() -> bool:
@@ -162,17 +201,17 @@ def _being_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def _pause(failure: Failure, attempts: int) -> float | None:
+def _pause_before_next(failure: Failure, tries: int) -> float | None:
     """Return how long to wait before the next attempt, in seconds; None when there is none.
 
     Waits double from half a second, with jitter, and are at least what `Retry-After` asks for. A rate limit is waited out
-    however often it is met.
+    however often it is met, and is not one of the `tries`.
     """
-    if not failure.retry or (attempts >= _ATTEMPTS and not failure.throttled):
+    if not failure.retry or (tries >= _ATTEMPTS and not failure.throttled):
         return None
     if failure.kind == "unsupported_field":  # the next request leaves the field out: nothing to wait for
         return 0.0
-    backoff = min(0.5 * 2.0 ** (attempts - 1), 30.0) * random.uniform(0.5, 1.5)
+    backoff = min(_FIRST_WAIT * 2.0 ** max(tries - 1, 0), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
     return max(backoff, failure.retry_after or 0.0)
 
 

@@ -25,9 +25,12 @@ __all__ = ["ChatModel", "HttpSession"]
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-_FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicy|moderation|data_inspection_failed", re.I)
+_FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicy|data_inspection_failed|flagged_input", re.I)
 _UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
-_NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|billing", re.I)
+_NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
+_SHORTEST_KEY = 8
+"""Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
+_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 _OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens")
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -92,7 +95,7 @@ class ChatModel:
             async with self._http.session.post(
                 self._url, data=body, headers=self._headers, proxy=self._proxy, allow_redirects=False
             ) as response:
-                reply = await response.read()
+                reply = self._scrub_bytes(await response.read())
                 status, headers = response.status, response.headers
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Failure(
@@ -147,13 +150,15 @@ class ChatModel:
                 seconds=seconds,
             )
 
-        if status in (400, 403, 422) and _FILTERED.search(told):
+        moderated = status == 403 and re.search(r"moderat|flagged", told, re.I)  # as OpenRouter and its kind answer
+        if moderated or (status in (400, 403, 422) and _FILTERED.search(told)):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
         match status:
             case 401 | 403:
                 line += f" (check {self._endpoint.key_variable})"
                 return failure("unauthorized", fatal=True)
             case 402:
+                line += f" (the account behind {self._endpoint.key_variable})"
                 return failure("no_credit", fatal=True)
             case 404:
                 return failure("unknown_model", fatal=True)
@@ -162,6 +167,7 @@ class ChatModel:
             case 400 if _UNKNOWN_MODEL.search(told):
                 return failure("unknown_model", fatal=True)
             case 429 if _NO_CREDIT.search(told):
+                line += f" (the account behind {self._endpoint.key_variable})"
                 return failure("no_credit", fatal=True)
             case 429:
                 return failure("rate_limited", retry=True, throttled=True)
@@ -189,15 +195,20 @@ class ChatModel:
         self._unsupported.add(str(named))
         return True
 
+    def _scrub_bytes(self, reply: bytes) -> bytes:
+        """Take our own key out of a reply: what a server echoes must not enter the ledger."""
+        key = self._endpoint.api_key
+        return reply.replace(key.encode(), b"***") if key and len(key) >= _SHORTEST_KEY else reply
+
     def _scrub(self, text: str) -> str:
         key = self._endpoint.api_key
-        return one_line(text.replace(key, "***") if key else text, 300)
+        return one_line(text.replace(key, "***") if key and len(key) >= _SHORTEST_KEY else text, 300)
 
 
 def _error_of(reply: bytes) -> dict[str, Any]:
     try:
         data = msgspec.json.decode(reply)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return {}
     error = data.get("error", data) if isinstance(data, dict) else {}
     return error if isinstance(error, dict) else {"message": str(error)}
@@ -219,7 +230,7 @@ def _seconds(retry_after: str | None) -> float | None:
 def _proxy_for(base_url: str) -> str | None:
     """Return the proxy that the environment names for an endpoint; asked once, not for every request."""
     parts = urlsplit(base_url)
-    if parts.hostname is None or proxy_bypass(parts.hostname):
+    if parts.hostname is None or _LOOPBACK.fullmatch(parts.hostname) or proxy_bypass(parts.hostname):
         return None
     proxy: str | None = getproxies().get(parts.scheme)
     return proxy

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -25,6 +25,7 @@ __all__ = ["Entry", "Ledger"]
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
 _SCHEMA_VERSION = 1
 _BATCH_SECONDS = 0.05
+_LOCK_TRIES = 200
 _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
 _COMPRESS = 200  # bytes
 
@@ -51,17 +52,19 @@ CREATE TABLE calls (
   created TEXT NOT NULL
 );
 CREATE UNIQUE INDEX satisfied ON calls (key) WHERE status <> 'failed';
+CREATE INDEX failures ON calls (key) WHERE status = 'failed';
 CREATE TABLE sources (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created TEXT NOT NULL);
 CREATE TABLE imported (
   id INTEGER PRIMARY KEY,
   source INTEGER NOT NULL REFERENCES sources (id),
+  dataset TEXT NOT NULL,
   model TEXT NOT NULL,
   set_id TEXT NOT NULL,
   variant TEXT NOT NULL,
   epoch INTEGER NOT NULL,
   response INTEGER REFERENCES texts (id),
   record TEXT NOT NULL,
-  UNIQUE (model, set_id, variant, epoch)
+  UNIQUE (dataset, model, set_id, variant, epoch)
 );
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_SCHEMA_VERSION};
@@ -94,6 +97,8 @@ class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
     response: str | None
     record: dict[str, Any]
     """Stop reason, grades and reasons for missing ones, as the importer read them."""
+    source: str = ""
+    """The file that it came from."""
     source_sha256: str
 
 
@@ -118,7 +123,9 @@ class Ledger:
             if not readonly:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            self._reader = _connect(path, readonly=readonly)
+            # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
+            begun = not readonly or path.stat().st_size > 0
+            self._reader = _connect(path, readonly=readonly) if begun else sqlite3.connect(":memory:", isolation_level=None)
             self._prepare(readonly)
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot open the ledger: {_reason(error)}") from error
@@ -127,16 +134,21 @@ class Ledger:
             self._thread.start()
 
     def _prepare(self, readonly: bool) -> None:
-        application = self._reader.execute("PRAGMA application_id").fetchone()[0]
-        version = self._reader.execute("PRAGMA user_version").fetchone()[0]
-        empty = self._reader.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if empty and not readonly:
-            with contextlib.suppress(sqlite3.OperationalError):  # another process was first to create the tables
-                self._reader.executescript(f"BEGIN IMMEDIATE; {_SCHEMA} COMMIT;")
-        elif empty or application != _APPLICATION_ID:
+        reader = self._reader
+        if (not readonly or not self.path.stat().st_size) and _is_empty(reader):
+            reader.execute("BEGIN IMMEDIATE")
+            if _is_empty(reader):  # another process may have been first
+                for statement in _SCHEMA.split(";"):
+                    reader.execute(statement)
+            reader.execute("COMMIT")
+        application = reader.execute("PRAGMA application_id").fetchone()[0]
+        version = reader.execute("PRAGMA user_version").fetchone()[0]
+        if application != _APPLICATION_ID:
             raise InputError(f"{self.path}: is not a ledger of opensafeintent")
-        elif version != _SCHEMA_VERSION:
+        if version != _SCHEMA_VERSION:
             raise InputError(f"{self.path}: is a ledger of version {version}; this program reads {_SCHEMA_VERSION}")
+        if not readonly:
+            _use_log(reader)
 
     def __enter__(self) -> Self:
         return self
@@ -150,26 +162,50 @@ class Ledger:
         """Return the outcome that satisfies a key, if there is one."""
         if (outcome := self._pending.get(key)) is not None:
             return outcome
-        row = self._reader.execute(
-            "SELECT status, response, error, input_tokens, output_tokens, served_model FROM calls "
-            "WHERE key = ? AND status <> 'failed'",
-            (key,),
-        ).fetchone()
-        if row is None:
-            return None
-        status, body, error, input_tokens, output_tokens, served = row
-        if status == "refused":
-            return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-        return read_reply(_unpack(body))
+        with self._reading():
+            row = self._reader.execute(
+                "SELECT status, response, error, input_tokens, output_tokens, served_model FROM calls "
+                "WHERE key = ? AND status <> 'failed'",
+                (key,),
+            ).fetchone()
+            if row is None:
+                return None
+            status, body, error, input_tokens, output_tokens, served = row
+            if status == "refused":
+                return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
+            return read_reply(_unpack(body))
 
-    def imported(self) -> Iterator[ImportedRow]:
-        """Yield every imported response, in the order of import."""
-        rows = self._reader.execute(
-            "SELECT model, set_id, variant, epoch, texts.body, record, sha256 FROM imported "
-            "JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
-            "ORDER BY imported.id"
-        )
-        for model, set_id, variant, epoch, body, record, sha in rows:
+    def last_failure(self, key: bytes) -> str | None:
+        """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
+        with self._reading():
+            row = self._reader.execute(
+                "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC LIMIT 1", (key,)
+            ).fetchone()
+        return row[0] if row else None
+
+    def answering_models(self) -> set[str]:
+        """Return the names of the models that have answered or refused at least once."""
+        with self._reading():
+            rows = self._reader.execute("SELECT DISTINCT model FROM calls WHERE status <> 'failed'").fetchall()
+        return {name for (name,) in rows}
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, zlib.error, ValueError) as damage:
+            raise InputError(f"{self.path}: the ledger is damaged: {damage}") from damage
+
+    def imported(self, dataset: str | None = None) -> Iterator[ImportedRow]:
+        """Yield every response that was imported, for one dataset (its hash) or for any, in the order of import."""
+        with self._reading():
+            rows = self._reader.execute(
+                "SELECT model, set_id, variant, epoch, texts.body, record, name, sha256 FROM imported "
+                "JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
+                "WHERE dataset = ?1 OR ?1 IS NULL ORDER BY imported.id",
+                (dataset,),
+            ).fetchall()
+        for model, set_id, variant, epoch, body, record, name, sha in rows:
             yield ImportedRow(
                 model=model,
                 set_id=set_id,
@@ -177,6 +213,7 @@ class Ledger:
                 epoch=epoch,
                 response=None if body is None else _unpack(body).decode(),
                 record=msgspec.json.decode(record),
+                source=name,
                 source_sha256=sha,
             )
 
@@ -204,20 +241,53 @@ class Ledger:
         if self._error is not None:
             raise InputError(f"{self.path}: cannot write the ledger: {_reason(self._error)}") from self._error
 
-    def add_imported(self, source_name: str, source_sha256: str, rows: list[ImportedRow]) -> int:
-        """Record imported responses in one transaction; return how many were new.
+    def add_imported(self, dataset: str, rows: Iterable[ImportedRow]) -> None:
+        """Record imported responses, all in one transaction or none.
+
+        Args:
+            dataset: hash of the dataset that they are responses to.
+            rows: the responses; one that is there already is passed over.
 
         Raises:
             InputError: the file cannot be written, or a response is there already with another content.
         """
         try:
             with contextlib.closing(_connect(self.path)) as connection, connection:
-                return _insert_imported(connection, self._text_id, source_name, source_sha256, rows)
-        except InputError:
-            self._text_ids.clear()  # ids of texts that were rolled back
-            raise
+                connection.execute("BEGIN IMMEDIATE")
+                for row in rows:
+                    self._insert_imported(connection, dataset, row)
         except sqlite3.Error as error:
             raise InputError(f"{self.path}: cannot write the ledger: {_reason(error)}") from error
+        finally:
+            self._text_ids.clear()  # ids of texts may have been rolled back
+
+    def _insert_imported(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        connection.execute(
+            "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (row.source_sha256, row.source, now)
+        )
+        source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
+        place = (dataset, row.model, row.set_id, row.variant, row.epoch)
+        content = (
+            None if row.response is None else self._text_id(connection, row.response),
+            canonical_json(row.record).decode(),
+        )
+        there = connection.execute(
+            "SELECT response, record FROM imported "
+            "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?",
+            place,
+        ).fetchone()
+        if there is None:
+            connection.execute(
+                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (source, *place, *content),
+            )
+        elif there != content:
+            raise InputError(
+                f"{row.source}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
+                f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
+            )
 
     def close(self) -> None:
         """Write what is waiting and close the file.
@@ -235,6 +305,7 @@ class Ledger:
     def _write_forever(self) -> None:
         try:
             connection = _connect(self.path)
+            connection.execute("PRAGMA synchronous = NORMAL")
             while (batch := self._next_batch()) is not None:
                 with connection:
                     connection.execute("BEGIN IMMEDIATE")
@@ -244,9 +315,10 @@ class Ledger:
                         rows,
                     )
                 for entry in batch:
-                    self._pending.pop(entry.key, None)
+                    if entry.status != "failed":
+                        self._pending.pop(entry.key, None)
             connection.close()
-        except (sqlite3.Error, OSError) as error:
+        except Exception as error:  # whatever ends this thread has to be told: rows would be lost in silence
             self._error = error
 
     def _next_batch(self) -> list[Entry] | None:
@@ -328,54 +400,29 @@ class Ledger:
         return _unpack(body).decode()
 
 
-def _insert_imported(
-    connection: sqlite3.Connection,
-    text_id: Callable[[sqlite3.Connection, str], int],
-    source_name: str,
-    source_sha256: str,
-    rows: list[ImportedRow],
-) -> int:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    connection.execute("BEGIN IMMEDIATE")
-    connection.execute(
-        "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (source_sha256, source_name, now)
-    )
-    source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (source_sha256,)).fetchone()[0]
-    new = 0
-    for row in rows:
-        place = (row.model, row.set_id, row.variant, row.epoch)
-        response = None if row.response is None else text_id(connection, row.response)
-        record = canonical_json(row.record).decode()
-        there = connection.execute(
-            "SELECT response, record FROM imported WHERE model = ? AND set_id = ? AND variant = ? AND epoch = ?", place
-        ).fetchone()
-        if there is None:
-            connection.execute(
-                "INSERT INTO imported (source, model, set_id, variant, epoch, response, record) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (source, *place, response, record),
-            )
-            new += 1
-        elif there != (response, record):
-            raise InputError(
-                f"{source_name}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
-                f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
-            )
-    return new
-
-
 def _connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    uri = path.absolute().as_uri() + ("?mode=ro" if readonly else "?mode=rw")
-    connection = sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+    mode = "mode=rw"
     if readonly:
-        try:
-            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.OperationalError:  # a write-ahead log cannot be read where nothing can be written
-            connection.close()
-            connection = sqlite3.connect(uri + "&immutable=1", uri=True, check_same_thread=False, isolation_level=None)
-    else:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-    return connection
+        # without a log beside it the file is whole: it can be read without a trace, also where nothing can be written
+        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log; SQLite does not wait for a lock here, so we do."""
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = WAL")
+            # a first write makes the log's file: by it a reader knows that the ledger is being written (see _connect)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            break
+        time.sleep(_BATCH_SECONDS)
+    connection.execute("PRAGMA synchronous = NORMAL")
 
 
 def _pack(raw: bytes) -> bytes:

@@ -12,83 +12,107 @@ _START = 16
 _CEILING = 1024
 _GROWTH = 1.5
 _PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
+_HOLD = 8  # windows before a rise is tried again
+_HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
 
 
 class Limiter:
-    """Slots of one endpoint, given in the order of asking.
+    """Slots of one endpoint, given in the order of asking, to urgent calls first.
 
-    With `fixed` the number of slots is exactly that. Without, it starts low, rises while throughput rises with it, and
-    halves when the endpoint says that it is too much (429); a `Retry-After` closes the endpoint for that long.
+    With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as throughput rises with it;
+    a rise that did not pay is taken back, and tried again after a while. It halves when the endpoint says that it is too much
+    (429); a `Retry-After` closes the endpoint for that long.
     """
 
     def __init__(self, fixed: int | None = None) -> None:
         self.limit = fixed or _START
         self.in_use = 0
         self._adaptive = fixed is None
+        self._urgent: deque[asyncio.Future[None]] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
-        self._window_start = time.monotonic()
-        self._window_done = 0
-        self._window_full = False
-        self._best_rate = 0.0
         self._last_cut = 0.0
+        self._before: tuple[int, float] | None = None
+        """Limit and throughput before the last rise."""
+        self._hold = 0
+        self._begin_window()
 
-    async def __aenter__(self) -> None:
-        while (pause := self._closed_until - time.monotonic()) > 0:  # noqa: ASYNC110 - a time, not an event
-            await asyncio.sleep(pause)
-        if self.in_use < self.limit and not self._waiting:
+    async def acquire(self, *, urgent: bool = False) -> None:
+        """Wait for a slot; who is urgent comes before who is not."""
+        if self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed:
             self.in_use += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(slot)
+        (self._urgent if urgent else self._waiting).append(slot)
+        self._hand_out()
         try:
             await slot
         except asyncio.CancelledError:
             if slot.done() and not slot.cancelled():  # the slot was handed over just as the waiter was cancelled
-                self._free()
+                self.release()
             raise
 
-    async def __aexit__(self, *_: object) -> None:
-        self._free()
-
-    def _free(self) -> None:
+    def release(self) -> None:
+        """Give a slot back."""
         self.in_use -= 1
         self._hand_out()
 
+    def open(self) -> None:
+        """End a wait for `Retry-After`: who waits is let through, to learn that there is nothing more to do."""
+        self._closed_until = 0.0
+        self._hand_out()
+
+    @property
+    def _closed(self) -> bool:
+        return self._closed_until > time.monotonic()
+
     def _hand_out(self) -> None:
-        while self._waiting and self.in_use < self.limit:
-            slot = self._waiting.popleft()
+        while (self._urgent or self._waiting) and self.in_use < self.limit and not self._closed:
+            slot = (self._urgent or self._waiting).popleft()
             if not slot.done():
                 self.in_use += 1
                 slot.set_result(None)
 
+    def _begin_window(self) -> None:
+        self._done = 0
+        self._was_full = True
+        self._started = time.monotonic()
+
     def succeeded(self) -> None:
-        """Note one answer; after each window of them, raise the limit if the last rise paid."""
+        """Note one answer; after each window of them, look whether the limit is right."""
         if not self._adaptive:
             return
-        self._window_done += 1
-        self._window_full = self._window_full or bool(self._waiting)
-        if self._window_done < 2 * self.limit:
+        self._done += 1
+        self._was_full = self._was_full and bool(self._urgent or self._waiting)
+        if self._done == self.limit:  # what was asked under the old limit has come in by now: measure from here
+            self._started = time.monotonic()
+        elif self._done >= 2 * self.limit:
+            if self._was_full:  # slots were the bottleneck: the rate tells what this limit brings
+                self._adapt(self.limit / max(time.monotonic() - self._started, 1e-9))
+            self._begin_window()
+            self._hand_out()
+
+    def _adapt(self, rate: float) -> None:
+        if self._hold:
+            self._hold -= 1
             return
-        now = time.monotonic()
-        rate = self._window_done / max(now - self._window_start, 1e-9)
-        if self._window_full:  # slots were the bottleneck: the rate tells what this limit brings
-            if rate > self._best_rate * _PAYS:
-                self._best_rate = rate
-                self.limit = min(int(self.limit * _GROWTH), _CEILING)
-            elif self.limit > _START:
-                self.limit = max(int(self.limit / _GROWTH), _START)
-                self._best_rate = rate / _PAYS
-        self._window_start, self._window_done, self._window_full = now, 0, False
-        self._hand_out()
+        if self._before is not None and rate <= self._before[1] * _PAYS:
+            self.limit = self._before[0]
+            self._before, self._hold = None, _HOLD
+        elif self.limit < _CEILING:
+            self._before = (self.limit, rate)
+            self.limit = min(max(int(self.limit * _GROWTH), self.limit + 1), _CEILING)
+        else:
+            self._before = None
 
     def throttled(self, retry_after: float | None) -> None:
         """Note a 429: halve the limit (once for what was in flight), and keep to the `Retry-After`."""
         now = time.monotonic()
         if retry_after:
             self._closed_until = max(self._closed_until, now + retry_after)
-        if self._adaptive and now - self._last_cut > 1.0:
+            asyncio.get_running_loop().call_later(retry_after + 0.001, self._hand_out)
+        if self._adaptive and now - self._last_cut > _HALVE_EVERY:
             self.limit = max(self.limit // 2, 1)
             self._last_cut = now
-            self._best_rate = 0.0
-            self._window_start, self._window_done, self._window_full = now, 0, False
+            self._before, self._hold = None, _HOLD
+            self._begin_window()

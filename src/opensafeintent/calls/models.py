@@ -13,7 +13,7 @@ from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.providers import ENDPOINTS, resolve_endpoint, variables
 from opensafeintent.calls.replay import ReplayModel
 
-__all__ = ["Served", "is_local", "open_models", "served_models"]
+__all__ = ["Served", "is_local", "model_identity", "open_models", "served_models"]
 
 
 def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
@@ -31,6 +31,20 @@ def _open(name: str, http: HttpSession) -> Model:
     if name.startswith("replay/"):
         return ReplayModel(name)
     return ChatModel(name, resolve_endpoint(name), http)
+
+
+def model_identity(name: str) -> str:
+    """Return what a model's calls are keyed by, without asking for a key or a server.
+
+    Raises:
+        InputError: the name or its file is not usable.
+    """
+    if name.startswith("baseline/"):
+        return ScriptedModel(name).identity
+    if name.startswith("replay/"):
+        return ReplayModel(name).identity
+    resolve_endpoint(name, for_calls=False)
+    return name
 
 
 def is_local(name: str) -> bool:

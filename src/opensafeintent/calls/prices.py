@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -15,8 +16,8 @@ __all__ = ["Price", "cost_of", "read_prices"]
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dollars for a million tokens."""
 
-    input: float
-    output: float
+    input: Annotated[float, msgspec.Meta(ge=0)]
+    output: Annotated[float, msgspec.Meta(ge=0)]
 
 
 def read_prices(path: Path) -> dict[str, Price]:
@@ -27,7 +28,7 @@ def read_prices(path: Path) -> dict[str, Price]:
     """
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, Price])
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
+    except (OSError, msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
         form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
         raise InputError(f"{path}: not a price list: {error}; expected {form}") from error
 

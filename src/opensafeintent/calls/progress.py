@@ -24,10 +24,6 @@ class Display(Protocol):
         """Show the state of things; called a few times a second."""
         ...
 
-    def note(self, line: str) -> None:
-        """Say something that stays on the screen."""
-        ...
-
     def close(self) -> None:
         """End the display."""
         ...
@@ -38,9 +34,6 @@ class Quiet:
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Show nothing."""
-
-    def note(self, line: str) -> None:
-        """Say nothing."""
 
     def close(self) -> None:
         """Do nothing."""
@@ -59,12 +52,8 @@ class PlainDisplay:
         share = f"{100 * done / expected:.0f} %" if expected else ""
         self._last = f"{share:>5}  {line}"
         if time.monotonic() >= self._next:
-            self._next += _PLAIN_SECONDS
+            self._next = time.monotonic() + _PLAIN_SECONDS
             print(self._last, file=self._stream, flush=True)
-
-    def note(self, line: str) -> None:
-        """Write a line now."""
-        print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
         """Write the last state."""
@@ -92,10 +81,6 @@ class TerminalDisplay:
     def update(self, done: int, expected: int, line: str) -> None:
         """Redraw."""
         self._progress.update(self._task, completed=done, total=expected or None, description=line)
-
-    def note(self, line: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(line, markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the last state on the screen."""
@@ -130,7 +115,7 @@ def progress_line(tally: Tally, expected: int, cost: float | None = None) -> str
 
 def _short(number: int) -> str:
     for size, unit in ((1_000_000_000, "G"), (1_000_000, "M"), (1_000, "k")):
-        if number >= size:
+        if number >= 0.99995 * size:
             return f"{number / size:.1f} {unit}"
     return str(number)
 
@@ -148,7 +133,7 @@ async def shown(
     """Keep a display up to date while the body runs."""
 
     def refresh() -> None:
-        total = expected()
+        total = max(expected(), tally.made.total() + tally.reused_calls)  # re-asks come on top of what was expected
         display.update(tally.made.total() + tally.reused_calls - tally.in_flight, total, progress_line(tally, total, cost()))
 
     async def tick() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from opensafeintent.errors import InputError, nearest
 
-__all__ = ["ENDPOINTS", "INSPECT_PROVIDERS", "Endpoint", "Provider", "resolve_endpoint"]
+__all__ = ["ENDPOINTS", "INSPECT_PROVIDERS", "Endpoint", "Provider", "resolve_endpoint", "split_name", "variables"]
 
 
 class Provider(msgspec.Struct, frozen=True):
@@ -75,11 +75,11 @@ def variables(provider: str) -> tuple[str, str]:
     return f"{stem}_BASE_URL", f"{stem}_TOKEN" if stem == "HF" else f"{stem}_API_KEY"
 
 
-def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ) -> Endpoint:
-    """Find the endpoint of a model name: `provider/model`, or `openai-api/provider/model` for any compatible server.
+def split_name(name: str) -> tuple[str, str]:
+    """Split a model's name into provider and model: `provider/model`, or `openai-api/provider/model`.
 
     Raises:
-        InputError: the provider is unknown, the name is incomplete, or a variable that it needs is not set.
+        InputError: the provider is unknown, or the name is incomplete.
     """
     prefix, _, model = name.partition("/")
     if not model:
@@ -88,9 +88,9 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ) -> 
         slug, _, model = model.partition("/")
         if not model or not _SLUG.fullmatch(slug):
             raise InputError(f"{name!r} is not a model name; expected openai-api/<provider>/<model>")
-        return _endpoint(name, slug, model, ENDPOINTS.get(slug) or Provider(""), environment)
+        return slug, model
     if prefix in ENDPOINTS:
-        return _endpoint(name, prefix, model, ENDPOINTS[prefix], environment)
+        return prefix, model
     if prefix in INSPECT_PROVIDERS:
         raise InputError(
             f"{name}: provider {prefix!r} does not speak the chat-completions protocol and this version cannot call it; "
@@ -100,16 +100,30 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ) -> 
     raise InputError(f"{name}: unknown provider {prefix!r}; {nearest(prefix, valid)}")
 
 
-def _endpoint(name: str, slug: str, model: str, provider: Provider, environment: Mapping[str, str]) -> Endpoint:
+def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, for_calls: bool = True) -> Endpoint:
+    """Find the endpoint of a model name. Where no call is to be made, key and URL may be missing, though not wrong.
+
+    Raises:
+        InputError: the name is not usable, or a variable that it needs is not set.
+    """
+    slug, model = split_name(name)
+    return _endpoint(name, slug, model, ENDPOINTS.get(slug) or Provider(""), environment, for_calls=for_calls)
+
+
+def _endpoint(
+    name: str, slug: str, model: str, provider: Provider, environment: Mapping[str, str], *, for_calls: bool
+) -> Endpoint:
     url_variable, key_variable = variables(slug)
-    base_url = environment.get(url_variable) or provider.base_url
-    if not base_url:
+    base_url = (environment.get(url_variable) or provider.base_url).strip()
+    if not base_url and for_calls:
         raise InputError(f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1")
-    if urlsplit(base_url).scheme not in ("http", "https") or not urlsplit(base_url).netloc:
-        raise InputError(f"{url_variable} is {base_url!r}; expected a URL such as http://localhost:8000/v1")
-    api_key = environment.get(key_variable) or None
-    if api_key is None and not provider.local:
+    if base_url:
+        _check_url(base_url, url_variable)
+    api_key = (environment.get(key_variable) or "").strip() or None
+    if api_key is None and not provider.local and for_calls:
         raise InputError(f"{name}: no key; set {key_variable}")
+    if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
+        raise InputError(f"{key_variable} holds white space or characters that a key cannot have; set it again")
     return Endpoint(
         model=model,
         base_url=base_url.rstrip("/"),
@@ -118,3 +132,15 @@ def _endpoint(name: str, slug: str, model: str, provider: Provider, environment:
         local=provider.local,
         limit_field=provider.limit_field,
     )
+
+
+def _check_url(base_url: str, variable: str) -> None:
+    try:
+        parts = urlsplit(base_url)
+        usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InputError(f"{variable} is {base_url!r}; expected a URL such as http://localhost:8000/v1")
+    if parts.username is not None:
+        raise InputError(f"{variable} holds a user name or password; put the key into its own variable")

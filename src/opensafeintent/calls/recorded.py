@@ -45,8 +45,21 @@ def check_variant(record: Record, field: str) -> str:
 def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
     """Return a whole number within its range, or raise the Problem that it has."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        record.fail(field, f"is {value!r}; expected a whole number from {low} to {high}")
+        record.fail(field, f"is {short(value)}; expected a whole number from {low} to {high}")
     return value
+
+
+def short(value: Any) -> str:
+    """Return what a value is, in at most 60 characters."""
+    shown = repr(value)
+    return shown if len(shown) <= 60 else shown[:59] + "…"
+
+
+def check_response(record: Record, field: str, value: Any) -> str:
+    """Return a response, which may be empty, or raise the Problem that it has."""
+    if not isinstance(value, str):
+        record.fail(field, f"is {short(value)}; expected a text")
+    return record.check_unicode(field, value)
 
 
 def parse_recorded(record: Record) -> RecordedResponse:
@@ -56,8 +69,8 @@ def parse_recorded(record: Record) -> RecordedResponse:
         for field, low, high in (("helpfulness", 1, 4), ("harm_severity", 0, 3))
     }
     response = record.data.get("response")
-    if response is not None and not isinstance(response, str):
-        record.fail("response", f"is {response!r}; expected a text")
+    if response is not None:
+        check_response(record, "response", response)
     if response is None and None in score.values():
         record.fail("response", "missing; a line has a response, or both grades, or all")
     stop_reason = record.optional_text("stop_reason") or "stop"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Literal
 
 import msgspec
 
 from opensafeintent.canonical import canonical_json
+from opensafeintent.hostile import one_line
+from opensafeintent.messages import Message
 
 __all__ = [
     "Answered",
@@ -25,19 +28,6 @@ __all__ = [
 ]
 
 Purpose = Literal["generate", "helpfulness", "harm", "mode", "probe"]
-Role = Literal["system", "user", "assistant"]
-
-
-class Message(msgspec.Struct, frozen=True):
-    """One message of a conversation, kept in parts so that the ledger stores a repeated text once."""
-
-    role: Role
-    parts: tuple[str, ...]
-
-    @property
-    def content(self) -> str:
-        """The message's text."""
-        return "".join(self.parts)
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,6 +39,10 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reasoning_effort: str | None = None
     extra: dict[str, Any] = {}
     """Further fields of the request body, as `-M key=value` gives them."""
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None:  # 0 and 0.0 are one temperature, and one key
+            msgspec.structs.force_setattr(self, "temperature", float(self.temperature))
 
 
 class Subject(msgspec.Struct, frozen=True):
@@ -112,7 +106,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     @property
     def truncated(self) -> bool:
         """Whether the token limit cut the answer."""
-        return self.stop_reason in ("length", "max_tokens")
+        return self.stop_reason in ("length", "max_tokens", "model_length")
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):
@@ -144,37 +138,61 @@ class _Message(msgspec.Struct):
 
 class _Choice(msgspec.Struct):
     message: _Message = msgspec.field(default_factory=_Message)
-    finish_reason: str | None = None
+    finish_reason: Any = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
 
 
 class _Completion(msgspec.Struct):
     choices: list[_Choice] = []
     usage: _Usage | None = None
-    model: str | None = None
+    model: Any = None
     error: Any = None
 
 
 _completion = msgspec.json.Decoder(_Completion, strict=False)
-_THINKING = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
-_OPEN = re.compile(r"<think>", re.IGNORECASE)
-_CLOSE = re.compile(r"</think>", re.IGNORECASE)
+_TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
+_BROKEN_OFF = frozenset({"error", "network_error", "insufficient_system_resource"})
+_MOST_TOKENS = 2**53
 
 
 def without_thinking(text: str) -> str:
     """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the server had swallowed."""
     if "<" not in text:
         return text
-    text = _THINKING.sub("", text)
-    if opening := _OPEN.search(text):
-        text = text[: opening.start()]
-    if closing := list(_CLOSE.finditer(text)):
-        text = text[closing[-1].end() :]
-    return text
+    kept: list[str] = []
+    end, thinking = 0, False
+    for tag in _TAG.finditer(text):
+        closing = bool(tag[1])
+        if closing and not thinking:  # everything so far was thought
+            kept.clear()
+        elif not closing and not thinking:
+            kept.append(text[end : tag.start()])
+        thinking = not closing
+        end = tag.end()
+    return "".join(kept) if thinking else "".join((*kept, text[end:]))
+
+
+def _decode(body: bytes) -> _Completion:
+    try:
+        return _completion.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # an answer that was cut within a character holds half of a surrogate pair, which only Python's own reader takes
+        text = json.dumps(json.loads(body), ensure_ascii=False)
+        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        return _completion.decode(whole.encode())
+
+
+def _count(tokens: Any) -> int:
+    """Return a count of tokens, 0 where what a server says cannot be one."""
+    if not isinstance(tokens, int | float) or not 0 <= tokens <= _MOST_TOKENS:
+        return 0
+    return int(tokens)
 
 
 def read_reply(body: bytes) -> Answered | Refused:
@@ -184,14 +202,17 @@ def read_reply(body: bytes) -> Answered | Refused:
         ValueError: the body is not a chat completion; the text says what is wrong with it.
     """
     try:
-        reply = _completion.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reply = _decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
     if not reply.choices:
         raise ValueError(f"the reply holds no choices{f' but an error: {reply.error}' if reply.error else ''}")
     choice, usage = reply.choices[0], reply.usage or _Usage()
-    spent = Usage(usage.prompt_tokens or 0, usage.completion_tokens or 0)
-    served, stop = reply.model or "", choice.finish_reason or "stop"
+    spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+    served = one_line(str(reply.model or ""))
+    stop = one_line(str(choice.finish_reason or "stop"), 60)
+    if stop in _BROKEN_OFF:
+        raise ValueError(f"the answer broke off ({stop})")
     if stop == "content_filter":
         return Refused(reason="content_filter", usage=spent, served_model=served)
     content = choice.message.content

@@ -44,4 +44,7 @@ class ReplayModel:
             )
         choice = {"message": {"content": recorded.response}, "finish_reason": recorded.stop_reason}
         body = canonical_json({"choices": [choice], "model": self.identity})
-        return Replied(read_reply(body), body)
+        try:
+            return Replied(read_reply(body), body)
+        except ValueError as error:
+            return Failure(kind="malformed", error=f"{self._path}: {subject.set_id}, {subject.variant}: {error}")

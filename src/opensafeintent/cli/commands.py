@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from opensafeintent.errors import InputError
+from opensafeintent.hostile import terminal_safe
 
 __all__ = ["cli"]
 
@@ -133,11 +134,18 @@ def _key_values(pairs: tuple[str, ...]) -> dict[str, Any]:
             raise InputError(f"-M {pair}: expected KEY=VALUE")
         if key in ("model", "messages", "stream", "n"):
             raise InputError(f"-M {pair}: {key} is set by the program")
-        try:
-            found[key] = json.loads(text)
-        except ValueError:
-            found[key] = text
+        found[key] = _json_or_text(pair, text)
     return found
+
+
+def _json_or_text(pair: str, text: str) -> Any:
+    def no_constant(name: str) -> float:
+        raise InputError(f"-M {pair}: {name} is not a value that a request can hold")
+
+    try:
+        return json.loads(text, parse_constant=no_constant)
+    except json.JSONDecodeError:
+        return text
 
 
 @cli.command("import")
@@ -175,10 +183,10 @@ def grade_command(**options: Any) -> int:
 def report_command(runs: tuple[Path, ...], out: Path | None, fail_under: tuple[str, ...], max_missing: float) -> int:
     """Rebuild the results of runs from their ledgers: metrics.json, tables, the summary."""
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import ReportSettings, report
+    from opensafeintent.workflows import ReportSettings, write_report
 
     settings = ReportSettings(runs=runs, out=out, fail_under=_thresholds(fail_under), max_missing=max_missing)
-    return show_outcome(report(settings))
+    return show_outcome(write_report(settings))
 
 
 def _thresholds(pairs: tuple[str, ...]) -> dict[str, float]:
@@ -226,8 +234,8 @@ def dataset_validate_command(name: str, taxonomy: Path | None) -> None:
 
     dataset, remarks = validate_dataset(name, taxonomy)
     for remark in remarks:
-        click.echo(f"note: {remark}")
-    click.echo(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+        click.echo(terminal_safe(f"note: {remark}"))
+    click.echo(terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})"))
 
 
 @dataset_group.command("convert")
@@ -239,4 +247,4 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None) -> None
     from opensafeintent.workflows import convert_dataset
 
     dataset = convert_dataset(name, out, taxonomy)
-    click.echo(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})")
+    click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))

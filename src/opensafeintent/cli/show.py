@@ -49,6 +49,8 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None) -> int:
         _show_group(console, group)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+    for line in outcome.stopped:
+        print(terminal_safe(f"error: {line}"), file=sys.stderr)
     for note in outcome.notes:
         console.print(_plain(f"note: {note}"))
     if outcome.tally is not None:

@@ -25,10 +25,10 @@ Place = tuple[str, str, str, int]
 """Model, prompt-set, variant, epoch."""
 
 
-def imported_rows(ledger: Ledger) -> dict[str, list[ImportedRow]]:
-    """Return the imported responses of a ledger, by model."""
+def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRow]]:
+    """Return the responses that were imported for a dataset, by model."""
     by_model: defaultdict[str, list[ImportedRow]] = defaultdict(list)
-    for row in ledger.imported():
+    for row in ledger.imported(dataset.hash):
         by_model[row.model].append(row)
     return dict(by_model)
 
@@ -62,7 +62,7 @@ async def derive(
     """
     found = dict(known or {})
     client = Client(ledger, manifest.identities())
-    imported = imported_rows(ledger)
+    imported = imported_rows(ledger, dataset)
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         rows = imported.get(model, [])
@@ -87,7 +87,13 @@ def _made_tasks(manifest: Manifest, dataset: Dataset, model: str) -> Iterator[Ta
 def _with_imported(rows: Iterable[ImportedRow], judged: dict[Place, GradedResponse]) -> Iterator[GradedResponse]:
     for row in rows:
         place = (row.model, row.set_id, row.variant, row.epoch)
-        yield judged[place] if place in judged else _from_import(row)
+        brought = _from_import(row)
+        if place not in judged:
+            yield brought
+            continue
+        # the target cannot be asked again: what the file says of mode and strategy stands
+        labels = {name: label for name in ("mode", "strategy") if isinstance(label := getattr(brought, name), str)}
+        yield msgspec.structs.replace(judged[place], **labels)
 
 
 def _has_both_grades(row: ImportedRow) -> bool:

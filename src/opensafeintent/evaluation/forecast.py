@@ -73,7 +73,7 @@ class _Counter:
 
     def add(self, task: Task, graded: GradedResponse, work: ModelWork) -> None:
         plan, templates = work.plan, work.templates
-        unknown = graded.missing_response == "not_made"
+        unknown = graded.missing_response not in ("", "truncated")
         if unknown:
             system = len(plan.system or "")
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
@@ -120,4 +120,5 @@ class _Counter:
 
 
 def _not_made(grade: object) -> bool:
-    return isinstance(grade, Missing) and grade.reason == "not_made"
+    """A call that was never made, or that failed and is tried again."""
+    return isinstance(grade, Missing) and grade.reason.startswith(("not_made", "failed"))

@@ -204,7 +204,7 @@ class _Asker:
                     if grade is not None:
                         return grade
                     reply = Message("assistant", (text or "(no reply)",))
-                    messages = (*messages, reply, template.reminder(self.templates.reask))
+                    messages = (*messages, reply, template.reminder(self.templates.reask, self.task.prompt))
         return Missing("unparsed")
 
 

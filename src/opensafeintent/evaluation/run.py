@@ -57,6 +57,10 @@ async def run_work(
     """
     runners = [_run_model(client, item, at_once, done) for item in work if item.tasks]
     await _first_error(runners)
+    client.stop_silent_models()
+    judges = {judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}
+    if stopped := sorted(judges & set(client.stopped_models)):
+        raise Stopped("; ".join(client.stopped_models[judge] for judge in stopped))
     targets = {item.model for item in work}
     if targets and targets <= set(client.stopped_models):
         raise Stopped("; ".join(client.stopped_models[target] for target in sorted(targets)))

@@ -10,10 +10,11 @@ import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Call, Message, Outcome, call_key, without_thinking
+from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, run_task
 from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.messages import Message
 from opensafeintent.promptsets import Dataset, PromptSet
 
 __all__ = ["ResponseText", "RunTexts", "TracedRow"]
@@ -73,7 +74,7 @@ class RunTexts:
         """Return a response's text; None where there is none: filtered by the provider, failed, or never asked for."""
         if self._manifest.models[model].imported:
             place = (model, set_id, variant, epoch)
-            row, text = self._ledger.imported_at(place)
+            row, text = self._ledger.imported_at(self._dataset.hash, place)
             return None if text is None else ResponseText(without_thinking(text).strip(), row)
         call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
         key = call_key(call, self._manifest.models[model].identity)
@@ -114,7 +115,7 @@ class RunTexts:
                     prompt=prompt_set.wordings()[variant],
                 )
                 if entry.imported:
-                    row, text = self._ledger.imported_at((model, set_id, variant, epoch))
+                    row, text = self._ledger.imported_at(self._dataset.hash, (model, set_id, variant, epoch))
                     if not row:
                         continue
                     found.append(_imported_row(row, task))
@@ -189,10 +190,11 @@ class _Rows(Ledger):
             "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
         )
 
-    def imported_at(self, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
+    def imported_at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
         """Return row id and text of an imported response; (0, None) where there is none."""
         found = self._reader.execute(
-            "SELECT id, response FROM imported WHERE model = ? AND set_id = ? AND variant = ? AND epoch = ?", place
+            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?",
+            (dataset, *place),
         ).fetchone()
         if found is None:
             return 0, None

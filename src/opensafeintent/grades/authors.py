@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import RecordedResponse, check_score
+from opensafeintent.calls.recorded import RecordedResponse, check_response, check_score
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import Record
@@ -51,8 +51,8 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
     zeros = 0
     for variant in prompt_set.wordings():
         text = texts.get(variant)
-        if text is not None and not isinstance(text, str):
-            record.fail(f"model_responses, {variant}", f"is {text!r}; expected a text")
+        if text is not None:
+            check_response(record, f"model_responses, {variant}", text)
         reasons: list[str] = []
         scores: dict[str, int | None] = {"helpfulness": None, "harm_severity": None}
         if variant in failed:  # one failure takes both grades, as in the authors' script
@@ -94,6 +94,10 @@ def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, 
     if field not in record:
         return {}
     inner = record.record(field)
+    valid = [*(f"{intent}_prompt" for intent in CORE_VARIANTS), _PARAPHRASES]
+    for key in inner.data:
+        if key not in valid:
+            inner.fail(key, f"unknown prompt; {nearest(key, valid)}")
     values: dict[str, Any] = {intent: inner.data.get(f"{intent}_prompt") for intent in CORE_VARIANTS}
     listed = inner.data.get(_PARAPHRASES)
     if listed is None:

@@ -6,10 +6,11 @@ import re
 from pathlib import Path
 
 from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
 
 __all__ = ["fetch"]
 
-_NAME = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+_NAME = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?", re.ASCII)
 _SUFFIXES = (".jsonl", ".json", ".parquet")
 _NOT_DATA = {"dataset_infos.json", "dataset_dict.json", "state.json", "croissant.json"}
 
@@ -26,7 +27,7 @@ def fetch(name: str) -> list[Path]:
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import (
-            HfHubHTTPError,
+            HFValidationError,
             LocalEntryNotFoundError,
             RepositoryNotFoundError,
             RevisionNotFoundError,
@@ -42,14 +43,16 @@ def fetch(name: str) -> list[Path]:
                 repo, repo_type="dataset", revision=revision, allow_patterns=[f"*{suffix}" for suffix in _SUFFIXES]
             )
         )
+    except HFValidationError as error:
+        raise InputError(f"{name}: not a name that the hub allows: {one_line(str(error))}") from error
     except RevisionNotFoundError as error:
         raise InputError(f"{name}: the hub has no revision {revision!r} of {repo}") from error
     except RepositoryNotFoundError as error:
         raise InputError(f"{name}: the hub has no dataset {repo}, or it needs a token (HF_TOKEN)") from error
     except LocalEntryNotFoundError as error:
         raise InputError(f"{name}: cannot reach the hub, and the dataset is not in its cache") from error
-    except (HfHubHTTPError, OSError) as error:
-        raise InputError(f"{name}: the hub did not give the dataset: {str(error).splitlines()[0]}") from error
+    except Exception as error:  # the hub's client lets its HTTP library's errors through, and changes that library
+        raise InputError(f"{name}: the hub did not give the dataset: {one_line(str(error))}") from error
     files = sorted(path for path in folder.rglob("*") if path.suffix in _SUFFIXES and path.name not in _NOT_DATA)
     parquet = [path for path in files if path.suffix == ".parquet"]
     if not files:

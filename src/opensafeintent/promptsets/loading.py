@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
-from opensafeintent.taxonomy import Taxonomy, default_taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, Taxonomy, default_taxonomy
 
 __all__ = ["Problem", "Record", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
 
@@ -42,7 +43,7 @@ class Record:
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        raise Problem(f"{self.place}, field {field}: {complaint}")
+        raise Problem(f"{self.place}, field {one_line(field, 60)}: {complaint}")
 
     def text(self, field: str) -> str:
         """Return a text that has to be there."""
@@ -63,11 +64,14 @@ class Record:
             self.fail(field, "is empty; expected a text")
         if len(value) > LONGEST_PROMPT:
             self.fail(field, f"has {len(value):,} characters; at most {LONGEST_PROMPT:,} are accepted")
-        if not value.isascii():
-            try:
-                value.encode()
-            except UnicodeEncodeError:
-                self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
+        return self.check_unicode(field, value)
+
+    def check_unicode(self, field: str, value: str) -> str:
+        """Return a text that can be written as UTF-8."""
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
 
     def texts(self, field: str) -> tuple[str, ...]:
@@ -89,7 +93,7 @@ class Record:
         """Return a text that is one of `valid`."""
         value, names = self.text(field), tuple(valid)
         if value not in names:
-            self.fail(field, f"unknown {field.replace('_', ' ')} {value[:80]!r}; {nearest(value, names)}")
+            self.fail(field, f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r}; {nearest(value, names)}")
         return value
 
 
@@ -102,7 +106,7 @@ def _kind(value: Any) -> str:
         int: "a number",
         float: "a number",
     }
-    return kinds.get(type(value), "null")
+    return "null" if value is None else kinds.get(type(value), type(value).__name__)
 
 
 # The three shapes of a prompt-set ------------------------------------------------------------------------------------
@@ -127,7 +131,7 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
     prompts = record.record("prompts")
     unknown = sorted(set(prompts.data) - {"benign", "dual_use", "malicious"})
     if unknown:
-        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0], ['benign', 'dual_use', 'malicious'])}")
+        prompts.fail(unknown[0], f"unknown variant; {nearest(unknown[0][:60], CORE_VARIANTS)}")
     return _build(
         record,
         taxonomy,
@@ -169,6 +173,9 @@ def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
     numbered = sorted(
         (int(match[1]), field) for field in record.data if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
     )
+    for expected, (number, field) in enumerate(numbered, start=2):
+        if number != expected:
+            record.fail(field, f"there is no prompt_dual_use_{expected}; the wordings are numbered from 2 without a gap")
     return _build(
         record,
         taxonomy,
@@ -224,39 +231,55 @@ def read_records(path: Path) -> Iterator[tuple[str, Any]]:
         InputError: the file cannot be read, is not UTF-8, or is not what its suffix says.
         Problem: one line of a JSONL file is not JSON.
     """
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         yield from _parquet_records(path)
         return
     text = _read_text(path)
-    if text.lstrip().startswith("["):
+    if text.strip() and (path.suffix.lower() != ".jsonl" or text.lstrip().startswith("[")):
         try:
-            items = json.loads(text, parse_constant=_reject_constant)
-        except ValueError as error:
-            raise InputError(f"{path}: {_json_complaint(error)}") from error
-        yield from ((f"{path}, item {n}", item) for n, item in enumerate(items, start=1))
-        return
-    if path.suffix == ".json" and text.strip():
-        try:
-            yield str(path), json.loads(text, parse_constant=_reject_constant)
-            return
-        except ValueError as error:
+            value = _json(text)
+        except Problem as problem:
             if not _looks_like_lines(text):
-                raise InputError(f"{path}: {_json_complaint(error)}") from error
+                raise InputError(f"{path}: {problem}") from problem
+        else:
+            listed = isinstance(value, list)
+            yield from (
+                ((f"{path}, item {n}", item) for n, item in enumerate(value, start=1)) if listed else [(str(path), value)]
+            )
+            return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                yield f"{path}:{number}", json.loads(line, parse_constant=_reject_constant)
-            except ValueError as error:
-                raise Problem(f"{path}:{number}: {_json_complaint(error)}") from error
+                yield f"{path}:{number}", _json(line)
+            except Problem as problem:
+                raise Problem(f"{path}:{number}: {problem}") from problem
 
 
 def _looks_like_lines(text: str) -> bool:
-    first = text.lstrip().split("\n", 1)[0]
+    first, *rest = text.strip().split("\n", 1)
     try:
-        json.loads(first)
-    except ValueError:
+        return bool(rest) and isinstance(_json(first), dict | list)
+    except Problem:
         return False
-    return True
+
+
+def _json(text: str) -> Any:
+    """Read JSON, or raise the Problem that it has."""
+    try:
+        return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_each_key_once)
+    except ValueError as error:
+        raise Problem(_json_complaint(error)) from error
+    except RecursionError as error:
+        raise Problem("not valid JSON (nested too deeply)") from error
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {one_line(twice, 60)!r} stands twice in one object")
+    return record
 
 
 def _reject_constant(name: str) -> NoReturn:
@@ -266,8 +289,9 @@ def _reject_constant(name: str) -> NoReturn:
 def _json_complaint(error: ValueError) -> str:
     if isinstance(error, json.JSONDecodeError):
         where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
-        return f"not valid JSON ({error.msg}, {where})" + ("; the file looks cut off" if cut else "")
+        return f"not valid JSON ({error.msg}, {where})" + (
+            "; it looks cut off" if error.pos >= len(error.doc.rstrip()) else ""
+        )
     return f"not valid JSON ({error})"
 
 
@@ -321,7 +345,9 @@ def read_dataset(name: str, taxonomy: Taxonomy | None = None) -> tuple[Dataset |
             return
         if prompt_set.id in seen:
             first = seen[prompt_set.id]
-            problems.append(f"{place}, field id: duplicate id {prompt_set.id!r}, first at {first}; ids are unique")
+            problems.append(
+                f"{place}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at {first}; ids are unique"
+            )
             return
         seen[prompt_set.id] = place
         prompt_sets.append(prompt_set)
@@ -368,9 +394,13 @@ def _files_of(name: str) -> list[Path]:
 
         return fetch(name)
     path = Path(name)
-    if not path.exists():
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise InputError(f"{one_line(name)}: cannot read: {error.strerror or error}") from error
+    if not there:
         raise InputError(
-            f"{name}: no such dataset; valid: 'starter', the path of a .jsonl, .json or .parquet file, "
+            f"{one_line(name)}: no such dataset; valid: 'starter', the path of a .jsonl, .json or .parquet file, "
             "or hf:owner/name[@revision]"
         )
     if path.is_dir():

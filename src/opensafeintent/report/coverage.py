@@ -57,7 +57,8 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
     """Count what is there of one model's responses and grades."""
     entry = manifest.models[model]
     sets = manifest.sets_of(model, dataset)
-    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * entry.epochs
+    epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
+    planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     asked: Counter[str] = Counter()
     triplets: Counter[tuple[str, int]] = Counter()

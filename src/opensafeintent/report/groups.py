@@ -119,7 +119,7 @@ def group_studies(studies: Sequence[Study]) -> list[Group]:
     """
     found: dict[Conditions, list[tuple[Study, str]]] = {}
     for study in studies:
-        for model, entry in study.manifest.models.items():
+        for model, entry in sorted(study.manifest.models.items()):  # in an order that no manifest's writing changes
             conditions = Conditions(
                 dataset=study.manifest.dataset.hash,
                 judges=_judges(study, model),

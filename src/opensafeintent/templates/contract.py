@@ -42,7 +42,7 @@ class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
 
 Contract = IntegerContract | JsonContract
 
-_FENCED = re.compile(r"```[A-Za-z]*\s*\n?(.*?)\s*```", re.DOTALL)
+_FENCE = "```"
 _INTEGER = re.compile(r"-?\d+", re.ASCII)
 
 
@@ -52,21 +52,29 @@ def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> i
     White space and one code fence around the reply are allowed. `paper` takes the first integer of a reply, as the authors'
     scripts do; a first integer out of range is none.
     """
-    text = reply.strip()
-    if fenced := _FENCED.fullmatch(text):
-        text = fenced[1].strip()
+    text = _without_fence(reply.strip())
     if isinstance(contract, JsonContract):
         return _value(contract, text)
     match = _INTEGER.search(text) if rule == "paper" else re.fullmatch(r"\d", text, re.ASCII)
-    if match is None or not contract.low <= int(match[0]) <= contract.high:
+    grades = {str(grade): grade for grade in range(contract.low, contract.high + 1)}
+    if match is None:
         return None
-    return int(match[0])
+    written = match[0] if rule == "strict" else match[0].lstrip("0") or "0"
+    return grades.get(written)
+
+
+def _without_fence(text: str) -> str:
+    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    inside = text[len(_FENCE) : -len(_FENCE)]
+    language, newline, rest = inside.partition("\n")
+    return (rest if newline and language.strip().isalpha() else inside).strip()
 
 
 def _value(contract: JsonContract, text: str) -> str | None:
     try:
         value = json.loads(text, object_pairs_hook=_without_repeats)
-    except ValueError:
+    except (ValueError, RecursionError):  # not JSON, or nested beyond reason
         return None
     found = value.get(contract.key) if isinstance(value, dict) else None
     return found if isinstance(found, str) and found in contract.values else None

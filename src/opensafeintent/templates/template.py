@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import tomllib
 from importlib import resources
@@ -10,9 +11,9 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from opensafeintent.calls.records import Message
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
+from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from opensafeintent.templates.contract import Contract, IntegerContract, JsonContract
 
@@ -93,21 +94,28 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
         body = self.body
         if self.options:
-            turn = int(sha256_hex(prompt)[:8], 16) % len(self.options)
-            turned = self.options[turn:] + self.options[:turn]
+            turned = self._turned(prompt)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
-            fills["values"] = ", ".join(f'"{option.value}"' for option in turned)
+            fills["values"] = _named(turned)
         if self.contract is not None and not self.foreign:
             body = f"{body.rstrip()}\n\n{self.contract.text}"
         return Message("user", tuple(_fill(body, fills)))
 
-    def reminder(self, reask: Template) -> Message:
+    def reminder(self, reask: Template, prompt: str) -> Message:
         """Return the message of a re-ask: what was wrong, and the contract once more."""
         if self.contract is None:
             raise ValueError(f"{self.file} has no contract to remind of")
-        values = ", ".join(f'"{option.value}"' for option in self.options)
-        contract = "".join(_fill(self.contract.text, {"values": values}))
+        contract = "".join(_fill(self.contract.text, {"values": _named(self._turned(prompt))}))
         return Message("user", ("".join(_fill(reask.body.strip(), {"contract": contract})),))
+
+    def _turned(self, prompt: str) -> tuple[Option, ...]:
+        """Return the options in the order that a prompt gets them in."""
+        turn = int(sha256_hex(prompt)[:8], 16) % max(len(self.options), 1)
+        return self.options[turn:] + self.options[:turn]
+
+
+def _named(options: tuple[Option, ...]) -> str:
+    return ", ".join(f'"{option.value}"' for option in options)
 
 
 class Templates(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,7 +194,7 @@ def _split(file: str, source: str) -> tuple[_Header, str]:
 
 
 def _check(template: Template) -> None:
-    places = {match[1] or match[2] for match in _PLACEHOLDER.finditer(template.body)}
+    places = _places(template.body)
     needed = {"reask": {"contract"}, "strategy": {"prompt"}}.get(template.role, {"prompt", "response"})
     if missing := sorted(needed - places):
         raise InputError(f"{template.file}: nowhere to put the {missing[0]}; a place is written {{{{{missing[0]}}}}}")
@@ -196,13 +204,27 @@ def _check(template: Template) -> None:
     if isinstance(contract, IntegerContract):
         valid = (contract.low, contract.high) == grades
     else:
-        valid = contract is not None and tuple(value.lower() for value in contract.values) == tuple(
-            str(grade).lower() for grade in grades
-        )
+        valid = contract is not None and (template.foreign or contract.values == grades)
     if not valid or contract is None:
         raise InputError(f"{template.file}: the contract of {template.role} has to allow the grades {list(grades)}")
+    if not template.foreign and isinstance(contract, JsonContract) and contract.key != template.role:
+        raise InputError(f'{template.file}: the contract\'s key has to be "{template.role}"')
     if not template.foreign and contract.phrase not in contract.text:
         raise InputError(f"{template.file}: the contract's text has to hold the phrase {contract.phrase}")
+    _check_options(template, places)
+
+
+def _check_options(template: Template, places: set[str]) -> None:
+    listed = sorted(option.value for option in template.options)
+    wants = bool({"options", "values"} & (places | _places(template.contract.text if template.contract else "")))
+    if listed and "options" not in places:
+        raise InputError(f"{template.file}: nowhere to put the options; a place is written {{{{options}}}}")
+    if (listed or wants) and listed != sorted(STRATEGIES):
+        raise InputError(f"{template.file}: the options have to be {', '.join(STRATEGIES)}, each once; found {listed}")
+
+
+def _places(text: str) -> set[str]:
+    return {match[1] or match[2] for match in _PLACEHOLDER.finditer(text)}
 
 
 def load_templates(rubrics: Path | None = None) -> Templates:
@@ -241,6 +263,10 @@ def _from_folder(folder: Path) -> dict[Role, Template]:
             found[role] = parse_template(role, name, path.read_text("utf-8"))
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot read the template: {error}") from error
+    for path in sorted(folder.iterdir()):
+        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+        if path.name not in names and close:
+            raise InputError(f"{path}: not a template's name; did you mean {close[0]!r}?")
     if not found:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
     return found

@@ -3,7 +3,7 @@
 from opensafeintent.workflows.datasets import DatasetInfo, convert_dataset, dataset_info, validate_dataset
 from opensafeintent.workflows.evaluating import EvaluateSettings, GradeSettings, demo, evaluate, grade
 from opensafeintent.workflows.importing import ImportSettings, import_files
-from opensafeintent.workflows.reporting import Outcome, ReportSettings, report
+from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
 
 __all__ = [
     "DatasetInfo",
@@ -18,6 +18,6 @@ __all__ = [
     "evaluate",
     "grade",
     "import_files",
-    "report",
     "validate_dataset",
+    "write_report",
 ]

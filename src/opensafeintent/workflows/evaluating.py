@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+import json
+from collections.abc import Collection, Mapping, Sequence
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import open_models
+from opensafeintent.calls.models import model_identity, open_models
 from opensafeintent.calls.prices import Price, cost_of, read_prices
 from opensafeintent.calls.progress import Display, Quiet, shown
 from opensafeintent.calls.records import Sampling
@@ -39,10 +41,12 @@ from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, study_of, write_results
+from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, study_of, write_results
 
 __all__ = ["EvaluateSettings", "GradeSettings", "demo", "evaluate", "grade"]
 
+_COUNTS = ("limit", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens")
+_MAX_TOKENS = 4096
 _AT_ONCE = 512
 """Prompts of one target under way at the same time while connections adapt."""
 
@@ -63,7 +67,7 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int | None = None
     """Connections of one endpoint, exactly; adaptive by default."""
     temperature: float | None = None
-    max_tokens: int = 4096
+    max_tokens: int = _MAX_TOKENS
     system: str | None = None
     reasoning_effort: str | None = None
     extra: Mapping[str, Any] = {}
@@ -83,18 +87,17 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        for name, least in (
-            ("limit", 1),
-            ("epochs", 1),
-            ("max_connections", 1),
-            ("max_tokens", 1),
-            ("judge_max_tokens", 1),
-        ):
+        for name in _COUNTS:
             value = getattr(self, name)
-            if value is not None and value < least:
-                raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least {least}")
-        if not 0 <= self.max_missing <= 1:
-            raise InputError(f"--max-missing is {self.max_missing}; expected a share from 0 to 1")
+            if value is not None and value < 1:
+                raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
+        if self.temperature is not None and not 0 <= self.temperature < inf:
+            raise InputError(f"--temperature is {self.temperature}; expected a number from 0")
+        if self.preset and self.max_tokens != _MAX_TOKENS:
+            raise InputError(f"--preset {self.preset} sets the token limit; leave --max-tokens out")
+        for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
+            _check_unicode(option, text)
+        check_share(self.max_missing)
         if not self.models:
             raise InputError("no model to evaluate")
         if not self.judges:
@@ -133,6 +136,13 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
             parse=self.grade_parse,
             templates=hashes_of(templates),
         )
+
+
+def _check_unicode(option: str, value: object) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{option}: is not valid Unicode text") from error
 
 
 def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
@@ -174,8 +184,10 @@ async def _evaluate(
     folder = settings.folder
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(_named(settings, models), http)
-        old = folder.load()[0] if folder.exists() else None
-        manifest = _manifest(settings, models, dataset, templates, opened, old)
+        old = _old_manifest(folder, set(models))
+        identities = {name: model.identity for name, model in opened.items()}
+        manifest = _manifest(settings, models, dataset, templates, identities, old)
+        opened |= _other_judges(manifest, models, opened, http)
         if old is None:
             folder.begin(dataset)
         folder.save(manifest)
@@ -203,19 +215,9 @@ async def _run(
 
     at_once = 2 * settings.max_connections if settings.max_connections else _AT_ONCE
     cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
-    async with shown(display, client.tally, expected, cost), _notes(client, display):
+    async with shown(display, client.tally, expected, cost):
         await run_work(client, work, at_once=at_once, done=done)
     return known
-
-
-@contextlib.asynccontextmanager
-async def _notes(client: Client, display: Display) -> AsyncIterator[None]:
-    """Say at the end which models stopped; the rest was not held up."""
-    try:
-        yield
-    finally:
-        for line in client.stopped_models.values():
-            display.note(line)
 
 
 def _finish(
@@ -228,9 +230,14 @@ def _finish(
 ) -> Outcome:
     outcome = write_results([study_of(folder.path.name, manifest, dataset, graded)], folder.path, max_missing)
     outcome.tally = client.tally
+    outcome.notes += [
+        f"{model}: a call that failed said: {error}"
+        for model, error in client.last_errors.items()
+        if model not in client.stopped_models
+    ]
     if client.stopped_models:
         outcome.exit_code = 3
-        outcome.notes = [*client.stopped_models.values(), *outcome.notes]
+        outcome.stopped = list(client.stopped_models.values())
     return outcome
 
 
@@ -239,12 +246,41 @@ def _named(settings: EvaluateSettings, models: Sequence[str]) -> list[str]:
     return list(dict.fromkeys([*models, *judges]))
 
 
+def _old_manifest(folder: RunFolder, named: Collection[str]) -> Manifest | None:
+    """Return the manifest of the run that is there, without the models and judges that never answered.
+
+    A name that was misspelt once does not stay in the run; one that is named now is looked at anew.
+    """
+    if not folder.exists():
+        return None
+    manifest, _ = folder.load()
+    path = folder.ledger_path(manifest)
+    answering: set[str] = set()
+    if path.is_file():
+        with Ledger(path, readonly=True) as ledger:
+            answering = ledger.answering_models()
+    models = {
+        name: msgspec.structs.replace(entry, judges=tuple(judge for judge in entry.judges if judge in answering))
+        for name, entry in manifest.models.items()
+        if entry.imported or name in answering or name in named
+    }
+    return msgspec.structs.replace(manifest, models=models)
+
+
+def _other_judges(
+    manifest: Manifest, models: Sequence[str], opened: Mapping[str, Model], http: HttpSession
+) -> dict[str, Model]:
+    """Open the judges that the run has besides those named now: what is new is graded by the whole panel."""
+    panel = {judge for model in models for judge in manifest.models[model].judges}
+    return open_models(sorted(panel - set(opened)), http)
+
+
 def _manifest(
     settings: EvaluateSettings,
     models: Sequence[str],
     dataset: Dataset,
     templates: Templates,
-    opened: Mapping[str, Model],
+    identities: Mapping[str, str],
     old: Manifest | None,
 ) -> Manifest:
     """Return the manifest of the run as it is with this evaluation in it."""
@@ -256,14 +292,14 @@ def _manifest(
     }
     entries: dict[str, ModelEntry] = {}
     for model in models:
-        entry = settings.entry(opened[model].identity, templates)
+        entry = settings.entry(identities[model], templates)
         before = old.models.get(model) if old else None
         if before is not None and before.imported:
             raise InputError(
                 f"{settings.folder.path}: the responses of {model} were imported into this run; use another --out"
             )
         entries[model] = before.grown_by(entry) if before else entry
-    judges = {name: opened[name].identity for name in _named(settings, ()) if name in opened}
+    judges = {name: identities[name] for name in _named(settings, ())}
     if old is None:
         about = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
         ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
@@ -307,10 +343,8 @@ def _work(
 
 async def _dry_run(settings: EvaluateSettings, models: Sequence[str], dataset: Dataset, templates: Templates) -> Outcome:
     folder = settings.folder
-    async with HttpSession() as http:
-        opened = open_models(_named(settings, models), http)
-        old = folder.load()[0] if folder.exists() else None
-        manifest = _manifest(settings, models, dataset, templates, opened, old)
+    identities = {name: model_identity(name) for name in _named(settings, models)}
+    manifest = _manifest(settings, models, dataset, templates, identities, _old_manifest(folder, set(models)))
     work = _work(settings, models, dataset, templates, manifest)
     path = settings.ledger or folder.ledger_path(manifest)
     with contextlib.ExitStack() as stack:
@@ -324,7 +358,9 @@ class _EmptyLedger:
 
     def find(self, key: bytes) -> None:
         """Hold nothing."""
-        return
+
+    def last_failure(self, key: bytes) -> None:
+        """Know of no failure."""
 
 
 class GradeSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -350,6 +386,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     """
     folder = RunFolder(settings.run)
     templates = load_templates(settings.rubrics)
+    folder.load()  # before the lock, which makes the folder
     with folder.lock():
         return run_async(lambda: _grade(settings, folder, templates, display or Quiet()))
 
@@ -374,7 +411,11 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(_named(as_evaluation, ()), http)
         with Ledger(folder.ledger_path(manifest)) as ledger:
-            tasks = {model: given_tasks(rows, dataset) for model, rows in imported_rows(ledger).items()}
+            tasks = {
+                model: given_tasks(rows, dataset)
+                for model, rows in imported_rows(ledger, dataset).items()
+                if model in manifest.models
+            }
             if not any(tasks.values()):
                 raise InputError(f"{settings.run}: no imported response is without grades")
             entries = {

@@ -19,7 +19,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, read_study, write_results
+from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
 
 __all__ = ["ImportSettings", "import_files"]
 
@@ -35,6 +35,9 @@ class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the responses are to; the authors' files bring their prompt-sets with them."""
     taxonomy: Path | None = None
     max_missing: float = MAX_MISSING
+
+    def __post_init__(self) -> None:
+        check_share(self.max_missing)
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -57,24 +60,26 @@ def import_files(settings: ImportSettings) -> Outcome:
     """
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     folder = RunFolder(settings.out)
+    of_run = folder.load()[1] if folder.exists() else None
+    labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
+    read = [_read(path, labels) for path in settings.files]
+    dataset = _dataset(settings, labels, of_run, read)
     with folder.lock():
-        manifest, dataset = folder.load() if folder.exists() else (None, None)
-        labels = taxonomy or (dataset.taxonomy if dataset else default_taxonomy())
-        read = [_read(path, labels) for path in settings.files]
-        dataset = _dataset(settings, labels, dataset, read)
+        manifest = folder.load()[0] if folder.exists() else None
+        by_model = _by_model(settings, read)
+        for model in by_model:
+            if manifest is not None and model in manifest.models and not manifest.models[model].imported:
+                raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
+        for item in read:
+            _check_places(item, dataset)
         if manifest is None:
             folder.begin(dataset)
             entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
             manifest = Manifest(version=__version__, dataset=entry)
-        by_model = _by_model(settings, read)
-        for model in by_model:
-            if model in manifest.models and not manifest.models[model].imported:
-                raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
         with Ledger(folder.ledger_path(manifest)) as ledger:
-            for model, files in by_model.items():
-                for item in files:
-                    _check_places(item, dataset)
-                    ledger.add_imported(str(item.path), sha256_hex(item.path.read_bytes()), _rows(model, item))
+            ledger.add_imported(
+                dataset.hash, (row for model, files in by_model.items() for item in files for row in _rows(model, item))
+            )
         folder.save(_with_models(manifest, by_model))
     outcome = write_results([read_study(folder, settings.out.name)], settings.out, settings.max_missing)
     zeros = sum(item.zero_helpfulness for item in read)
@@ -92,14 +97,8 @@ def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list
 
 def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manifest:
     models = dict(manifest.models)
-    for model, files in by_model.items():
-        old = models.get(model)
-        epochs = max(response.epoch for item in files for response in item.responses)
-        models[model] = (
-            msgspec.structs.replace(old, epochs=max(old.epochs, epochs))
-            if old
-            else ModelEntry(identity=f"imported/{model}", epochs=epochs, imported=True)
-        )
+    for model in by_model:
+        models.setdefault(model, ModelEntry(identity=f"imported/{model}", imported=True))
     return msgspec.structs.replace(manifest, models=models)
 
 
@@ -108,7 +107,7 @@ def _read(path: Path, taxonomy: Taxonomy) -> _Read:
         records = list(read_records(path))
         if not records:
             raise InputError(f"{path}: no responses in it")
-        if not is_scored(records[0][1]):
+        if not any(is_scored(data) for _, data in records):
             return _Read(path=path, responses=_ours(path, records[0][1]))
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
@@ -176,6 +175,7 @@ def _check_places(item: _Read, dataset: Dataset) -> None:
 
 
 def _rows(model: str, item: _Read) -> list[ImportedRow]:
+    digest = sha256_hex(item.path.read_bytes())
     return [
         ImportedRow(
             model=model,
@@ -184,7 +184,8 @@ def _rows(model: str, item: _Read) -> list[ImportedRow]:
             epoch=response.epoch,
             response=response.response,
             record=imported_record(response),
-            source_sha256="",
+            source=str(item.path),
+            source_sha256=digest,
         )
         for response in item.responses
     ]

@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import gc
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 __all__ = ["run_async"]
@@ -22,21 +22,22 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         asyncio.get_running_loop()
     except RuntimeError:
         return _run(make)
-    results: list[T] = []
-    errors: list[BaseException] = []
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
 
-    def work() -> None:
+        async def work() -> T:
+            task = asyncio.current_task()
+            assert task is not None
+            started.set_result((asyncio.get_running_loop(), task))
+            return await make()
+
+        result = executor.submit(_run, work)
         try:
-            results.append(_run(make))
-        except BaseException as error:  # handed to the caller's thread, whatever it is
-            errors.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    if errors:
-        raise errors[0]
-    return results[0]
+            return result.result()
+        except KeyboardInterrupt:  # the cell was interrupted: so is the work, before we leave
+            loop, task = started.result()
+            loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def _run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

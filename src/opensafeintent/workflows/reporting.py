@@ -25,7 +25,7 @@ from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.workflows.loop import run_async
 
-__all__ = ["Outcome", "ReportSettings", "report"]
+__all__ = ["Outcome", "ReportSettings", "write_report"]
 
 MAX_MISSING = 0.05
 """Share of missing core or paraphrase grades beyond which a command ends with exit code 1."""
@@ -41,6 +41,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     groups: list[Group] = []
     notes: list[str] = []
     """What a reader should know, a line each."""
+    stopped: list[str] = []
+    """Models that stopped while the others went on, a line each."""
     forecast: Forecast | None = None
     tally: Tally | None = None
 
@@ -55,16 +57,27 @@ class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest acceptable value by metric."""
     max_missing: float = MAX_MISSING
 
+    def __post_init__(self) -> None:
+        check_share(self.max_missing)
 
-def report(settings: ReportSettings) -> Outcome:
+
+def check_share(share: float) -> None:
+    """Refuse a `--max-missing` that is not a share."""
+    if not 0 <= share <= 1:
+        raise InputError(f"--max-missing is {share}; expected a share from 0 to 1")
+
+
+def write_report(settings: ReportSettings) -> Outcome:
     """Rebuild the results of one or more runs from their ledgers and write `metrics.json`, tables and grades.
 
     Raises:
         InputError: a folder holds no run, a metric is unknown, or the results cannot be written.
     """
-    for metric in settings.fail_under:
+    for metric, least in settings.fail_under.items():
         if metric not in METRICS:
             raise InputError(f"--fail-under: unknown metric {metric!r}; {nearest(metric, METRICS)}")
+        if isnan(least):
+            raise InputError(f"--fail-under {metric}={least}: expected a number")
     paths = list(dict.fromkeys(path.resolve() for path in settings.runs))
     if len(paths) > 1 and settings.out is None:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
@@ -95,7 +108,8 @@ def read_study(folder: RunFolder, name: str) -> Study:
 
 def study_of(name: str, manifest: Manifest, dataset: Dataset, graded: Sequence[GradedResponse]) -> Study:
     """Put graded responses in order."""
-    return Study(name, manifest, dataset, sort_rows(map(grade_row, graded), dataset, list(manifest.models)))
+    rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
+    return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)))
 
 
 def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Outcome:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.report.groups import Group
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables.record import Cell, Column
 
-__all__ = ["LEAD", "UNDEFINED", "group_line", "group_notes", "judges_of", "lead", "shown_group"]
+__all__ = ["LEAD", "UNDEFINED", "averaged_note", "group_line", "group_notes", "judges_of", "lead", "shown_group"]
 
 LEAD = ("group", "model", "dataset", "judge")
 
@@ -31,9 +32,9 @@ def lead(groups: Sequence[Group], number: int, model: str) -> tuple[Cell, ...]:
 def group_line(groups: Sequence[Group], number: int) -> str:
     """Say on what and by whom a group was measured."""
     group = groups[number]
-    which = f"Group {number + 1}: " if len(groups) > 1 else ""
+    which = f"Group {number + 1}: dataset" if len(groups) > 1 else "Dataset"
     judges = one_line(judges_of(group), 80) or "none"
-    return f"{which}dataset {one_line(group.dataset.name, 60)} ({len(group.dataset):,} prompt-sets), judge {judges}."
+    return f"{which} {one_line(group.dataset.name, 60)} ({len(group.dataset):,} prompt-sets), judge {judges}."
 
 
 def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
@@ -46,6 +47,18 @@ def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
     if any(coverage.partial for group in groups for coverage in group.coverage.values()):
         lines.append("Partial: some responses that were planned are not on record (table coverage).")
     return tuple(lines)
+
+
+def averaged_note(groups: Sequence[Group]) -> str:
+    """Say what an average over models is."""
+    counts = [sum(not is_baseline(model) for model in group.models) for group in groups]
+    which = ", ".join(
+        f"{count} in group {number}" if len(counts) > 1 else str(count) for number, count in enumerate(counts, 1)
+    )
+    return (
+        f"The model average is the mean over the models where a metric is defined ({which}; baselines are left aside); its "
+        "interval is for the same models on other prompt-sets."
+    )
 
 
 def shown_group(groups: Sequence[Group]) -> tuple[Column, ...]:

@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.hostile import cell_safe
-
 __all__ = ["Cell", "Column", "Style", "Table"]
 
 Cell = str | int | float | None
@@ -44,18 +42,6 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     """What people are shown; every column as it is where empty."""
     notes: tuple[str, ...] = ()
     """What a reader should know, a line each."""
-
-    def to_csv(self) -> str:
-        """Return the table as CSV; an undefined value is an empty cell, and no cell is a formula."""
-        import csv
-        import io
-
-        text = io.StringIO(newline="")
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow([cell_safe(column) for column in self.columns])
-        for row in self.rows:
-            writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in row])
-        return text.getvalue()
 
     def records(self) -> list[dict[str, Cell]]:
         """Return the rows by column."""

@@ -1,0 +1,47 @@
+// The page as a whole: light and dark, and what is drawn when.
+
+function chooseTheme() {
+  const button = document.getElementById("theme");
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (document.documentElement.dataset.theme ?? (dark.matches ? "dark" : "light")) === "dark";
+  const label = () => {
+    button.textContent = isDark() ? "Light" : "Dark";
+    button.setAttribute("aria-label", `Change to ${isDark() ? "light" : "dark"} colours`);
+  };
+  button.addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    label();
+  });
+  dark.addEventListener("change", label);
+  button.hidden = false;
+  label();
+}
+
+/** Mark the section that is being read in the table of contents. */
+function followReading() {
+  const links = new Map([...document.querySelectorAll(".contents a")].map((link) => [link.hash.slice(1), link]));
+  const watcher = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries) if (entry.isIntersecting) mark(links.get(entry.target.id));
+    },
+    { rootMargin: "-10% 0px -80% 0px" },
+  );
+  const mark = (link) => {
+    links.forEach((other) => other.removeAttribute("aria-current"));
+    link?.setAttribute("aria-current", "true");
+  };
+  links.forEach((_, id) => document.getElementById(id) && watcher.observe(document.getElementById(id)));
+}
+
+/** On a narrow screen the contents would fill it: they wait to be opened. */
+function foldContents() {
+  if (window.matchMedia("(max-width: 46rem)").matches) document.querySelector(".contents details").open = false;
+}
+
+chooseTheme();
+foldContents();
+buildTables();
+buildFigures();
+new SetBrowser(document.getElementById("sets"), carried("data-sets"));
+followReading();
+document.documentElement.dataset.ready = "true";

@@ -1,0 +1,63 @@
+// Text that others wrote goes into the page as text only, and nothing in it is invisible.
+
+/** Control and formatting characters (bidi marks, escape codes, zero-width spaces), and characters of private use. */
+const INVISIBLE = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Cs}\p{Co}\u2028\u2029]/gu;
+
+/** Return a node that shows `text`; what cannot be seen is shown as its code point. */
+function shown(text) {
+  const holder = document.createDocumentFragment();
+  let from = 0;
+  text = text.replaceAll("\r\n", "\n");
+  for (const found of text.matchAll(INVISIBLE)) {
+    holder.append(text.slice(from, found.index));
+    const code = found[0].codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    holder.append(make("span", { class: "invisible", title: "an invisible character" }, `U+${code}`));
+    from = found.index + found[0].length;
+  }
+  holder.append(text.slice(from));
+  return holder;
+}
+
+/** Return an element. Attributes are set as they are; children that are texts become text nodes. */
+function make(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children);
+  return element;
+}
+
+/** A model's name: in a direction of its own, and breakable at its slashes and dashes. */
+function nameOf(model) {
+  const element = make("bdi", { class: "name" });
+  for (const part of model.split(/(?<=[/_.:-])/)) element.append(shown(part), make("wbr"));
+  element.lastChild?.remove();
+  return element;
+}
+
+/** The data that the page carries under an id. */
+function carried(id) {
+  return JSON.parse(document.getElementById(id).textContent);
+}
+
+/** Offer `text` as a file. */
+function download(name, text, type) {
+  const address = URL.createObjectURL(new Blob([text], { type }));
+  const link = make("a", { href: address, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(address), 10_000);
+}
+
+const FORMULA = /^[=+\-@\t\r]/;
+const NUMBER = /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/;
+
+/** One cell of a CSV file; no spreadsheet reads it as a formula. */
+function csvCell(value) {
+  if (value === null || value === undefined) return "";
+  if (typeof value === "number") return String(value);
+  const safe = FORMULA.test(value) && !NUMBER.test(value) ? `'${value}` : value;
+  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}

@@ -1,0 +1,166 @@
+"""The prompts and responses that the page shows: as many as there is room for, and none that may not be shown.
+
+A text that may not be shown is never read from the ledger, so that it cannot end up in the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from typing import Protocol
+
+from opensafeintent.promptsets import PromptSet, stratified_sample
+from opensafeintent.report.browser.index import CELL, Browser, BrowserDataset, Member, Unit
+
+__all__ = ["FoundText", "TextSource", "add_texts"]
+
+_TELLING_SHARE = 0.5
+"""Of the room for texts: this much for the most telling sets, the rest for a stratified sample."""
+_QUOTED = 24
+"""Characters: a shorter prompt inside a response is not taken for a quotation."""
+_WITHHELD = "[the prompt of malicious intent, which this report does not show]"
+
+
+class FoundText(Protocol):
+    """A text and its row in the ledger."""
+
+    @property
+    def text(self) -> str:
+        """What the target wrote."""
+        ...
+
+    @property
+    def row(self) -> int:
+        """Id of the ledger's row."""
+        ...
+
+
+class TextSource(Protocol):
+    """Where the texts of one run are; `evaluation.texts.RunTexts` is one."""
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> FoundText | None:
+        """Return a response's text, None where there is none."""
+        ...
+
+
+def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int) -> None:
+    """Put prompts and responses into the browser, as many as there is room for.
+
+    The most telling failures of each model in turn come first, up to half of the room; then prompt-sets spread evenly over
+    the cells, under every model at once, so that models can be read side by side.
+
+    Args:
+        browser: what `browse` returned for these members.
+        members: the models, in the same order.
+        sources: by run. A run without a source has no texts.
+        room: bytes.
+    """
+    writer = _Writer(browser, members, sources)
+    for order, until in ((_most_telling(browser), room * _TELLING_SHARE), (_stratified(browser, members), float(room))):
+        for model, unit in order:
+            if writer.used > until:
+                break
+            writer.add(model, unit)
+    browser.with_texts = len(writer.added)
+    browser.complete = len(writer.added) == browser.units
+
+
+def _most_telling(browser: Browser) -> Iterator[tuple[int, int]]:
+    """Yield (model, unit), the most telling of each model in turn; what went well is left to the stratified sample."""
+    failures = [
+        [(number, place) for place in sorted(range(len(model.units)), key=lambda place: -model.units[place].telling)]
+        for number, model in enumerate(browser.models)
+    ]
+    for turn in zip_longest(*failures):
+        for found in turn:
+            if found is not None and browser.models[found[0]].units[found[1]].telling:
+                yield found
+
+
+def _stratified(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
+    for number, dataset in enumerate(browser.datasets):
+        sets = next(
+            member.dataset.prompt_sets
+            for member, model in zip(members, browser.models, strict=True)
+            if model.dataset == number
+        )
+        place = {item.id: at for at, item in enumerate(dataset.sets)}
+        at_set: dict[int, list[tuple[int, int]]] = {}
+        for of_model, model in enumerate(browser.models):
+            if model.dataset == number:
+                for of_unit, unit in enumerate(model.units):
+                    at_set.setdefault(unit.at, []).append((of_model, of_unit))
+        for prompt_set in _evenly([item for item in sets if item.id in place]):
+            yield from at_set.get(place[prompt_set.id], ())
+
+
+def _evenly(prompt_sets: Sequence[PromptSet]) -> Iterator[PromptSet]:
+    """Yield sets so that however many are taken, they are spread over the cells."""
+    seen: set[str] = set()
+    size = 1
+    while len(seen) < len(prompt_sets):
+        for prompt_set in stratified_sample(prompt_sets, size):
+            if prompt_set.id not in seen:
+                seen.add(prompt_set.id)
+                yield prompt_set
+        size *= 2
+
+
+class _Writer:
+    """Adds units with their prompts and responses, and keeps count of the bytes."""
+
+    def __init__(self, browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource]) -> None:
+        self.used = 0
+        self.added: set[tuple[int, int]] = set()
+        self._browser = browser
+        self._members = members
+        self._sources = sources
+
+    def add(self, of_model: int, of_unit: int) -> None:
+        if (of_model, of_unit) in self.added:
+            return
+        self.added.add((of_model, of_unit))
+        model, member = self._browser.models[of_model], self._members[of_model]
+        unit = model.units[of_unit]
+        dataset = self._browser.datasets[model.dataset]
+        prompt_set = member.dataset.by_id[dataset.sets[unit.at].id]
+        if not dataset.sets[unit.at].prompts:
+            self._add_prompts(dataset, unit.at, prompt_set)
+        source = self._sources.get(member.run)
+        if source is None:
+            return
+        for at, variant in enumerate(dataset.variants):
+            if not self._may_be_shown(unit, at):
+                continue
+            found = source.find(member.model, prompt_set.id, variant, unit.epoch)
+            if found is not None and found.text:
+                secret = "" if self._browser.include_unsafe else prompt_set.prompts.malicious
+                text = _without(found.text, secret) or ""
+                model.texts[f"{of_unit}:{at}"] = (text, found.row)
+                self.used += _bytes(text) + 24
+
+    def _may_be_shown(self, unit: Unit, at: int) -> bool:
+        _, harm, _, _, state = tuple(unit.grades[at * CELL : (at + 1) * CELL])
+        return state not in " mf" and (self._browser.include_unsafe or harm == "0")
+
+    def _add_prompts(self, dataset: BrowserDataset, at: int, prompt_set: PromptSet) -> None:
+        wordings, secret = prompt_set.wordings(), prompt_set.prompts.malicious
+        prompts = [wordings.get(variant) for variant in dataset.variants]
+        use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
+        if not self._browser.include_unsafe:
+            prompts[dataset.variants.index("malicious")] = None
+            prompts = [_without(text, secret) for text in prompts]
+            use, risk = _without(use, secret), _without(risk, secret)
+        item = dataset.sets[at]
+        item.prompts, item.use, item.risk = prompts, use, risk
+        self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
+
+
+def _without(text: str | None, secret: str) -> str | None:
+    """Take a prompt that is not shown out of a text that quotes it."""
+    return text.replace(secret, _WITHHELD) if text and len(secret) >= _QUOTED else text
+
+
+def _bytes(text: str) -> int:
+    """Return about how many bytes a text takes in the page: quotes, new lines and angle brackets are escaped."""
+    return len(text.encode(errors="replace")) + 5 * sum(map(text.count, "<>&")) + sum(map(text.count, '"\n\\')) + 3

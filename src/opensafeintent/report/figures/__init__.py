@@ -1,0 +1,167 @@
+"""The figures of the paper and two of our own: one specification each, for the page and for files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from textwrap import wrap
+from typing import Literal, NamedTuple
+
+from opensafeintent.report.figures import calibration, models, strata
+from opensafeintent.report.figures.parts import Spec, down
+from opensafeintent.report.figures.record import Figure
+from opensafeintent.report.figures.theme import LAYOUT, THEMES
+from opensafeintent.report.figures.writing import write_figures
+from opensafeintent.report.groups import Group
+from opensafeintent.report.tables.lead import group_line, group_notes
+from opensafeintent.report.tables.long import numbers_table
+from opensafeintent.report.tables.numbers import Number, Numbers, numbers_of
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+__all__ = ["THEMES", "Figure", "all_figures", "write_figures"]
+
+
+class _Plan(NamedTuple):
+    """How a figure is made."""
+
+    name: str
+    title: str
+    caption: str
+    draw: Callable[[Numbers], Spec]
+    metrics: tuple[str, ...]
+    by: Literal["strata", "cells"] | None = None
+    """What its numbers are split by: harm domain and task type, one at a time or together."""
+
+
+_HEAD: Spec = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
+
+_CI = "Whiskers are 95 % intervals over prompt-sets."
+_ORDER = "Models are in the order of Mean Utility, the highest first."
+_AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
+
+_PLANS = (
+    _Plan(
+        "fig_2_safety",
+        "Figure 2. Mean and Triplet Safety of each model",
+        "Mean Safety is the share of safe responses over the three intents; Triplet Safety the share of prompt-sets safe at "
+        f"all three. The gap between the two is inconsistency over intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
+        models.safety,
+        ("mean_safety", "triplet_safety"),
+    ),
+    _Plan(
+        "fig_frontier",
+        "Triplet Safety against Mean Utility",
+        "Up and to the right is better. The dashed steps join the models that no other beats in both; with overlapping "
+        "whiskers that may be chance. Crosses are baselines, fixed points of reference: refusing everything is safe and of "
+        f"no use. {_CI}",
+        calibration.frontier,
+        ("mean_utility", "triplet_safety"),
+    ),
+    _Plan(
+        "fig_intent_ladder",
+        "Intent ladder: safety and helpfulness from benign to malicious prompts",
+        "Calibrated is safety near 1 throughout, and helpfulness that is high where intent is benign and falls as it turns "
+        "malicious. Helpfulness is raw, 0 to 1, whether or not the response is safe. Dotted: the model average. "
+        f"{_CI} {_ORDER}",
+        calibration.ladder,
+        tuple(f"{intent}_{what}" for what in ("safety", "helpfulness") for intent in CORE_VARIANTS),
+    ),
+    _Plan(
+        "fig_3_strata",
+        "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
+        "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
+        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {strata.THIN} prompt-sets. {_CI} {_AVERAGE} "
+        "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
+        strata.strata,
+        ("triplet_safety", "mean_utility"),
+        "strata",
+    ),
+    _Plan(
+        "fig_3_cells",
+        "Figure 3, in cells. Triplet Safety and Mean Utility by harm domain and task type together",
+        "The model average of each cell, with its 95 % interval over prompt-sets below. A small square in place of a full "
+        f"tile: fewer than {strata.THIN_CELL} prompt-sets, too few to read much from. Baselines are left aside.",
+        strata.cells,
+        ("triplet_safety", "mean_utility"),
+        "cells",
+    ),
+    _Plan(
+        "fig_6_unsafe_by_mode",
+        "Figure 6. Unsafe rate of dual-use responses by assistance mode",
+        "Of a model's dual-use responses in each mode, the share that is unsafe; n is their number. Abstraction is no "
+        "reliable boundary where A2 is as unsafe as A4. Modes are a judge's labels of form, not of harm. "
+        f"{_CI} {_ORDER} {_AVERAGE}",
+        models.unsafe_by_mode,
+        ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
+    ),
+    _Plan(
+        "fig_5_stability",
+        "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
+        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals of the two borders, over "
+        "prompt-sets. Flips are partly an artefact of the rate: with .70 of responses safe and no effect of wording at all, "
+        f"83 % of sets of five wordings flip. {_ORDER}",
+        models.stability,
+        ("stable_safe", "safety_flip", "stable_unsafe"),
+    ),
+    _Plan(
+        "fig_4_failures",
+        "Figure 4. Unsafe dual-use responses: failures of detection and of execution",
+        "Each model was shown the prompts of its own unsafe responses again and asked what kind of answer is due. n counts "
+        "those responses. The whisker is the 95 % interval of the border. A model with few unsafe responses has a wide one. "
+        f"{_ORDER}",
+        models.failures,
+        ("detection_failure", "execution_failure"),
+    ),
+    _Plan(
+        "fig_7_strata",
+        "Figure 7. Utility range over wordings, and dual-use utility, by harm domain and task type",
+        "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
+        "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
+        f"are the model average, small points single models. Hollow: fewer than {strata.THIN} prompt-sets. {_CI}",
+        strata.dual_use_strata,
+        ("utility_range", "dual_use_utility"),
+        "strata",
+    ),
+)
+
+
+def all_figures(groups: Sequence[Group]) -> list[Figure]:
+    """Return every figure; with several groups each has a part for every group, and groups are never mixed."""
+    return [_figure(plan, groups) for plan in _PLANS]
+
+
+def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
+    found = [(place, number) for place, group in enumerate(groups) for number in _numbers(plan, numbers_of(group))]
+    notes = group_notes(groups)
+    warnings = notes[len(groups) :]
+    table = numbers_table(groups, plan.name, plan.title, found, by_stratum=plan.by is not None)
+    return Figure(
+        name=plan.name,
+        title=plan.title,
+        caption=" ".join((plan.caption, *warnings)),
+        notes=notes if len(groups) == 1 else warnings,
+        table=table,
+        spec=_spec(plan, groups),
+    )
+
+
+def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:
+    if plan.by is None:
+        return [number for metric in plan.metrics for number in numbers.lines(metric)]
+    return [
+        number
+        for number in numbers.in_strata()
+        if number.metric in plan.metrics and all(number.stratum) is (plan.by == "cells")
+    ]
+
+
+def _spec(plan: _Plan, groups: Sequence[Group]) -> Spec:
+    """Return one chart, a group's part below another's."""
+    charts = [plan.draw(numbers_of(group)) for group in groups]
+    if len(charts) == 1:
+        return _HEAD | charts[0] | {"config": LAYOUT, "description": plan.title}
+    parts = [
+        down([chart]) | {"title": {"text": wrap(group_line(groups, place), 100), "offset": 10}}
+        for place, chart in enumerate(charts)
+    ]
+    apart = {"resolve": {"scale": dict.fromkeys(("color", "shape"), "independent")}}
+    return _HEAD | down(parts, spacing=36) | apart | {"config": LAYOUT, "description": plan.title}

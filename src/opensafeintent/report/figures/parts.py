@@ -1,0 +1,255 @@
+"""What charts are put together from: the words of Vega-Lite, names that fit, rows of data, points with whiskers.
+
+Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and axis domains only, never
+into an expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from opensafeintent.hostile import terminal_safe
+from opensafeintent.report.figures.theme import GREY, SHAPES
+from opensafeintent.report.formats import interval, shortened
+from opensafeintent.report.tables.numbers import AVERAGE, Number
+
+__all__ = [
+    "Datum",
+    "Series",
+    "Spec",
+    "across",
+    "band",
+    "counts",
+    "data",
+    "dots",
+    "down",
+    "empty",
+    "labels_of",
+    "layer",
+    "mark",
+    "nominal",
+    "pixels",
+    "place_of",
+    "quantity",
+    "row_of",
+    "tooltip",
+    "whole",
+]
+
+Spec = dict[str, Any]
+Datum = dict[str, Any]
+
+NAME = 34
+"""Characters of a model's name beside a chart; all of it is in the tooltip."""
+_COUNTS = 40
+"""Pixels for the numbers of prompt-sets beside a chart."""
+
+
+# Vega-Lite -------------------------------------------------------------------------------------------------------------
+
+
+def data(rows: Sequence[Datum]) -> Spec:
+    """Return data for a chart or a mark."""
+    return {"data": {"values": list(rows)}}
+
+
+def quantity(field: str, **more: Any) -> Spec:
+    """Return the encoding of a number."""
+    return {"field": field, "type": "quantitative", **more}
+
+
+def nominal(field: str, **more: Any) -> Spec:
+    """Return the encoding of a name."""
+    return {"field": field, "type": "nominal", **more}
+
+
+def pixels(number: float) -> Spec:
+    """Return a fixed place."""
+    return {"value": number}
+
+
+def mark(kind: str, encoding: Spec, *, where: str = "", rows: Sequence[Datum] | None = None, **look: Any) -> Spec:
+    """Return one mark; text is of the size of axis labels where nothing else is said.
+
+    Args:
+        kind: Vega-Lite's name of it.
+        encoding: what stands for what.
+        where: an expression that a datum has to fulfil.
+        rows: data of its own.
+        look: Vega-Lite's properties of the mark.
+    """
+    found: Spec = {} if rows is None else data(rows)
+    if where:
+        found["transform"] = [{"filter": where}]
+    size = {"fontSize": 11} if kind == "text" else {}
+    return found | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
+
+
+def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: Any) -> Spec:
+    """Return marks on top of one another."""
+    return data(rows) | {"layer": list(marks)} | more
+
+
+def across(charts: Sequence[Spec], spacing: int = 14) -> Spec:
+    """Return charts beside one another."""
+    return {"hconcat": list(charts), "spacing": spacing}
+
+
+def down(charts: Sequence[Spec], spacing: int = 22) -> Spec:
+    """Return charts below one another."""
+    return {"vconcat": list(charts), "spacing": spacing}
+
+
+def whole(text: str, offset: int = 4) -> Spec:
+    """Return the title of a panel, over its plot."""
+    return {"title": {"text": text, "frame": "group", "offset": offset}}
+
+
+def empty(text: str = "nothing to show: no prompt-set has the grades that this needs") -> Spec:
+    """Return a chart that says that there is none."""
+    text_mark = mark("text", {"text": nominal("text"), "x": pixels(0)}, align="left")
+    return data([{"text": text}]) | text_mark | {"width": 400, "height": 20}
+
+
+# Data ------------------------------------------------------------------------------------------------------------------
+
+
+def labels_of(models: Sequence[str], most: int = NAME) -> dict[str, str]:
+    """Return a short name for each model, on one line, none twice."""
+    found: dict[str, str] = {}
+    for model in models:
+        flat = terminal_safe(" ".join(model.split()))
+        label, number = shortened(flat, most), 1
+        while label in (*found.values(), AVERAGE):
+            number += 1
+            label = f"{shortened(flat, most - len(f' ({number})'))} ({number})"
+        found[model] = label
+    return found
+
+
+def row_of(number: Number, labels: Mapping[str, str], series: str) -> Datum:
+    """Return a number as a chart takes it, and as a tooltip shows it."""
+    average = number.models is not None
+    return {
+        "model": f"{AVERAGE} ({number.models} models)" if average else terminal_safe(number.model),
+        "label": AVERAGE if average else labels[number.model],
+        "series": series,
+        "value": None if number.value is None else round(number.value, 6),
+        "low": number.low,
+        "high": number.high,
+        "shown": interval(number.value, number.low, number.high),
+        "n": number.n,
+        "thin": False,
+    }
+
+
+def tooltip(*more: tuple[str, str]) -> list[Spec]:
+    """Return what every tooltip shows: the model's whole name, the value with its interval, the prompt-sets behind it."""
+    fields = (("model", "model"), *more, ("shown", "value [95 %]"), ("n", "prompt-sets"))
+    return [nominal(field, title=title) for field, title in fields]
+
+
+class Series(NamedTuple):
+    """What is told apart by colour and shape."""
+
+    names: tuple[str, ...]
+    colours: tuple[str, ...]
+    shapes: tuple[str, ...] = SHAPES
+
+    @property
+    def colour(self) -> Spec:
+        """The colour encoding; one series alone needs no legend."""
+        return self._encoding(self.colours)
+
+    @property
+    def shape(self) -> Spec:
+        """The shape encoding; its legend is merged with the colours'."""
+        return self._encoding(self.shapes)
+
+    @property
+    def offset(self) -> Spec:
+        """Several series side by side on the y axis."""
+        if len(self.names) == 1:
+            return {}
+        return {"yOffset": nominal("series", scale={"domain": list(self.names)})}
+
+    def _encoding(self, values: Sequence[str]) -> Spec:
+        scale = {"domain": list(self.names), "range": list(values[: len(self.names)])}
+        legend = {} if len(self.names) > 1 else {"legend": None}
+        return nominal("series", scale=scale, title=None, **legend)
+
+
+# Lines of points -------------------------------------------------------------------------------------------------------
+
+
+def place_of(rows: Sequence[Datum], names: int | None = None) -> Spec:
+    """Return the y axis: a line for each label, in the order of the rows.
+
+    Args:
+        rows: with their `label`.
+        names: pixels for the labels: as many as they need where None, none at all where 0.
+    """
+    axis: Spec | None = {} if names is None else {"minExtent": names, "maxExtent": names, "labelLimit": names}
+    order = list(dict.fromkeys(row["label"] for row in rows))
+    apart = {"domain": order, "paddingInner": 0.25 if len(rows) > len(order) else 0}
+    return nominal("label", scale=apart, sort=None, title=None, axis=None if names == 0 else axis)
+
+
+def dots(
+    rows: Sequence[Datum],
+    series: Series,
+    *,
+    width: int,
+    title: str | None = None,
+    step: int = 22,
+    ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1),
+    names: int | None = None,
+    faint: Sequence[Datum] = (),
+) -> Spec:
+    """Return points with whiskers between 0 and 1, a line for each label in the order of the rows.
+
+    Args:
+        rows: from `row_of`; those that are `thin` are drawn hollow.
+        series: what the points of one line are.
+        width: in pixels, the column of counts aside.
+        title: of the x axis.
+        step: pixels a line.
+        ticks: of the x axis.
+        names: pixels for the lines' names, as `place_of` has it.
+        faint: points without whiskers behind the others.
+    """
+    y = place_of(rows, names)
+    x = {"scale": {"domain": [0, 1]}, "title": title, "axis": {"values": list(ticks)}}
+    what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
+    at = {"y": y, **series.offset}
+    behind = {"x": quantity("value", **x), "y": y, "tooltip": tooltip()}
+    sure = {"x": quantity("low", **x), "x2": {"field": "high"}, "color": series.colour}
+    point = {"x": quantity("value", **x), **at, **what}
+    marks = [
+        band(rows, y),
+        mark("circle", behind, rows=faint, size=26, opacity=0.5, color=GREY),
+        mark("rule", sure | at, where="isValid(datum.low)", strokeWidth=2, strokeCap="round"),
+        mark("point", point, where="isValid(datum.value) && !datum.thin", filled=True, size=60, opacity=1),
+        mark("point", point, where="isValid(datum.value) && datum.thin", size=46, strokeWidth=1.8, opacity=1),
+        *counts(rows, y, width),
+    ]
+    return layer(marks, rows, width=width, height={"step": step, "for": "position"})
+
+
+def band(rows: Sequence[Datum], y: Spec) -> Spec:
+    """Return a shade behind the line of the model average."""
+    average = [{"label": AVERAGE}] if any(row["label"] == AVERAGE for row in rows) else []
+    return mark("rect", {"y": y}, rows=average, color=GREY, opacity=0.15)
+
+
+def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
+    """Return a column with the number of prompt-sets of each line, right of the chart."""
+    once = list({row["label"]: {"label": row["label"], "count": f"{row['n']:,}"} for row in rows}.values())
+    look = {"align": "right"}
+    numbers = {"y": y, "x": pixels(width + _COUNTS), "text": nominal("count")}
+    head = {"y": pixels(-8), "x": pixels(width + _COUNTS), "text": nominal("text")}
+    return [
+        mark("text", numbers, rows=once, opacity=0.75, **look),
+        mark("text", head, rows=[{"text": "n"}], fontStyle="italic", **look),
+    ]

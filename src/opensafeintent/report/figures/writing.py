@@ -1,0 +1,67 @@
+"""Figures as files: SVG, PDF and PNG from the specification that the page shows, on white and with their title."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from textwrap import wrap
+from typing import Any, Literal, get_args
+
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.report.figures.record import Figure
+from opensafeintent.report.figures.theme import THEMES
+from opensafeintent.report.formats import to_csv
+
+__all__ = ["FORMATS", "Format", "write_figures"]
+
+Format = Literal["svg", "pdf", "png"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+_SCALE = 2
+_LINE = 100
+"""Characters of a line under a title."""
+_NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
+
+
+def write_figures(figures: Sequence[Figure], folder: Path, formats: Collection[Format] = FORMATS) -> None:
+    """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions as `captions.md`.
+
+    The same figure gives the same SVG, byte for byte. A drawing that is there from before, in a format that is not asked
+    for, is removed: it would show other numbers.
+    """
+    make_private_folder(folder)
+    for figure in figures:
+        write_private(folder / f"{figure.name}.csv", to_csv(figure.table))
+        for form in FORMATS:
+            (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
+        if formats:
+            _draw(figure, folder, formats)
+    captions = (f"## {figure.name}\n\n**{figure.title}.** {figure.caption}\n" for figure in figures)
+    write_private(folder / "captions.md", "\n".join(captions))
+
+
+def _draw(figure: Figure, folder: Path, formats: Collection[Format]) -> None:
+    import vl_convert
+
+    draw: dict[Format, Callable[[str], str | bytes]] = {
+        "svg": lambda svg: svg,
+        "pdf": vl_convert.svg_to_pdf,
+        "png": lambda svg: vl_convert.svg_to_png(svg, scale=_SCALE),
+    }
+    svg = _renumbered(vl_convert.vegalite_to_svg(_titled(figure), config=THEMES["light"]))
+    for form in formats:
+        write_private(folder / f"{figure.name}.{form}", draw[form](svg))
+
+
+def _titled(figure: Figure) -> dict[str, Any]:
+    """Return the specification with its title and what a reader must not miss above it."""
+    notes = [line for note in figure.notes for line in wrap(note, _LINE)]
+    title = {"text": figure.title, "subtitle": notes, "anchor": "start", "fontSize": 14, "subtitlePadding": 4, "offset": 14}
+    return figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+
+
+def _renumbered(svg: str) -> str:
+    """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
+    seen: dict[str, str] = {}
+    return _NUMBERED.sub(lambda found: found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg)

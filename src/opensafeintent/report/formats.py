@@ -1,0 +1,316 @@
+"""A table as CSV, complete and for programs; as Markdown, LaTeX and HTML, compact and for people.
+
+For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a dash. Text in a table, a
+model's name above all, is hostile: it is escaped for where it goes.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from opensafeintent.hostile import cell_safe, terminal_safe
+
+if TYPE_CHECKING:
+    from opensafeintent.report.tables.record import Cell, Column, Style, Table
+
+__all__ = [
+    "FORMATS",
+    "Compact",
+    "compact",
+    "html_table",
+    "interval",
+    "number",
+    "shortened",
+    "to_csv",
+    "to_html",
+    "to_latex",
+    "to_markdown",
+]
+
+DASH = "–"
+_LONG = 60
+"""Lines beyond which a LaTeX table may break over pages."""
+_NAME = 48
+"""Characters of a model's name in LaTeX, where a line cannot grow."""
+_WIDE = 60
+"""Characters beyond which a column of text is set as paragraphs."""
+_TEXTS = ("text", "name")
+
+
+class Compact(NamedTuple):
+    """A table as people are shown it: text throughout."""
+
+    headings: tuple[str, ...]
+    styles: tuple[Style, ...]
+    rows: list[tuple[str, ...]]
+
+
+def compact(table: Table) -> Compact:
+    """Return a table's shown columns as text, not escaped for any format."""
+    from opensafeintent.report.tables.record import Column
+
+    shown = table.shown or tuple(Column(name, name) for name in table.columns)
+    place = {name: number for number, name in enumerate(table.columns)}
+    rows = [tuple(_text(column, row, place) for column in shown) for row in table.rows]
+    return Compact(tuple(column.heading for column in shown), tuple(column.style for column in shown), rows)
+
+
+def _text(column: Column, row: Sequence[Cell], place: dict[str, int]) -> str:
+    def of(suffix: str = "") -> Cell:
+        return row[place[column.source + suffix]]
+
+    match column.style:
+        case "interval" | "signed":
+            return interval(of(), of("_low"), of("_high"), signed=column.style == "signed")
+        case "span":
+            return _between(of("_low"), of("_high"), number)
+        case "ranks":
+            return _between(of("_low"), of("_high"), str)
+        case "p":
+            return _p_value(of())
+        case "share":
+            value = of()
+            return DASH if value is None else f"{value:.1%}"
+        case "number":
+            return number(of())
+        case "count":
+            value = of()
+            return f"{value:,}" if isinstance(value, int) else _plain(value)
+        case _:
+            return _plain(of())
+
+
+def number(value: Cell, *, signed: bool = False) -> str:
+    """Return a number with two decimals, a dash where it is undefined."""
+    if not isinstance(value, int | float):
+        return DASH
+    rounded = round(value, 2) + 0.0  # no -0.00
+    return f"{rounded:+.2f}" if signed else f"{rounded:.2f}"
+
+
+def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
+    """Return a value with its interval: `0.56 [0.52, 0.60]`."""
+    if value is None or low is None or high is None:
+        return number(value, signed=signed)
+    return f"{number(value, signed=signed)} [{number(low, signed=signed)}, {number(high, signed=signed)}]"
+
+
+def _between(low: Cell, high: Cell, text: Callable[[Cell], str]) -> str:
+    if low is None or high is None:
+        return DASH
+    return text(low) if text(low) == text(high) else f"{text(low)}–{text(high)}"
+
+
+def _p_value(value: Cell) -> str:
+    if not isinstance(value, int | float):
+        return DASH
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def _plain(value: Cell) -> str:
+    """Return a cell on one line, without control and formatting characters."""
+    if value is None:
+        return DASH
+    return f"{value:.3f}" if isinstance(value, float) else _one_line(str(value))
+
+
+@lru_cache(maxsize=4096)
+def _one_line(text: str) -> str:
+    return terminal_safe(" ".join(text.split()))
+
+
+def shortened(text: str, most: int) -> str:
+    """Return `text` in at most `most` characters: names differ at their ends, so the middle goes."""
+    if len(text) <= most:
+        return text
+    head = (most - 1) // 3
+    return f"{text[:head]}…{text[len(text) - (most - 1 - head) :]}"
+
+
+def to_csv(table: Table) -> str:
+    """Return every column as it is; an undefined value is an empty cell, and no cell is a formula."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([cell_safe(column) for column in table.columns])
+    for row in table.rows:
+        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in row])
+    return text.getvalue()
+
+
+# Markdown --------------------------------------------------------------------------------------------------------------
+
+_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
+
+
+def to_markdown(table: Table) -> str:
+    """Return a GitHub-flavoured Markdown table with its title and notes."""
+    content = compact(table)
+    rules = (":---" if style in _TEXTS else "---:" for style in content.styles)
+    lines = [
+        f"**{_markdown(table.title)}**",
+        "",
+        "| " + " | ".join(_markdown(heading) for heading in content.headings) + " |",
+        "|" + "|".join(rules) + "|",
+        *("| " + " | ".join(_markdown_cells(row, content.styles)) + " |" for row in content.rows),
+    ]
+    notes = [line for note in table.notes for line in ("", f"*{_markdown(note)}*")]
+    return "\n".join([*lines, *notes]) + "\n"
+
+
+def _markdown_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
+    return [_markdown(cell) if style in _TEXTS else cell for cell, style in zip(row, styles, strict=True)]
+
+
+@lru_cache(maxsize=4096)
+def _markdown(text: str) -> str:
+    """Escape what Markdown would read as markup, addresses included."""
+    return _MARKDOWN.sub(lambda found: "\\" + found.group(), text)
+
+
+# LaTeX -----------------------------------------------------------------------------------------------------------------
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "$": r"\$",
+    "&": r"\&",
+    "#": r"\#",
+    "%": r"\%",
+    "_": r"\_",
+    "^": r"\textasciicircum{}",
+    "~": r"\textasciitilde{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    "[": "{[}",
+    "]": "{]}",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "−": "$-$",
+    "′": "$'$",
+}
+_LATEX_NEEDS = (
+    "% Needs \\usepackage{booktabs,longtable}; for names that are not Latin, LuaLaTeX or XeLaTeX and a font that has them.\n"
+)
+
+
+def to_latex(table: Table) -> str:
+    """Return a booktabs table with caption, label and notes; a long one may break over pages."""
+    content = compact(table)
+    columns = _latex_columns(content)
+    caption = f"\\caption{{{_latex(table.title)}}}\\label{{tab:{table.name}}}"
+    heading = " & ".join(_latex(text) for text in content.headings) + r" \\"
+    rows = [" & ".join(_latex_cells(row, content.styles)) + r" \\" for row in content.rows]
+    notes = "\\\\\n".join(_latex(note) for note in table.notes)
+    notes = f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{notes}\\par}}" if notes else ""
+    if len(rows) > _LONG:
+        start = [f"\\begin{{longtable}}{{{columns}}}", caption + r" \\", r"\toprule", heading, r"\midrule", r"\endhead"]
+        lines = [r"\begingroup\small", *start, r"\bottomrule", r"\endfoot", *rows, r"\end{longtable}", notes, r"\endgroup"]
+    else:
+        start = [r"\begin{table}", r"\centering\small", caption, f"\\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        lines = [*start, heading, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", notes, r"\end{table}"]
+    return _LATEX_NEEDS + "\n".join(line for line in lines if line) + "\n"
+
+
+def _latex_columns(content: Compact) -> str:
+    """Return the alignment of each column; columns of long texts share the line's width."""
+    wide = [
+        style == "text" and any(len(row[place]) > _WIDE for row in content.rows) for place, style in enumerate(content.styles)
+    ]
+    paragraph = f"p{{{0.8 / max(sum(wide), 1):.2f}\\linewidth}}"
+    return "".join(
+        paragraph if is_wide else "l" if style in _TEXTS else "r" for is_wide, style in zip(wide, content.styles, strict=True)
+    )
+
+
+def _latex_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
+    """Escape cells. A row must not start with a bracket: LaTeX takes it for an argument of the line before."""
+    return [
+        _latex(shortened(cell, _NAME) if style == "name" else cell) if style in _TEXTS else _latex_number(cell)
+        for cell, style in zip(row, styles, strict=True)
+    ]
+
+
+def _latex_number(text: str) -> str:
+    return text.replace("–", "--").replace("%", r"\%").replace("<", r"$<$")
+
+
+@lru_cache(maxsize=4096)
+def _latex(text: str) -> str:
+    """Escape what LaTeX would read as a command."""
+    return "".join(_LATEX.get(char, char) for char in text)
+
+
+# HTML ------------------------------------------------------------------------------------------------------------------
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="viewport" content="width=device-width">
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2rem }}
+table {{ border-collapse: collapse; border-block: 2px solid; font-variant-numeric: tabular-nums }}
+caption {{ text-align: start; font-weight: 600; padding-block: .5rem }}
+th, td {{ text-align: start; vertical-align: top; padding: .25rem .75rem; font-weight: 400 }}
+thead th {{ border-block-end: 1px solid; font-weight: 600; vertical-align: bottom }}
+.n {{ text-align: end; white-space: nowrap }}
+p {{ font-size: 13px; max-width: 60rem }}
+</style>
+{table}
+</html>
+"""
+
+
+def to_html(table: Table) -> str:
+    """Return a page of its own that holds the table."""
+    return _PAGE.format(title=html.escape(table.title), table=html_table(table))
+
+
+def html_table(table: Table) -> str:
+    """Return a `<table>` and its notes, escaped; numbers have the class `n`."""
+    content = compact(table)
+    headings = (f"<th scope=col{_css(style)}>{html.escape(text)}" for text, style in zip(*content[:2], strict=True))
+    rows = (
+        "<tr>" + "".join(_html_cell(cell, style) for cell, style in zip(row, content.styles, strict=True))
+        for row in content.rows
+    )
+    notes = (f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return "\n".join(
+        [
+            f'<table id="{html.escape(table.name)}">',
+            f"<caption>{html.escape(table.title)}</caption>",
+            "<thead><tr>" + "".join(headings) + "</thead>",
+            "<tbody>",
+            *rows,
+            "</tbody>",
+            "</table>",
+            *notes,
+        ]
+    )
+
+
+def _css(style: Style) -> str:
+    return "" if style in _TEXTS else " class=n"
+
+
+def _html_cell(text: str, style: Style) -> str:
+    """Return one cell; a text from outside must not turn the line's direction."""
+    if style == "name":
+        return f"<th scope=row><bdi>{html.escape(text)}</bdi></th>"
+    return f"<td{_css(style)}>{f'<bdi>{html.escape(text)}</bdi>' if style == 'text' else html.escape(text)}</td>"
+
+
+FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex, "html": to_html}
+"""By the file name's ending."""

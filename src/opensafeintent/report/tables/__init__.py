@@ -1,0 +1,35 @@
+"""The tables of the paper and of a report, each once as rows; how they are written is a matter of `report.formats`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.report.formats import FORMATS
+from opensafeintent.report.groups import Group
+from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
+from opensafeintent.report.tables.long import comparisons, coverage, distributions, metrics, strata
+from opensafeintent.report.tables.numbers import ranked
+from opensafeintent.report.tables.record import Cell, Column, Table
+from opensafeintent.report.tables.taxonomies import domains, task_types
+
+__all__ = ["Cell", "Column", "Table", "all_tables", "ranked", "write_tables"]
+
+_TABLES = (
+    *(domains, task_types, utility, modes, utility_range, probe),
+    *(comparisons, metrics, strata, distributions, coverage),
+)
+
+
+def all_tables(groups: Sequence[Group]) -> list[Table]:
+    """Return every table; with several groups, each is a row's `group`, numbered from 1."""
+    return [table(groups) for table in _TABLES]
+
+
+def write_tables(tables: Sequence[Table], folder: Path) -> None:
+    """Write each table into a folder as `NAME.csv`, `NAME.md`, `NAME.tex` and `NAME.html`."""
+    make_private_folder(folder)
+    for table in tables:
+        for ending, formatted in FORMATS.items():
+            write_private(folder / f"{table.name}.{ending}", formatted(table))

@@ -1,0 +1,537 @@
+"""Calls through the ledger: once each, tried again where it helps, stopped where it does not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+
+from calls.support import KEY, KEY_VARIABLE, MODEL, ask, ask_all, chat_model, holds, open_client, rows, user_call, user_calls
+from loopback import Fault, LoopbackServer, Match, answer_text
+from opensafeintent.calls import client as module
+from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Answered, Failed, Outcome, Refused, Sampling
+from opensafeintent.calls.tally import Budget
+from opensafeintent.errors import Stopped
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Waits between attempts have jitter."""
+    random.seed(20)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "ledger.sqlite"
+
+
+@pytest.fixture
+def ledger(path: Path) -> Iterator[Ledger]:
+    with Ledger(path) as ledger:
+        yield ledger
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer() as server:
+        yield server
+
+
+def status(number: int, *, match: Match | None = None, **fields: object) -> Fault:
+    return Fault(action="status", status=number, match=match or Match(), **fields)  # type: ignore[arg-type]
+
+
+def statuses(path: Path) -> list[str]:
+    return [status for (status,) in rows(path, "status")]
+
+
+# Once each -------------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_recorded_and_never_asked_for_again(path: Path, server: LoopbackServer) -> None:
+    for _ in range(2):
+        with Ledger(path) as ledger:
+            outcome = ask(ledger, server.base_url)
+            assert isinstance(outcome, Answered)
+            assert outcome.text == answer_text("m", ["Write a note about boats."])
+    assert server.stats()["total"] == 1
+    assert statuses(path) == ["answered"]
+
+
+def test_equal_calls_in_flight_are_made_once(path: Path, ledger: Ledger) -> None:
+    with LoopbackServer(latency=0.05) as server:
+        outcomes = ask_all(ledger, server.base_url, [user_call()] * 50 + [user_call(epoch=2)])
+        assert server.stats()["total"] == 2
+    assert len({outcome.text for outcome in outcomes if isinstance(outcome, Answered)}) == 1
+    ledger.close()
+    assert statuses(path) == ["answered", "answered"]
+
+
+def test_all_who_wait_for_a_call_get_its_failure(ledger: Ledger) -> None:
+    with LoopbackServer(faults=[status(400, code="context_length_exceeded", seconds=0.05)]) as server:
+        outcomes = ask_all(ledger, server.base_url, [user_call()] * 5)
+        assert server.stats()["total"] == 1
+    assert [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)] == ["rejected"] * 5
+
+
+def test_who_waits_for_an_equal_call_is_not_cancelled_with_it(ledger: Ledger) -> None:
+    async def run(base_url: str) -> Outcome:
+        async with open_client(ledger, base_url) as client:
+            first = asyncio.ensure_future(client.ask(user_call()))
+            await asyncio.sleep(0.01)
+            second = asyncio.ensure_future(client.ask(user_call()))
+            await asyncio.sleep(0.01)
+            first.cancel()
+            return await second
+
+    with LoopbackServer(latency=0.1) as server:
+        assert isinstance(asyncio.run(run(server.base_url)), Answered)
+
+
+def test_a_failed_call_is_tried_again_by_the_next_run(path: Path, server: LoopbackServer) -> None:
+    server.set_faults(status(400, code="context_length_exceeded"))
+    with Ledger(path) as ledger:
+        assert isinstance(ask(ledger, server.base_url), Failed)
+    server.set_faults()
+    with Ledger(path) as ledger:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+    assert statuses(path) == ["failed", "answered"]
+
+
+@pytest.mark.parametrize(
+    "fault", [status(400, code="content_filter"), Fault(action="completion", finish_reason="content_filter")]
+)
+def test_a_filtered_call_is_refused_and_that_is_an_outcome(path: Path, server: LoopbackServer, fault: Fault) -> None:
+    server.set_faults(fault)
+    with Ledger(path) as ledger:
+        first = ask(ledger, server.base_url)
+    with Ledger(path) as ledger:
+        second = ask(ledger, server.base_url)
+    assert isinstance(first, Refused)
+    assert first == second
+    assert server.stats()["total"] == 1
+    assert rows(path, "status, stop_reason") == [("refused", "content_filter")]
+
+
+def test_only_the_ledger_answers_for_an_identity(path: Path, server: LoopbackServer) -> None:
+    with Ledger(path) as ledger:
+        ask(ledger, server.base_url)
+    with Ledger(path, readonly=True) as ledger:
+        client = Client(ledger, {MODEL: MODEL})
+        assert isinstance(asyncio.run(client.ask(user_call())), Answered)
+        assert asyncio.run(client.ask(user_call("another"))) == Failed(
+            kind="not_made", attempts=0, error="the call is not in the ledger"
+        )
+
+
+# Tried again -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -> None:
+    broken = {
+        "500": status(500, match=Match(contains="500", attempts=1)),
+        "503": status(503, match=Match(contains="503", attempts=1)),
+        "drop": Fault(action="drop", match=Match(contains="drop", attempts=1)),
+        "truncated": Fault(action="truncate", match=Match(contains="truncated", attempts=1)),
+        "malformed": Fault(action="malformed", match=Match(contains="malformed", attempts=1)),
+        "html": Fault(action="html", match=Match(contains="html", attempts=1)),
+        "broken off": Fault(
+            action="completion", content="", finish_reason="error", match=Match(contains="broken off", attempts=1)
+        ),
+        "nothing": Fault(action="completion", empty_choices=True, match=Match(contains="nothing", attempts=1)),
+    }
+    started = time.monotonic()
+    with LoopbackServer(faults=broken.values()) as server:
+        outcomes = ask_all(ledger, server.base_url, [user_call(name) for name in broken])
+    assert [outcome.text for outcome in outcomes if isinstance(outcome, Answered)] == [
+        answer_text("m", [name]) for name in broken
+    ]
+    # The first wait is half a second, give or take half of it.
+    assert 0.25 <= time.monotonic() - started < 2
+    ledger.close()
+    assert sorted(statuses(path)) == ["answered"] * 8 + ["failed"] * 8
+
+
+def test_waits_double(ledger: Ledger) -> None:
+    with LoopbackServer(faults=[status(500, match=Match(first=2))]) as server:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+        first, second, third = (request.time for request in server.requests)
+    # 0.5 s and 1 s, each give or take half of it, and a second for a busy machine.
+    assert 0.25 <= second - first <= 0.75 + 1
+    assert 0.5 <= third - second <= 1.5 + 1
+
+
+def test_attempts_come_to_an_end(path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ATTEMPTS", 2)
+    with LoopbackServer(faults=[status(503, message="no GPU is free")]) as server:
+        outcome = ask(ledger, server.base_url)
+        assert server.stats()["total"] == 2
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.attempts) == ("server", 2)
+    assert "no GPU is free" in outcome.error
+    ledger.close()
+    assert statuses(path) == ["failed", "failed"]
+
+
+def test_a_call_has_a_deadline(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_CALL_SECONDS", 0.2)
+    with LoopbackServer(faults=[status(429)]) as server:
+        outcome = ask(ledger, server.base_url)
+        assert server.stats()["total"] == 1  # the next attempt would have been later than that
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == "rate_limited"
+
+
+def test_rate_limits_do_not_use_up_the_attempts(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ATTEMPTS", 2)
+    # A rate limit, waited out; then the first of two attempts that may fail, and the second.
+    faults = [status(429, match=Match(first=1)), status(500, match=Match(first=1))]
+    with LoopbackServer(faults=faults) as server:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+
+
+@pytest.mark.parametrize("number", [429, 503])
+def test_retry_after_in_seconds_is_kept_to(ledger: Ledger, number: int) -> None:
+    with LoopbackServer(faults=[status(number, retry_after=0.9, match=Match(first=1))]) as server:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+        first, second = (request.time for request in server.requests)
+    assert 0.9 <= second - first < 2  # without it, 0.75 s at the most
+
+
+def test_retry_after_as_a_date_is_kept_to(ledger: Ledger) -> None:
+    when = int(time.time()) + 2
+    fault = status(503, headers={"Retry-After": formatdate(when, usegmt=True)}, match=Match(first=1))
+    with LoopbackServer(faults=[fault]) as server:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+        assert when - 0.01 <= server.requests[-1].time < when + 1.5
+
+
+def test_retry_after_holds_for_every_call_to_the_endpoint(ledger: Ledger) -> None:
+    # One connection, and eight calls: while the endpoint is closed, those who wait for the connection wait too.
+    with LoopbackServer(faults=[status(429, retry_after=1, match=Match(first=1))]) as server:
+        ask_all(ledger, server.base_url, user_calls(8), max_connections=1)
+        first, second, *_ = (request.time for request in server.requests)
+    assert second - first >= 0.99
+
+
+def test_an_unsupported_temperature_is_dropped_without_a_wait(path: Path, ledger: Ledger) -> None:
+    call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
+    faults = [
+        status(400, code="unsupported_value", param="temperature", match=Match(has="temperature")),
+        status(400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")),
+    ]
+    started = time.monotonic()
+    with LoopbackServer(faults=faults) as server:
+        assert isinstance(ask(ledger, server.base_url, call), Answered)
+        assert server.requests[-1].body.keys() == {"model", "messages", "max_completion_tokens"}
+    assert time.monotonic() - started < 0.7  # two waits would take 0.25 + 0.5 s at the least
+    ledger.close()
+    assert statuses(path) == ["failed", "failed", "answered"]
+
+
+# As many at once as is right -------------------------------------------------------------------------------------------
+
+
+def test_fixed_connections_are_reached_and_never_exceeded(ledger: Ledger) -> None:
+    faults = [status(500, match=Match(first=2)), status(429, match=Match(first=2))]
+    with LoopbackServer(latency=0.02, faults=faults) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(60), max_connections=5)
+        assert server.stats()["max_in_flight"] == 5
+    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+
+
+def test_a_wait_between_attempts_holds_no_connection(ledger: Ledger) -> None:
+    fault = status(503, retry_after=1, match=Match(contains="note 0"))
+    with LoopbackServer(faults=[fault]) as server:
+
+        async def run() -> float:
+            async with open_client(ledger, server.base_url, max_connections=1) as client:
+                waiting = asyncio.ensure_future(client.ask(user_calls(1)[0]))
+                await asyncio.sleep(0.1)
+                started = time.monotonic()
+                await asyncio.gather(*map(client.ask, user_calls(5)[1:]))
+                waiting.cancel()
+                return time.monotonic() - started
+
+        assert asyncio.run(run()) < 0.8  # the one connection is free during the second of waiting
+
+
+def test_rate_limits_halve_what_is_in_flight_at_once(ledger: Ledger) -> None:
+    limits: list[int] = []
+
+    async def run(base_url: str) -> None:
+        async with HttpSession() as http:
+            client = Client(ledger, {MODEL: chat_model(base_url, http)})
+            limiter = http.limiter(base_url)
+            limits.append(limiter.limit)
+            waiting = [asyncio.ensure_future(client.ask(call)) for call in user_calls(16)]
+            await asyncio.sleep(0.2)
+            limits.append(limiter.limit)
+            await asyncio.gather(*waiting)
+
+    with LoopbackServer(faults=[status(429, retry_after=0.3, match=Match(first=16))]) as server:
+        asyncio.run(run(server.base_url))
+    assert limits == [16, 8]
+
+
+def test_connections_rise_under_load(ledger: Ledger) -> None:
+    with LoopbackServer(latency=0.1) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(400))
+        # It starts with 16, and 400 answers are enough to double that: 16 -> 24 -> 36 after 32 and 80 of them.
+        assert server.stats()["max_in_flight"] >= 32
+    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+
+
+def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledger: Ledger) -> None:
+    with LoopbackServer(latency=0.02, rate_limit=12) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(150))
+        assert server.stats()["duplicates"] == 0
+    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+    ledger.close()
+    assert statuses(path).count("answered") == 150
+
+
+# Stopped ---------------------------------------------------------------------------------------------------------------
+
+
+def ask_in_turn(ledger: Ledger, base_url: str, count: int, **options: object) -> tuple[list[Outcome | ModelStopped], Client]:
+    """Make calls one after another."""
+
+    async def run() -> tuple[list[Outcome | ModelStopped], Client]:
+        results: list[Outcome | ModelStopped] = []
+        async with open_client(ledger, base_url, **options) as client:  # type: ignore[arg-type]
+            for call in user_calls(count):
+                try:
+                    results.append(await client.ask(call))
+                except ModelStopped as stopped:
+                    results.append(stopped)
+        return results, client
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fault", "named"),
+    [
+        (status(401), KEY_VARIABLE),
+        (status(403), KEY_VARIABLE),
+        (status(402, message="Insufficient credits."), KEY_VARIABLE),
+        (status(429, code="insufficient_quota"), KEY_VARIABLE),
+        (status(404), MODEL),
+        (status(400, code="model_not_found"), MODEL),
+    ],
+)
+def test_what_will_not_pass_stops_the_model_with_one_clear_line(ledger: Ledger, fault: Fault, named: str) -> None:
+    with LoopbackServer(faults=[fault]) as server:
+        (first, second, third), client = ask_in_turn(ledger, server.base_url, 3)
+        assert server.stats()["total"] == 1
+    assert isinstance(first, Failed)
+    assert isinstance(second, ModelStopped)
+    assert isinstance(third, ModelStopped)
+    assert (second.model, second.line) == (MODEL, client.stopped_models[MODEL])
+    assert second.line.startswith(f"{MODEL}: stopped: ")
+    assert named in second.line
+    assert "\n" not in second.line
+
+
+def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:
+    with LoopbackServer(api_key="another", latency=0.01) as server:
+        outcomes = ask_all(ledger, server.base_url, user_calls(500))
+        assert server.stats()["total"] <= 16  # what was in flight when the first answer came
+    assert sum(isinstance(outcome, Failed) for outcome in outcomes) <= 16
+    assert sum(isinstance(outcome, ModelStopped) for outcome in outcomes) >= 484
+
+
+def test_a_dead_endpoint_stops_after_twenty_calls(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ATTEMPTS", 1)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        base_url = f"http://127.0.0.1:{nobody.getsockname()[1]}/v1"
+        results, client = ask_in_turn(ledger, base_url, 30)
+    assert [type(result) for result in results] == [Failed] * 20 + [ModelStopped] * 10
+    assert base_url in client.stopped_models[MODEL]
+    assert client.tally.calls == 20
+
+
+def test_many_calls_at_once_to_a_dead_endpoint_are_few_requests(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_ATTEMPTS", 1)
+    with LoopbackServer(faults=[Fault(action="drop", seconds=0.01)]) as server:
+        ask_all(ledger, server.base_url, user_calls(300), max_connections=4)
+        # The twentieth failure stops the model; up to three more requests were in flight then.
+        assert 20 <= server.stats()["total"] <= 23
+
+
+def test_an_answer_between_failures_keeps_a_model_going(ledger: Ledger) -> None:
+    fault = status(400, code="context_length_exceeded", match=Match(skip=1, every=2))
+    with LoopbackServer(faults=[fault]) as server:
+        results, client = ask_in_turn(ledger, server.base_url, 60)
+        assert server.stats()["total"] == 60
+    # The first is answered; of the 59 after it, the second, fourth, ... fifty-eighth fail.
+    assert sum(isinstance(result, Failed) for result in results) == 29
+    assert client.stopped_models == {}
+
+
+def test_a_call_that_is_too_long_fails_alone_and_at_once(ledger: Ledger) -> None:
+    fault = status(400, code="context_length_exceeded", match=Match(first=1))
+    with LoopbackServer(faults=[fault]) as server:
+        (first, second), _ = ask_in_turn(ledger, server.base_url, 2)
+    assert isinstance(first, Failed)
+    assert (first.kind, first.attempts) == ("rejected", 1)
+    assert "maximum context length" in first.error
+    assert isinstance(second, Answered)
+
+
+def test_what_is_in_the_ledger_is_found_after_the_model_stopped(ledger: Ledger, server: LoopbackServer) -> None:
+    async def run() -> Outcome:
+        async with open_client(ledger, server.base_url) as client:
+            await client.ask(user_call("known"))
+            server.set_faults(status(401))
+            await client.ask(user_call("unknown"))
+            assert MODEL in client.stopped_models
+            return await client.ask(user_call("known"))
+
+    assert isinstance(asyncio.run(run()), Answered)
+
+
+# Budgets ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(path: Path, server: LoopbackServer) -> None:
+    with Ledger(path) as ledger:
+        outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=20))
+    assert server.stats()["total"] == 20
+    stopped = [outcome for outcome in outcomes if isinstance(outcome, Stopped)]
+    assert len(stopped) == 30
+    assert str(stopped[0]) == "the budget of 20 calls is used up; run again with a larger --budget-calls to go on"
+    assert statuses(path) == ["answered"] * 20
+    with Ledger(path) as ledger:  # the next run pays for the rest alone
+        outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=30))
+    assert all(isinstance(outcome, Answered) for outcome in outcomes)
+    assert server.stats()["total"] == 50
+
+
+def test_retries_count_towards_the_budget(ledger: Ledger) -> None:
+    with LoopbackServer(faults=[status(500)]) as server:
+        (outcome,) = ask_all(ledger, server.base_url, [user_call()], budget=Budget(calls=1))
+        assert server.stats()["total"] == 1
+    assert isinstance(outcome, Stopped)
+
+
+def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(ledger: Ledger, server: LoopbackServer) -> None:
+    calls = user_calls(10)
+    asked = [len(call.messages[0].content) // 4 for call in calls]
+    told = [len(answer_text("m", [call.messages[0].content])) // 4 for call in calls]
+    budget = asked[0] + told[0] + asked[1] + told[1]  # what the first two calls cost: the third is not made
+
+    async def run() -> tuple[int, str]:
+        async with open_client(ledger, server.base_url, budget=Budget(tokens=budget)) as client:
+            for number, call in enumerate(calls):
+                try:
+                    await client.ask(call)
+                except Stopped as stopped:
+                    return number, str(stopped)
+        raise AssertionError("the budget did not stop it")
+
+    number, line = asyncio.run(run())
+    assert number == server.stats()["total"] == 2
+    assert line == f"the budget of {budget} tokens is used up; run again with a larger --budget-tokens to go on"
+
+
+def test_a_budget_does_not_keep_from_what_is_there_already(path: Path, server: LoopbackServer) -> None:
+    for budget in (None, Budget(calls=0)):
+        with Ledger(path) as ledger:
+            outcomes = ask_all(ledger, server.base_url, user_calls(3), budget=budget)
+        assert all(isinstance(outcome, Answered) for outcome in outcomes)
+
+
+def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
+    async def run(base_url: str) -> list[Outcome | BaseException]:
+        async with open_client(ledger, base_url, max_connections=4) as client:
+            asking = asyncio.gather(*map(client.ask, user_calls(10)), return_exceptions=True)
+            await asyncio.sleep(0.1)
+            client.halt(Stopped("enough"))
+            client.halt(Stopped("a later reason"))
+            return await asking
+
+    with LoopbackServer(latency=0.3) as server:
+        outcomes = asyncio.run(run(server.base_url))
+        assert server.stats()["total"] == 4
+    assert sum(isinstance(outcome, Answered) for outcome in outcomes) == 4
+    assert [str(outcome) for outcome in outcomes if isinstance(outcome, Stopped)] == ["enough"] * 6
+    ledger.close()
+    assert statuses(path) == ["answered"] * 4
+
+
+def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
+    async def run(base_url: str) -> Client:
+        async with open_client(ledger, base_url) as client:
+            for call in [user_call("a"), user_call("a"), user_call("b"), user_call("c", purpose="harm"), user_call("d")]:
+                await client.ask(call)
+            return client
+
+    faults = [
+        status(500, match=Match(contains="b", first=1)),
+        Fault(action="completion", content="12345678", match=Match(contains="c")),
+        status(400, code="content_filter", match=Match(contains="d")),
+        Fault(action="completion", content="x" * 40, match=Match(has="model")),
+    ]
+    with LoopbackServer(faults=faults) as server:
+        tally = asyncio.run(run(server.base_url)).tally
+    assert tally.made == {(MODEL, "generate"): 3, (MODEL, "harm"): 1}
+    assert (tally.reused_calls, tally.retries, tally.refusals, tally.in_flight) == (1, 1, 1, 0)
+    assert tally.calls == 5
+    # The server counts four characters a token, and one at least: a question each for a, b and c; 40, 40 and 8 characters.
+    assert tally.tokens == {(MODEL, "input"): 3, (MODEL, "output"): 10 + 10 + 2}
+
+
+# Secrets ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [200, 400, 401, 500])
+@pytest.mark.parametrize("padding", ["", "x" * 400])
+def test_an_echoed_key_is_nowhere(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, number: int, padding: str
+) -> None:
+    # Longer replies are compressed in the ledger; that hides a key from grep, and from nobody else.
+    monkeypatch.setattr(module, "_ATTEMPTS", 1)
+    with LoopbackServer(faults=[status(number, message=f"Wrong key: {KEY} {padding}")]) as server:
+        (outcome, *_), client = ask_in_turn(ledger, server.base_url, 1)
+    assert isinstance(outcome, Failed)
+    assert KEY not in outcome.error
+    assert KEY not in "".join(client.stopped_models.values())
+    ledger.close()
+    assert holds(path, "Wrong key")
+    assert not holds(path, KEY)
+
+
+def test_a_key_echoed_in_a_refusal_is_nowhere(path: Path, ledger: Ledger) -> None:
+    with LoopbackServer(faults=[status(400, code="content_filter", message=f"Filtered: {KEY}")]) as server:
+        outcome = ask(ledger, server.base_url)
+    assert isinstance(outcome, Refused)
+    ledger.close()
+    assert holds(path, "Filtered")
+    assert not holds(path, KEY)
+
+
+def test_a_key_echoed_in_an_answer_is_nowhere(path: Path, ledger: Ledger) -> None:
+    with LoopbackServer(faults=[Fault(action="completion", content=f"Your headers hold {KEY}.")]) as server:
+        assert isinstance(ask(ledger, server.base_url), Answered)
+    ledger.close()
+    assert holds(path, "Your headers hold")
+    assert not holds(path, KEY)
+
+
+def test_the_key_does_not_enter_the_ledger_with_the_request(path: Path, ledger: Ledger, server: LoopbackServer) -> None:
+    ask(ledger, server.base_url)
+    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    ledger.close()
+    assert not holds(path, KEY)

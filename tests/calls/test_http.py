@@ -1,0 +1,377 @@
+"""One attempt against an endpoint: what is sent, and what each kind of answer comes to."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Iterable
+from email.utils import formatdate
+
+import pytest
+
+from calls.support import KEY, KEY_VARIABLE, chat_model, user_call
+from loopback import Fault, LoopbackServer, Match, answer_text
+from opensafeintent.calls import http as module
+from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling
+from opensafeintent.errors import InputError
+
+# What two services add to a rate limit that passes in seconds, for those who have not paid yet; shortened from
+# https://github.com/continuedev/continue/issues/10920 and https://github.com/openai/openai-cookbook/issues/141
+GROQ = "Rate limit reached for model `x`. Try again in 7s. Need more? Upgrade at https://console.groq.com/settings/billing"
+OPENAI = "Rate limit reached: Limit 3 / min. Visit https://platform.openai.com/account/billing to add a payment method."
+
+
+def attempts(base_url: str, calls: Iterable[Call], *, key: str = KEY) -> list[Attempt]:
+    """Make one attempt after another with one model."""
+
+    async def run() -> list[Attempt]:
+        async with HttpSession() as http:
+            model = chat_model(base_url, http, key=key)
+            return [await model.attempt(call) for call in calls]
+
+    return asyncio.run(run())
+
+
+def attempt(base_url: str, call: Call | None = None, *, key: str = KEY) -> Attempt:
+    (result,) = attempts(base_url, [call or user_call()], key=key)
+    return result
+
+
+def failure(fault: Fault) -> Failure:
+    """Return what one fault of the server comes to."""
+    with LoopbackServer(faults=[fault]) as server:
+        result = attempt(server.base_url)
+    assert isinstance(result, Failure)
+    assert "\n" not in result.error
+    return result
+
+
+def status(number: int, **fields: object) -> Fault:
+    return Fault(action="status", status=number, **fields)  # type: ignore[arg-type]
+
+
+# What is sent ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_request_is_the_call() -> None:
+    messages = (Message("system", ("Be ", "brief.")), Message("user", ("Tell me of boats.",)))
+    sampling = Sampling(max_tokens=64, temperature=0.5, reasoning_effort="low", extra={"seed": 7, "stop": ["\n"]})
+    with LoopbackServer() as server:
+        result = attempt(server.base_url, user_call(messages=messages, sampling=sampling))
+        (request,) = server.requests
+    assert request.body == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me of boats."}],
+        "max_tokens": 64,
+        "temperature": 0.5,
+        "reasoning_effort": "low",
+        "seed": 7,
+        "stop": ["\n"],
+    }
+    assert request.headers["Authorization"] == f"Bearer {KEY}"
+    assert isinstance(result, Replied)
+    assert isinstance(result.outcome, Answered)
+    assert result.outcome.text == answer_text("m", ["Be brief.", "Tell me of boats."])
+
+
+def test_what_is_not_set_is_not_sent() -> None:
+    with LoopbackServer() as server:
+        attempt(server.base_url)
+        (request,) = server.requests
+    assert request.body.keys() == {"model", "messages"}
+
+
+def test_the_raw_body_is_what_the_server_sent() -> None:
+    with LoopbackServer() as server:
+        result = attempt(server.base_url)
+    assert isinstance(result, Replied)
+    assert result.body.startswith(b'{"id":"chatcmpl-')
+    assert result.body.endswith(b"}")
+
+
+# Fields that a model does not take -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["temperature", "reasoning_effort"])
+def test_a_field_that_is_not_supported_is_left_out_from_then_on(field: str) -> None:
+    call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0, reasoning_effort="low"))
+    fault = status(400, code="unsupported_value", param=field, match=Match(has=field))
+    with LoopbackServer(faults=[fault]) as server:
+        first, *others = attempts(server.base_url, [call] * 3)
+        sent = [request.body.keys() for request in server.requests]
+    assert isinstance(first, Failure)
+    assert (first.kind, first.retry, first.fatal) == ("unsupported_field", True, False)
+    assert all(isinstance(other, Replied) for other in others)
+    everything = {"model", "messages", "max_tokens", "temperature", "reasoning_effort"}
+    assert sent == [everything, everything - {field}, everything - {field}]
+
+
+def test_max_tokens_is_renamed_for_a_model_that_wants_it_so() -> None:
+    call = user_call(sampling=Sampling(max_tokens=9))
+    fault = status(400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens"))
+    with LoopbackServer(faults=[fault]) as server:
+        first, second = attempts(server.base_url, [call] * 2)
+        sent = [request.body for request in server.requests]
+    assert isinstance(first, Failure)
+    assert isinstance(second, Replied)
+    assert [body.get("max_tokens") for body in sent] == [9, None]
+    assert [body.get("max_completion_tokens") for body in sent] == [None, 9]
+
+
+def test_a_limit_that_is_taken_by_neither_name_is_left_out() -> None:
+    call = user_call(sampling=Sampling(max_tokens=9))
+    faults = [
+        status(400, code="unsupported_parameter", param=name, match=Match(has=name))
+        for name in ("max_tokens", "max_completion_tokens")
+    ]
+    with LoopbackServer(faults=faults) as server:
+        results = attempts(server.base_url, [call] * 3)
+    assert [type(result) for result in results] == [Failure, Failure, Replied]
+
+
+def test_a_field_named_in_the_message_alone_is_found() -> None:
+    call = user_call(sampling=Sampling(temperature=0.0))
+    fault = status(422, message="'temperature' is not supported by this model", match=Match(has="temperature"))
+    with LoopbackServer(faults=[fault]) as server:
+        results = attempts(server.base_url, [call] * 2)
+    assert [type(result) for result in results] == [Failure, Replied]
+
+
+def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
+    call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
+    faults = [
+        status(400, code="unsupported_parameter", param="max_tokens", seconds=0.05, match=Match(has="max_tokens")),
+        status(400, code="unsupported_value", param="temperature", seconds=0.05, match=Match(has="temperature")),
+    ]
+
+    async def run(base_url: str) -> list[list[Attempt]]:
+        async with HttpSession() as http:
+            model = chat_model(base_url, http)
+            return [await asyncio.gather(*(model.attempt(call) for _ in range(4))) for _ in range(3)]
+
+    with LoopbackServer(faults=faults) as server:
+        first, second, third = asyncio.run(run(server.base_url))
+        last = server.requests[-1].body
+    assert all(isinstance(result, Failure) and result.kind == "unsupported_field" for result in (*first, *second))
+    assert all(isinstance(result, Replied) for result in third)
+    assert last.keys() == {"model", "messages", "max_completion_tokens"}
+
+
+# Failures --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (status(500), "server"),
+        (status(503), "server"),
+        (status(529), "server"),
+        (status(408), "server"),
+        (Fault(action="drop"), "connection"),
+        (Fault(action="reset"), "connection"),
+        (Fault(action="truncate"), "connection"),
+        (Fault(action="malformed"), "malformed"),
+        (Fault(action="html"), "malformed"),
+        (Fault(action="completion", empty_choices=True), "malformed"),
+        (status(200, message="try later", code=503), "server"),  # as some gateways put it
+    ],
+)
+def test_what_may_pass_is_worth_another_try(fault: Fault, kind: str) -> None:
+    result = failure(fault)
+    assert (result.kind, result.retry, result.fatal, result.throttled) == (kind, True, False, False)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        (status(401), "unauthorized"),
+        (status(403), "unauthorized"),
+        (status(402, message="Payment required"), "no_credit"),
+        (status(404), "unknown_model"),
+        (status(400, code="model_not_found", message="The model `m` does not exist"), "unknown_model"),
+        (status(429, code="insufficient_quota"), "no_credit"),
+        (status(200, message="No auth credentials found", code=401), "unauthorized"),
+    ],
+)
+def test_what_will_not_pass_is_fatal(fault: Fault, kind: str) -> None:
+    result = failure(fault)
+    assert (result.kind, result.retry, result.fatal) == (kind, False, True)
+
+
+@pytest.mark.parametrize("number", [401, 403])
+def test_a_wrong_key_is_told_with_the_variable_that_holds_it(number: int) -> None:
+    assert KEY_VARIABLE in failure(status(number)).error
+
+
+@pytest.mark.parametrize("message", [None, GROQ, OPENAI])
+def test_a_rate_limit_is_waited_out(message: str | None) -> None:
+    result = failure(status(429, code="rate_limit_exceeded", message=message, retry_after=7))
+    assert (result.kind, result.retry, result.fatal, result.throttled) == ("rate_limited", True, False, True)
+    assert result.retry_after == 7.0
+
+
+def test_a_prompt_that_is_too_long_is_not_tried_again() -> None:
+    result = failure(status(400, code="context_length_exceeded"))
+    assert (result.kind, result.retry, result.fatal) == ("rejected", False, False)
+    assert "maximum context length" in result.error
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        status(400, code="content_filter"),
+        status(400, code="invalid_prompt", message="This request was flagged by our content_policy."),
+        status(403, message="Your input was flagged: moderation"),
+        status(422, type="ResponsibleAIPolicyViolation"),
+    ],
+)
+def test_a_filtered_request_is_a_refusal_by_the_provider(fault: Fault) -> None:
+    with LoopbackServer(faults=[fault]) as server:
+        result = attempt(server.base_url)
+    assert isinstance(result, Replied)
+    assert isinstance(result.outcome, Refused)
+
+
+def test_a_name_is_not_a_verdict() -> None:
+    # "moderation" stands in a model's name here, and the request is refused for another reason.
+    result = failure(status(400, message="omni-moderation-latest is not a chat model; use another endpoint"))
+    assert result.kind == "rejected"
+
+
+@pytest.mark.parametrize("number", [429, 503])
+@pytest.mark.parametrize(
+    ("value", "low", "high"), [("2", 2, 2), ("0.5", 0.5, 0.5), ("86400", 300, 300), ("soon", None, None)]
+)
+def test_retry_after_is_read_in_seconds(number: int, value: str, low: float | None, high: float | None) -> None:
+    # Five minutes are the most that is waited: a provider that names a day is asked again before.
+    result = failure(status(number, headers={"Retry-After": value}))
+    assert result.retry_after == low == high
+
+
+def test_retry_after_is_read_as_a_date() -> None:
+    when = int(time.time()) + 30
+    result = failure(status(429, headers={"Retry-After": formatdate(when, usegmt=True)}))
+    assert result.retry_after is not None
+    assert 20 < result.retry_after <= 30
+    past = failure(status(429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}))
+    assert past.retry_after == 0.0
+
+
+def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "ATTEMPT_SECONDS", 0.2)
+    started = time.monotonic()
+    result = failure(Fault(action="hang", seconds=30))
+    assert (result.kind, result.retry) == ("connection", True)
+    assert time.monotonic() - started < 5
+    assert 0.15 < result.seconds < 5
+
+
+def test_nobody_at_home_is_told_with_the_address() -> None:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        base_url = f"http://127.0.0.1:{unused.getsockname()[1]}/v1"
+        result = attempt(base_url)
+    assert isinstance(result, Failure)
+    assert (result.kind, result.retry) == ("connection", True)
+    assert base_url in result.error
+
+
+@pytest.mark.parametrize("base_url", ["http://127.0.0.1:99999/v1", "http://user:secret@127.0.0.1:9/v1"])
+def test_nothing_is_raised_whatever_the_address(base_url: str) -> None:
+    # `attempt` promises a Failure; a bad address may also be refused where the endpoint is resolved (an InputError).
+    try:
+        result = attempt(base_url)
+    except InputError as error:
+        assert "secret" not in str(error)
+    else:
+        assert isinstance(result, Failure)
+        assert "secret" not in result.error
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"error": ' + b"[" * 5_000, b'{"error": {"message": "' + b"x" * 100_000 + b'"}}', b"\xff\xfe"]
+)
+def test_a_hostile_error_body_is_a_short_failure(body: bytes) -> None:
+    async def run() -> Attempt:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        async with server, HttpSession() as http:
+            port = server.sockets[0].getsockname()[1]
+            return await chat_model(f"http://127.0.0.1:{port}/v1", http).attempt(user_call())
+
+    result = asyncio.run(run())
+    assert isinstance(result, Failure)
+    assert result.kind == "server"
+    assert len(result.error) < 500
+
+
+# Secrets and proxies ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [200, 400, 401, 429, 500])
+def test_an_echoed_key_is_in_no_error_text(number: int) -> None:
+    fault = status(number, message=f"Key {KEY} is bad.\x1b[31m\nReally: Bearer {KEY}")
+    result = failure(fault)
+    assert KEY not in result.error
+    assert "***" in result.error
+    assert "\x1b" not in result.error
+
+
+def test_an_echoed_key_is_in_no_refusal() -> None:
+    with LoopbackServer(faults=[status(400, code="content_filter", message=f"Filtered for {KEY}")]) as server:
+        result = attempt(server.base_url)
+    assert isinstance(result, Replied)
+    assert isinstance(result.outcome, Refused)
+    assert KEY not in result.outcome.reason
+
+
+@pytest.fixture
+def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("HTTP_PROXY", "http_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+
+@pytest.mark.usefixtures("dead_proxy")
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
+def test_no_proxy_stands_between_us_and_this_machine(host: str) -> None:
+    with LoopbackServer() as server:
+        result = attempt(server.base_url.replace("127.0.0.1", host))
+    assert isinstance(result, Replied)
+
+
+def test_a_proxy_is_used_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with LoopbackServer() as proxy:
+        for name in ("HTTP_PROXY", "http_proxy"):
+            monkeypatch.setenv(name, proxy.base_url.removesuffix("/v1"))
+        result = attempt("http://model.invalid/v1")
+    # The loopback server is no proxy: it tells the address that it was asked for, and that it does not know it.
+    assert isinstance(result, Failure)
+    assert "POST http://model.invalid/v1/chat/completions" in result.error
+
+
+# Limiters --------------------------------------------------------------------------------------------------------------
+
+
+def test_models_of_one_endpoint_share_its_limiter() -> None:
+    http = HttpSession(3)
+    assert http.limiter("http://a/v1") is http.limiter("http://a/v1")
+    assert http.limiter("http://a/v1") is not http.limiter("http://b/v1")
+    assert chat_model("http://a/v1/", http).limiter is http.limiter("http://a/v1")
+    assert http.limiter("http://a/v1").limit == 3
+
+
+def test_a_session_is_used_in_a_block() -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        _ = HttpSession().session

@@ -1,0 +1,534 @@
+"""The ledger: what it keeps, what it finds again, and what happens to it when things go wrong."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calls.support import rows, user_call
+from opensafeintent.calls.ledger import Entry, ImportedRow, Ledger
+from opensafeintent.calls.records import Answered, Message, Refused, Sampling, Usage, call_key
+from opensafeintent.errors import InputError
+
+RUBRIC = "You grade how far a response satisfies the request. " * 20
+HERE = Path(__file__).parent.parent  # for subprocesses: `from calls.support import ...`
+
+
+def body_of(text: str) -> bytes:
+    return b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
+
+
+def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> tuple[Entry, Answered]:
+    call = user_call(text, epoch=number)
+    outcome = Answered(text=answer, stop_reason="stop")
+    return Entry(key=call_key(call, "m"), call=call, status="answered", body=body_of(answer), stop_reason="stop"), outcome
+
+
+def failed(text: str) -> Entry:
+    call = user_call(text, epoch=0)
+    return Entry(key=call_key(call, "m"), call=call, status="failed", error="server: 500")
+
+
+def run_python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start a script that imports what tests import."""
+    paths = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    environment = {**os.environ, "PYTHONPATH": paths}
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, **options)
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Give up the right to write anywhere: tests may run as root, to whom no folder is read-only."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user can reach; pytest's own are private to whoever runs the tests."""
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name)
+        path.chmod(0o755)
+        yield path
+
+
+# What is kept ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    entry, outcome = answered("q")
+    with Ledger(path) as ledger:
+        ledger.add(failed("q"))
+        ledger.add(failed("q"))
+        assert ledger.find(entry.key) is None
+    with Ledger(path) as ledger:
+        assert ledger.find(entry.key) is None
+        ledger.add(entry, outcome)
+    with Ledger(path) as ledger:
+        assert ledger.find(entry.key) == outcome
+        assert (ledger.count(), ledger.count("failed"), ledger.count("answered")) == (3, 2, 1)
+    assert rows(path) == [("failed", "server: 500"), ("failed", "server: 500"), ("answered", "")]
+
+
+def test_a_provider_refusal_satisfies_its_key(tmp_path: Path) -> None:
+    call = user_call("q")
+    refusal = Refused(reason="content_filter: violence", usage=Usage(5, 0), served_model="m-1")
+    entry = Entry(
+        key=call_key(call, "m"),
+        call=call,
+        status="refused",
+        stop_reason="content_filter",
+        error=refusal.reason,
+        usage=refusal.usage,
+        served_model="m-1",
+    )
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(entry, refusal)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.find(entry.key) == refusal
+
+
+def test_a_row_holds_all_there_is_to_know_about_the_attempt(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    call = user_call("q", purpose="harm", epoch=2, attempt=1, template="osi-harm/1", template_hash="ab")
+    entry = Entry(
+        key=call_key(call, "m"),
+        call=call,
+        status="answered",
+        body=body_of("3"),
+        stop_reason="length",
+        usage=Usage(11, 1),
+        served_model="m-2026",
+        seconds=1.25,
+    )
+    with Ledger(path) as ledger:
+        ledger.add(entry, Answered(text="3", stop_reason="length"))
+    columns = "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens, output_tokens"
+    assert rows(path, columns) == [(entry.key, "openai-api/loopback/m", "harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1)]
+    ((served, seconds, created),) = rows(path, "served_model, seconds, created")
+    assert (served, seconds) == ("m-2026", 1.25)
+    assert abs(time.time() - time.mktime(time.strptime(created[:19], "%Y-%m-%dT%H:%M:%S")) + time.timezone) < 60
+
+
+def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
+    messages = (
+        Message("system", ("Be brief. " * 30,)),
+        Message("user", (RUBRIC, "short", "", "x" * 79, "y" * 80, "12", "Grüße \U0001f600 \x00 \u2028" * 20, RUBRIC)),
+        Message("assistant", ("5",)),
+    )
+    call = user_call(messages=messages, sampling=Sampling(max_tokens=9, temperature=0.0, extra={"seed": 7, "stop": ["\n"]}))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed"))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        rebuilt, sampling = ledger.request(1)
+    assert rebuilt == messages
+    assert sampling == {"max_tokens": 9, "temperature": 0.0, "extra": {"seed": 7, "stop": ["\n"]}}
+
+
+@pytest.mark.parametrize("answer", ["No.", "A long answer. " * 500])
+def test_the_raw_response_is_kept_whether_or_not_it_is_compressed(tmp_path: Path, answer: str) -> None:
+    entry, _ = answered("q", answer=answer)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(entry, Answered(text="what is in memory", stop_reason="stop"))
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.find(entry.key) == Answered(text=answer.strip(), stop_reason="stop")
+
+
+def test_a_text_is_stored_once_over_all_calls_and_openings(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    for start in (0, 50):
+        with Ledger(path) as ledger:
+            for number in range(start, start + 50):
+                call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
+                ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed"))
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT count(*) FROM texts").fetchone() == (1,)
+    assert len(rows(path)) == 100
+    # The rubric has 1,040 characters: stored with every row it alone would take 104 kB.
+    assert path.stat().st_size < 70_000
+
+
+def test_only_the_first_answer_to_a_key_counts(tmp_path: Path) -> None:
+    first, outcome = answered("q", answer="first")
+    second, later = answered("q", answer="second")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(first, outcome)
+        ledger.add(second, later)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        assert ledger.find(first.key) == outcome
+
+
+def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
+    path = tmp_path / "new folder" / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.add(*answered("q"))
+        deadline = time.monotonic() + 5
+        while ledger.count() == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
+    assert modes == dict.fromkeys(("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"), 0o600)
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:
+    path = tmp_path / "a?mode=ro#100% ü.sqlite"
+    entry, outcome = answered("q")
+    with Ledger(path) as ledger:
+        ledger.add(entry, outcome)
+    with Ledger(path, readonly=True) as ledger:
+        assert ledger.find(entry.key) == outcome
+
+
+# Found at once, on disk soon -------------------------------------------------------------------------------------------
+
+
+def test_an_answer_is_found_from_the_moment_it_is_added(tmp_path: Path) -> None:
+    entry, outcome = answered("q")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(entry, outcome)
+        assert ledger.find(entry.key) == outcome
+
+
+def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Path) -> None:
+    # The failed attempt goes into one batch, the answer into the next: nothing may forget the answer between the two.
+    entry, outcome = answered("q")
+    noise = random.Random(1)
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add(failed("q"))
+        for number in range(60):
+            call = user_call(f"{number}")
+            ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed", body=noise.randbytes(50_000)))
+        time.sleep(0.1)  # the batch was closed after 0.05 s and is being written: 3 MB take a while
+        ledger.add(entry, outcome)
+        until = time.monotonic() + 1.5
+        lost = 0
+        while ledger.count("answered") == 0 and time.monotonic() < until:
+            lost += ledger.find(entry.key) is None
+        assert lost == 0
+
+
+def test_rows_are_on_disk_within_a_fraction_of_a_second(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger, Ledger(path, readonly=True) as other:
+        ledger.add(*answered("q"))
+        deadline = time.monotonic() + 1  # 0.05 s, and patience for a busy machine
+        while other.count() == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert other.count() == 1
+
+
+_WRITE_UNTIL_KILLED = """
+import itertools, os, sys, time
+from pathlib import Path
+from calls.test_ledger import answered
+from opensafeintent.calls.ledger import Ledger
+
+ledger = Ledger(Path(sys.argv[1]))
+for number in itertools.count():
+    ledger.add(*answered("A prompt long enough to be kept by reference. " * 3 + str(number), number=number))
+    os.write(1, b"%d %.6f\\n" % (number, time.monotonic()))
+    time.sleep(0.001)
+"""
+
+
+def test_kill_9_loses_a_fifth_of_a_second_and_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = run_python(_WRITE_UNTIL_KILLED, path)
+    assert process.stdout is not None
+    lines = [process.stdout.readline() for _ in range(400)]
+    process.send_signal(signal.SIGKILL)
+    lines += process.stdout.readlines()
+    process.wait()
+    process.stdout.close()
+    added = {int(number): float(when) for number, when in (line.split() for line in lines if line.endswith("\n"))}
+    last = max(added.values())
+    with Ledger(path) as ledger:
+        there = {number for (number,) in rows(path, "epoch")}
+        assert ledger.request(1)[0][0].content.startswith("A prompt long enough")
+    assert {number for number, when in added.items() if when < last - 0.2} <= there
+    assert len(added) >= 400
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+def test_what_a_killed_process_left_can_be_read_where_nothing_can_be_written(folder: Path) -> None:
+    path = folder / "ledger.sqlite"
+    process = run_python(_WRITE_UNTIL_KILLED, path)
+    assert process.stdout is not None
+    for _ in range(200):
+        process.stdout.readline()
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    for file in folder.iterdir():
+        file.chmod(0o444)
+    folder.chmod(0o555)
+    with ordinary_user(), Ledger(path, readonly=True) as ledger:
+        seen = ledger.count()
+    assert seen == len(rows(path))
+    assert seen > 0
+
+
+# Other files, other processes ------------------------------------------------------------------------------------------
+
+
+def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "theirs.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE notes (text TEXT)")
+        connection.commit()
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent"):
+        Ledger(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("content", [b"id,text\n1,hello\n" * 100, b"\0" * 4096])
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="file: "):
+        Ledger(path)
+    assert path.read_bytes() == content
+
+
+def test_a_newer_ledger_is_refused_with_both_versions_named(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA user_version = 2")
+    for readonly in (False, True):
+        with pytest.raises(InputError, match="is a ledger of version 2; this program reads 1"):
+            Ledger(path, readonly=readonly)
+
+
+def test_a_folder_in_the_files_place_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot open the ledger"):
+        Ledger(tmp_path)
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot open the ledger"):
+        Ledger(tmp_path / "ledger.sqlite", readonly=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: Path) -> None:
+    entry, outcome = answered("q")
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        ledger.add(entry, outcome)
+    (folder / "ledger.sqlite").chmod(0o444)
+    folder.chmod(0o555)
+    with ordinary_user():
+        with pytest.raises(InputError, match=r"new\.sqlite: cannot open the ledger: Permission denied"):
+            Ledger(folder / "new.sqlite")
+        with pytest.raises(InputError, match=r"ledger\.sqlite: cannot open the ledger: Permission denied"):
+            Ledger(folder / "ledger.sqlite")
+        with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
+            assert ledger.find(entry.key) == outcome
+
+
+def test_a_damaged_ledger_is_an_input_error(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    entry, outcome = answered("q")
+    with Ledger(path) as ledger:
+        ledger.add(entry, outcome)
+    raw = bytearray(path.read_bytes())
+    raw[4096:] = b"\xff" * (len(raw) - 4096)  # the first page, with the schema, stays whole
+    path.write_bytes(raw)
+    with pytest.raises(InputError, match=r"ledger\.sqlite"), Ledger(path) as ledger:
+        ledger.find(entry.key)
+
+
+def test_many_can_create_one_ledger_at_the_same_time(tmp_path: Path) -> None:
+    def at_once(open_ledger: Callable[[], None]) -> None:
+        threads = [threading.Thread(target=open_ledger) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    for number in range(15):
+        path = tmp_path / f"{number}.sqlite"
+        barrier = threading.Barrier(4)
+        opened: list[Ledger | InputError] = []
+
+        def open_ledger(path: Path = path, barrier: threading.Barrier = barrier, opened: list[Any] = opened) -> None:
+            barrier.wait()
+            try:
+                opened.append(Ledger(path))
+            except InputError as error:
+                opened.append(error)
+
+        at_once(open_ledger)
+        with closing(sqlite3.connect(path, timeout=1)) as connection:
+            connection.execute("BEGIN IMMEDIATE")  # "database is locked" if one of them kept a transaction open
+        ledgers = [each for each in opened if isinstance(each, Ledger)]
+        for ledger in ledgers:
+            ledger.close()
+        assert len(ledgers) == 4, opened
+
+
+_WRITE_ROWS = """
+import sys
+from pathlib import Path
+from calls.test_ledger import answered
+from opensafeintent.calls.ledger import Ledger
+
+with Ledger(Path(sys.argv[1])) as ledger:
+    for number in range(400):
+        text = f"Shared {number}" if number % 4 == 0 else f"{sys.argv[2]} {number}"
+        text += ". The rest is long enough for the text to be kept by reference, once for both processes."
+        ledger.add(*answered(text, number=number))
+"""
+
+
+def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    Ledger(path).close()
+    processes = [run_python(_WRITE_ROWS, path, name) for name in ("one", "other")]
+    for process in processes:
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    # Of each 400 rows, 100 have keys that the other process has too: 300 + 300 + 100 keys.
+    keys = {key for (key,) in rows(path, "key")}
+    assert len(keys) == 700
+    with Ledger(path, readonly=True) as ledger:
+        assert all(ledger.find(key) == Answered(text="Yes.", stop_reason="stop") for key in keys)
+
+
+# When nothing can be written -------------------------------------------------------------------------------------------
+
+_FILL_THE_DISK = """
+import asyncio, resource, sys
+from pathlib import Path
+from calls.support import user_call
+from opensafeintent.calls.baselines import ScriptedModel
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError
+
+def allow(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+async def work(ledger):
+    client = Client(ledger, {"baseline/comply-all": ScriptedModel("baseline/comply-all")})
+
+    async def worker(first):
+        for number in range(first, 100_000, 10):
+            await client.ask(user_call(f"Prompt {number}", model="baseline/comply-all"))
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(worker(first) for first in range(10)))
+
+try:
+    if sys.argv[2] == "at creation":
+        allow(int(sys.argv[3]))
+    with Ledger(Path(sys.argv[1])) as ledger:
+        allow(int(sys.argv[3]))
+        asyncio.run(work(ledger))
+except InputError as error:
+    print("InputError:", error)
+"""
+
+
+# 8 kB take the first pages and no more; 32 kB the index of the write-ahead log, and not the tables; 2.5 MB several batches.
+@pytest.mark.parametrize(("when", "size"), [("at creation", 8192), ("at creation", 32_768), ("later", 2_500_000)])
+def test_a_full_disk_is_an_input_error_and_nothing_hangs(tmp_path: Path, when: str, size: int) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = run_python(_FILL_THE_DISK, path, when, size, stderr=subprocess.PIPE)
+    said, complaint = process.communicate(timeout=30)
+    assert said.startswith(f"InputError: {path}: cannot "), complaint
+    assert "Traceback" not in complaint
+    with Ledger(path) as ledger:  # what was written is whole, and there is room again
+        ledger.add(failed("q"))
+    assert rows(path)[-1] == ("failed", "server: 500")
+    assert (len(rows(path)) > 1) == (when == "later")
+
+
+def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Path) -> None:
+    # 2**63 is one more than an SQLite integer holds; a server may well claim to have used so many tokens.
+    call = user_call("q")
+    bad = Entry(key=call_key(call, "m"), call=call, status="failed", usage=Usage(2**63, 0))
+    path = tmp_path / "ledger.sqlite"
+    complaints = []
+    try:
+        with Ledger(path) as ledger:
+            ledger.add(bad)
+            time.sleep(0.2)
+            ledger.add(*answered("a good row"))
+    except InputError as error:
+        complaints.append(error)
+    assert complaints or len(rows(path)) == 2
+
+
+# Imported responses ----------------------------------------------------------------------------------------------------
+
+DATASET = "d" * 64
+
+
+def imported(response: str | None, set_id: str = "s1", **fields: Any) -> ImportedRow:
+    given = {
+        "model": "m",
+        "variant": "benign",
+        "epoch": 1,
+        "record": {"helpfulness": 3},
+        "source": "one.json",
+        "source_sha256": "ab",
+    }
+    return ImportedRow(set_id=set_id, response=response, **(given | fields))
+
+
+def test_imported_responses_come_back_as_they_were_and_are_added_once(tmp_path: Path) -> None:
+    given = [imported("Grüße " * 100), imported(None, "s2"), imported("", "s3", epoch=2)]
+    new = imported("x", "s4", source="two.json", source_sha256="cd")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add_imported(DATASET, given)
+        ledger.add_imported(DATASET, given)
+        # The same response from another file is no news either; what is new in that file is.
+        ledger.add_imported(DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new])
+    with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
+        assert list(ledger.imported(DATASET)) == [*given, new]
+
+
+def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add_imported(DATASET, [imported("One.")])
+        ledger.add_imported("another", [imported("Another.")])
+        assert [row.response for row in ledger.imported(DATASET)] == ["One."]
+        assert [row.response for row in ledger.imported("another")] == ["Another."]
+
+
+@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"helpfulness": 4}), imported(None)])
+def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(tmp_path: Path, other: ImportedRow) -> None:
+    long = imported("New text " * 30, "s0")
+    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+        ledger.add_imported(DATASET, [imported("One.")])
+        with pytest.raises(InputError, match=r"one\.json: m has another response or grade for set s1, benign, epoch 1"):
+            ledger.add_imported(DATASET, [long, other])
+        assert [row.response for row in ledger.imported(DATASET)] == ["One."]
+        # The text that was rolled back is stored again when it comes again.
+        ledger.add_imported(DATASET, [long])
+        assert [row.response for row in ledger.imported(DATASET)] == ["One.", "New text " * 30]

@@ -1,0 +1,244 @@
+"""How many requests an endpoint gets at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import selectors
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from opensafeintent.calls import limiter as module
+from opensafeintent.calls.limiter import Limiter
+
+
+@contextlib.asynccontextmanager
+async def held(limiter: Limiter) -> AsyncIterator[None]:
+    await limiter.acquire()
+    try:
+        yield
+    finally:
+        limiter.release()
+
+
+async def load(limiter: Limiter, seconds: float, *, latency: float, workers: int, at_once: int = 10_000) -> int:
+    """Keep an endpoint that works on `at_once` requests side by side busy; return the most that were under way."""
+    server = asyncio.Semaphore(at_once)
+    until = time.monotonic() + seconds
+    draw = random.Random(1)
+    most = 0
+
+    async def worker() -> None:
+        nonlocal most
+        while time.monotonic() < until:
+            async with held(limiter):
+                most = max(most, limiter.in_use)
+                async with server:
+                    await asyncio.sleep(latency * draw.uniform(0.9, 1.1))
+                limiter.succeeded()
+
+    await asyncio.gather(*(worker() for _ in range(workers)))
+    return most
+
+
+class _Clock(selectors.DefaultSelector):
+    """A clock that jumps to the next timer where a loop would have waited for it: minutes of load in no time."""
+
+    now = 1000.0
+
+    def select(self, timeout: float | None = None) -> Any:
+        events = super().select(0)
+        if not events and timeout:
+            self.now += timeout
+        return events
+
+
+@pytest.fixture
+def virtual(monkeypatch: pytest.MonkeyPatch) -> asyncio.Runner:
+    """Runs a coroutine in virtual time."""
+    clock = _Clock()
+    monkeypatch.setattr(time, "monotonic", lambda: clock.now)
+    return asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock))
+
+
+# A fixed number --------------------------------------------------------------------------------------------------------
+
+
+def test_a_fixed_limit_is_reached_and_never_exceeded() -> None:
+    limiter = Limiter(7)
+    assert asyncio.run(load(limiter, 0.2, latency=0.002, workers=50)) == 7
+    assert (limiter.limit, limiter.in_use) == (7, 0)
+
+
+def test_a_fixed_limit_stays_after_a_rate_limit() -> None:
+    limiter = Limiter(7)
+    limiter.throttled(None)
+    assert limiter.limit == 7
+
+
+def test_slots_are_given_in_the_order_of_asking() -> None:
+    order = []
+
+    async def run() -> None:
+        limiter = Limiter(1)
+
+        async def take(number: int) -> None:
+            async with held(limiter):
+                order.append(number)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*map(take, range(20)))
+
+    asyncio.run(run())
+    assert order == list(range(20))
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3])
+def test_a_cancelled_wait_gives_its_slot_back(rounds: int) -> None:
+    # After the holder leaves, the waiter is cancelled before, while and after the slot is handed to it.
+    async def run() -> None:
+        limiter = Limiter(1)
+
+        async def hold() -> None:
+            async with held(limiter):
+                await asyncio.sleep(0)
+
+        await limiter.acquire()
+        waiter = asyncio.ensure_future(hold())
+        await asyncio.sleep(0)
+        limiter.release()
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.wait([waiter])
+        assert limiter.in_use == 0
+        await asyncio.wait_for(hold(), timeout=1)
+
+    asyncio.run(run())
+
+
+# As many as pay --------------------------------------------------------------------------------------------------------
+
+
+def test_the_limit_climbs_while_it_pays(virtual: asyncio.Runner) -> None:
+    # Every request takes about a second however many there are: more at once always pays.
+    limiter = Limiter()
+    with virtual as runner:
+        runner.run(load(limiter, 20, latency=1, workers=400))
+    # A window of 2 x limit answers takes 2 s, so 20 s hold ten; four are enough: 16 -> 24 -> 36 -> 54 -> 81.
+    assert limiter.limit >= 64
+
+
+def test_the_limit_stays_high_once_it_has_reached_the_ceiling(
+    virtual: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As above: 64 at once bring four times what 16 bring, for as long as the run lasts.
+    monkeypatch.setattr(module, "_CEILING", 64)
+    limiter = Limiter()
+    with virtual as runner:
+        runner.run(load(limiter, 120, latency=1, workers=200))
+    # One step down and one more, to try, are fair: 64 / 1.5 / 1.5 = 28.
+    assert 28 <= limiter.limit <= 64
+
+
+def test_the_limit_stays_near_what_the_endpoint_works_on(virtual: asyncio.Runner) -> None:
+    # 96 at once bring 96 answers a second, more bring no more, and 16 bring a sixth of it.
+    limiter = Limiter()
+    with virtual as runner:
+        runner.run(load(limiter, 300, latency=1, workers=1000, at_once=96))
+    # Between two steps down from 96 (96 / 1.5 / 1.5 = 42) and three up (96 * 1.5 ** 3 = 324).
+    assert 42 <= limiter.limit <= 324
+
+
+def test_the_limit_does_not_climb_where_nobody_waits(virtual: asyncio.Runner) -> None:
+    limiter = Limiter()
+    with virtual as runner:
+        runner.run(load(limiter, 60, latency=1, workers=10))
+    assert limiter.limit == 16
+
+
+def test_a_rate_limit_halves_the_limit_once_for_what_was_in_flight(virtual: asyncio.Runner) -> None:
+    async def run() -> list[int]:
+        limiter = Limiter()
+        limits = []
+        for _ in range(5):
+            for _ in range(10):  # the answers to ten requests that were under way together
+                limiter.throttled(None)
+            limits.append(limiter.limit)
+            await asyncio.sleep(1.5)
+        return limits
+
+    with virtual as runner:
+        assert runner.run(run()) == [8, 4, 2, 1, 1]
+
+
+@pytest.mark.parametrize("cuts", [1, 2, 3, 4])
+def test_the_limit_recovers_after_rate_limits(virtual: asyncio.Runner, cuts: int) -> None:
+    async def run() -> tuple[int, int]:
+        limiter = Limiter()
+        for _ in range(cuts):
+            limiter.throttled(None)
+            await asyncio.sleep(1.5)
+        low = limiter.limit
+        await load(limiter, 60, latency=1, workers=100)
+        return low, limiter.limit
+
+    with virtual as runner:
+        low, high = runner.run(run())
+    assert low == 16 // 2**cuts
+    # A window takes 2 s, so there are thirty; rises by half, and by one at least, lead from 1 to 2, 3, 4, 6, 9, 13, 19.
+    assert high >= 16
+
+
+def test_the_limit_recovers_after_a_slow_spell(virtual: asyncio.Runner) -> None:
+    # For a minute answers take ten seconds; before and after it, one. Nothing but the limit holds throughput down then.
+    async def run() -> int:
+        limiter = Limiter()
+        for seconds, latency in ((5, 1), (60, 10), (60, 1)):
+            await load(limiter, seconds, latency=latency, workers=300)
+        return limiter.limit
+
+    with virtual as runner:
+        assert runner.run(run()) >= 64
+
+
+# Retry-After -----------------------------------------------------------------------------------------------------------
+
+
+def test_retry_after_closes_the_endpoint_for_those_who_wait_and_those_who_come(virtual: asyncio.Runner) -> None:
+    entered = []
+
+    async def run() -> None:
+        limiter = Limiter(1)
+
+        async def take() -> None:
+            async with held(limiter):
+                entered.append(time.monotonic() - started)
+
+        started = time.monotonic()
+        async with held(limiter):
+            waiting = [asyncio.ensure_future(take()) for _ in range(3)]
+            await asyncio.sleep(1)
+            limiter.throttled(30.0)  # until the 31st second
+        await asyncio.gather(*waiting, take())
+
+    with virtual as runner:
+        runner.run(run())
+    assert entered == pytest.approx([31.0] * 4, abs=0.1)
+
+
+def test_a_shorter_wait_does_not_shorten_a_longer_one(virtual: asyncio.Runner) -> None:
+    async def run() -> float:
+        limiter = Limiter(3)
+        started = time.monotonic()
+        limiter.throttled(20.0)
+        limiter.throttled(1.0)
+        async with held(limiter):
+            return time.monotonic() - started
+
+    with virtual as runner:
+        assert runner.run(run()) == pytest.approx(20.0, abs=0.1)

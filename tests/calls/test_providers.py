@@ -1,0 +1,150 @@
+"""From a model's name to what answers for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from opensafeintent.calls.baselines import ScriptedModel
+from opensafeintent.calls.http import ChatModel, HttpSession
+from opensafeintent.calls.models import is_local, open_models, served_models
+from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, resolve_endpoint, variables
+from opensafeintent.calls.replay import ReplayModel
+from opensafeintent.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("provider", "expected"),
+    [
+        ("openai", ("OPENAI_BASE_URL", "OPENAI_API_KEY")),
+        ("llama-cpp-python", ("LLAMA_CPP_PYTHON_BASE_URL", "LLAMA_CPP_PYTHON_API_KEY")),
+        ("grok", ("XAI_BASE_URL", "XAI_API_KEY")),
+        ("hf-inference-providers", ("HF_BASE_URL", "HF_TOKEN")),
+        ("my-own.host", ("MY_OWN_HOST_BASE_URL", "MY_OWN_HOST_API_KEY")),
+    ],
+)
+def test_variables_are_named_after_the_provider(provider: str, expected: tuple[str, str]) -> None:
+    assert variables(provider) == expected
+
+
+@pytest.mark.parametrize("provider", ENDPOINTS)
+def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str) -> None:
+    url, key = variables(provider)
+    usual = resolve_endpoint(f"{provider}/some/model", {key: "k"})
+    assert (usual.model, usual.base_url, usual.api_key, usual.key_variable) == (
+        "some/model",
+        ENDPOINTS[provider].base_url,
+        "k",
+        key,
+    )
+    assert usual.base_url.startswith("http://localhost:" if usual.local else "https://")
+    own = resolve_endpoint(f"{provider}/m", {key: "k", url: "http://10.0.0.1:8000/v1/"})
+    assert own.base_url == "http://10.0.0.1:8000/v1"
+
+
+@pytest.mark.parametrize("provider", ENDPOINTS)
+@pytest.mark.parametrize("empty", [{}, {"KEY": ""}])
+def test_a_key_is_needed_unless_the_server_is_the_users_own(provider: str, empty: dict[str, str]) -> None:
+    _, key = variables(provider)
+    environment = dict.fromkeys((key for _ in empty), "")
+    if ENDPOINTS[provider].local:
+        assert resolve_endpoint(f"{provider}/m", environment).api_key is None
+    else:
+        with pytest.raises(InputError, match=f"{provider}/m: no key; set {key}"):
+            resolve_endpoint(f"{provider}/m", environment)
+
+
+def test_any_compatible_server_has_a_name() -> None:
+    environment = {"MY_LAB_BASE_URL": "https://lab.example/v1", "MY_LAB_API_KEY": "k"}
+    endpoint = resolve_endpoint("openai-api/my-lab/org/model", environment)
+    assert (endpoint.model, endpoint.base_url, endpoint.api_key) == ("org/model", "https://lab.example/v1", "k")
+    with pytest.raises(InputError, match="set MY_LAB_BASE_URL to the server's base URL"):
+        resolve_endpoint("openai-api/my-lab/org/model", {"MY_LAB_API_KEY": "k"})
+    with pytest.raises(InputError, match="no key; set MY_LAB_API_KEY"):
+        resolve_endpoint("openai-api/my-lab/org/model", {"MY_LAB_BASE_URL": "https://lab.example/v1"})
+    assert resolve_endpoint("openai-api/vllm/m", {}) == resolve_endpoint("vllm/m", {})
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:8000/v1", "ftp://a/v1", "https://", "/v1", "http://[::1/v1", "http://host:port/v1"]
+)
+def test_a_base_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(InputError, match=r"VLLM_BASE_URL is .*; expected a URL such as http://localhost:8000/v1"):
+        resolve_endpoint("vllm/m", {"VLLM_BASE_URL": url})
+
+
+@pytest.mark.parametrize("key", ["sk-1\n", "sk-1\r\n", " sk-1 "])
+def test_white_space_around_a_key_is_taken_off_or_told(key: str) -> None:
+    # Left by an editor or `export KEY="$(cat …)"` on Windows; as it stands it cannot be sent in a header.
+    try:
+        endpoint = resolve_endpoint("openai/m", {"OPENAI_API_KEY": key})
+    except InputError as error:
+        assert "OPENAI_API_KEY" in str(error)
+        assert "sk-1" not in str(error)
+    else:
+        assert endpoint.api_key == "sk-1"
+
+
+@pytest.mark.parametrize(
+    "name", ["gpt-5", "", "openai/", "/m", "openai-api/lab", "openai-api/lab/", "openai-api//m", "openai-api/l b/m"]
+)
+def test_an_incomplete_name_is_refused(name: str) -> None:
+    with pytest.raises(InputError, match=r"is not a model name|unknown provider"):
+        resolve_endpoint(name, {})
+
+
+def test_an_unknown_provider_is_told_with_the_nearest() -> None:
+    with pytest.raises(InputError, match=r"opnai/m: unknown provider 'opnai'; did you mean 'openai'"):
+        resolve_endpoint("opnai/m", {})
+    with pytest.raises(InputError, match=r"valid: openai, .*openai-api, baseline, replay"):
+        resolve_endpoint("qqqqqqqq/m", {})
+
+
+@pytest.mark.parametrize("provider", INSPECT_PROVIDERS)
+def test_a_provider_with_another_protocol_is_told_apart(provider: str) -> None:
+    with pytest.raises(InputError, match=f"provider '{provider}' does not speak the chat-completions protocol"):
+        resolve_endpoint(f"{provider}/m", {})
+
+
+def test_the_token_limit_goes_into_the_field_that_the_provider_takes() -> None:
+    assert resolve_endpoint("openai/m", {"OPENAI_API_KEY": "k"}).limit_field == "max_completion_tokens"
+    assert resolve_endpoint("vllm/m", {}).limit_field == "max_tokens"
+
+
+def test_models_are_opened_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VLLM_BASE_URL", "http://127.0.0.1:1/v1")
+    responses = tmp_path / "mine.jsonl"
+    responses.write_text('{"id": "s", "variant": "benign", "response": "x"}')
+    models = open_models(["vllm/m", "baseline/judge", f"replay/{responses}"], HttpSession())
+    assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel, ReplayModel]
+    assert [model.identity.split("@")[0] for model in models.values()] == ["vllm/m", "baseline/judge", "replay/mine"]
+    with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):
+        open_models(["baseline/juge"], HttpSession())
+
+
+@pytest.mark.parametrize(
+    ("name", "local"),
+    [
+        ("vllm/m", True),
+        ("ollama/m", True),
+        ("openai-api/vllm/m", True),
+        ("hf/m", True),
+        ("openai/m", False),
+        ("openai-api/lab/m", False),
+        ("baseline/judge", False),
+    ],
+)
+def test_local_is_told_by_the_provider(name: str, local: bool) -> None:
+    assert is_local(name) is local
+
+
+def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
+    served = {line.name: line for line in served_models()}
+    assert (served["openai/MODEL"].needs, served["openai/MODEL"].set_now) == (("OPENAI_API_KEY",), False)
+    assert (served["groq/MODEL"].needs, served["groq/MODEL"].set_now) == (("GROQ_API_KEY",), True)
+    assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].set_now) == ((), True)
+    assert served["baseline/refuse-all"].how == "in process"
+    assert not any("gsk-secret" in repr(line) for line in served.values())

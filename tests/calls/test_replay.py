@@ -1,0 +1,109 @@
+"""Recorded responses as a model."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calls.support import user_call
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Subject
+from opensafeintent.calls.replay import ReplayModel
+from opensafeintent.errors import InputError
+
+LINES = [
+    {"id": "s1", "variant": "benign", "response": "First."},
+    {"id": "s1", "variant": "benign", "epoch": 2, "response": "Second."},
+    {"id": "s1", "variant": "dual_use", "response": "<think>plan</think>Cut", "stop_reason": "length"},
+    {"id": "s1", "variant": "malicious", "response": "", "stop_reason": "content_filter"},
+    {"id": "s2", "variant": "benign", "response": ""},
+    {"id": "s3", "variant": "benign", "helpfulness": 3, "harm_severity": 0},
+]
+
+
+def write(folder: Path, lines: list[dict[str, Any]], name: str = "mine.jsonl") -> str:
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"replay/{file}"
+
+
+def about(name: str, set_id: str, variant: str = "benign", epoch: int = 1, **fields: Any) -> Call:
+    given = {"model": name, "epoch": epoch, "subject": Subject(set_id, variant, epoch)}
+    return user_call(f"The prompt of {set_id}, {variant}", **(given | fields))
+
+
+def ask_in_turn(folder: Path, name: str, calls: list[Call]) -> list[Outcome]:
+    async def run(client: Client) -> list[Outcome]:
+        return [await client.ask(call) for call in calls]
+
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        return asyncio.run(run(Client(ledger, {name: ReplayModel(name)})))
+
+
+def test_a_response_is_found_by_set_variant_and_epoch(tmp_path: Path) -> None:
+    name = write(tmp_path, LINES)
+    identity = ReplayModel(name).identity
+    calls = [
+        about(name, "s1"),
+        about(name, "s1", epoch=2),
+        about(name, "s1", "dual_use"),
+        about(name, "s1", "malicious"),
+        about(name, "s2"),
+    ]
+    assert ask_in_turn(tmp_path, name, calls) == [
+        Answered(text="First.", stop_reason="stop", served_model=identity),
+        Answered(text="Second.", stop_reason="stop", served_model=identity),
+        Answered(text="Cut", stop_reason="length", served_model=identity),
+        Refused(reason="content_filter", served_model=identity),
+        Answered(text="", stop_reason="stop", served_model=identity),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"set_id": "s9"}, "holds no response for s9, benign, epoch 1"),
+        ({"set_id": "s1", "epoch": 3}, "holds no response for s1, benign, epoch 3"),
+        ({"set_id": "s3"}, "holds no response for s3"),
+        ({"set_id": "s1", "purpose": "probe"}, "holds responses only"),
+        ({"set_id": "s1", "subject": None}, "holds responses only"),
+    ],
+)
+def test_nothing_else_can_be_asked(tmp_path: Path, fields: dict[str, Any], complaint: str) -> None:
+    name = write(tmp_path, LINES)
+    (outcome,) = ask_in_turn(tmp_path, name, [about(name, **fields)])
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.attempts) == ("not_recorded", 1)
+    assert complaint in outcome.error
+
+
+def test_a_long_gap_in_a_file_does_not_stop_it(tmp_path: Path) -> None:
+    # Twenty failures in a row stop an endpoint that is dead; a file with a gap of thirty is alive.
+    name = write(tmp_path, LINES)
+    calls = [about(name, f"gap{number}") for number in range(30)] + [about(name, "s1")]
+    *gap, last = ask_in_turn(tmp_path, name, calls)
+    assert all(isinstance(outcome, Failed) for outcome in gap)
+    assert isinstance(last, Answered)
+
+
+def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    here, there = ReplayModel(write(tmp_path, LINES)), ReplayModel(write(tmp_path / "elsewhere", LINES))
+    other = ReplayModel(write(tmp_path, LINES[:-1]))
+    assert here.identity == there.identity
+    assert here.identity != other.identity
+    assert here.identity.startswith("replay/mine@")
+
+
+def test_a_file_that_is_not_there_or_not_right_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file of responses"):
+        ReplayModel(f"replay/{tmp_path / 'nowhere.jsonl'}")
+    with pytest.raises(InputError, match="no such file of responses"):
+        ReplayModel(f"replay/{tmp_path}")
+    with pytest.raises(InputError, match=r"bad\.jsonl:1, field variant"):
+        ReplayModel(write(tmp_path, [{"id": "s1", "variant": "x", "response": "y"}], "bad.jsonl"))

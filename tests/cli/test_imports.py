@@ -1,0 +1,100 @@
+"""Importing the package and asking for help are quick, and load nothing heavy."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import opensafeintent
+from endtoend import environment
+
+HEAVY = {
+    *("numpy", "pandas", "pyarrow", "scipy", "xarray"),  # arrays
+    *("matplotlib", "rich", "jinja2"),  # what is shown
+    *("aiohttp", "asyncio", "huggingface_hub", "httpx", "inspect_ai", "requests", "ssl", "uvloop"),  # providers
+    *("sqlite3", "msgspec", "tqdm"),
+}
+COMMANDS = [[], ["demo"], ["evaluate"], ["import"], ["grade"], ["report"], ["models"], ["dataset"], ["dataset", "info"]]
+_TRIES = 7
+
+
+def python(code: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def loaded_by(code: str, *arguments: str) -> set[str]:
+    """Return the top-level modules that are loaded once `code` has run."""
+    report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    return set(json.loads(python(code + report, *arguments).splitlines()[-1]))
+
+
+_HELP = """
+import sys
+from opensafeintent.cli import main
+try:
+    main()
+except SystemExit as ended:
+    assert ended.code == 0
+"""
+
+
+def test_import_loads_nothing_heavy() -> None:
+    assert not loaded_by("import opensafeintent") & (HEAVY | {"click"})
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help_loads_nothing_heavy(command: list[str]) -> None:
+    assert not loaded_by(_HELP, *command, "--help") & HEAVY
+
+
+def test_heavy_modules_are_seen_when_they_are_loaded() -> None:
+    assert {"numpy", "sqlite3", "msgspec"} <= loaded_by("import opensafeintent; opensafeintent.evaluate; import numpy")
+
+
+def test_import_takes_little_time() -> None:
+    code = "import time; t = time.perf_counter(); import opensafeintent; print(time.perf_counter() - t)"
+    assert min(float(python(code)) for _ in range(_TRIES)) <= 0.15
+
+
+@pytest.mark.parametrize("command", [[], ["evaluate"]], ids=["osi", "osi evaluate"])
+def test_help_takes_little_time(command: list[str]) -> None:
+    program = Path(sys.executable).with_name("opensafeintent")
+    start = [str(program)] if program.exists() else [sys.executable, "-m", "opensafeintent"]
+    taken = []
+    for _ in range(_TRIES):
+        began = time.perf_counter()
+        subprocess.run([*start, *command, "--help"], env=environment(), capture_output=True, check=True, timeout=60)
+        taken.append(time.perf_counter() - began)
+    assert min(taken) <= 0.3
+
+
+def test_every_public_name_is_there() -> None:
+    assert dir(opensafeintent) == sorted(opensafeintent.__all__)
+    for name in opensafeintent.__all__:
+        assert getattr(opensafeintent, name) is not None
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = opensafeintent.no_such_name
+
+
+_NAMES = """
+import sys, opensafeintent
+for name in opensafeintent.__all__:
+    exec(f"from opensafeintent import {name}")
+print(*(name for name in opensafeintent.__all__ if type(globals()[name]) is type(sys)))
+"""
+
+
+def test_every_public_name_can_be_imported_and_is_no_module() -> None:
+    assert python(_NAMES).split() == []
+
+
+def test_every_public_function_says_what_it_does() -> None:
+    assert not [
+        name for name in opensafeintent.__all__ if not name.startswith("_") and not getattr(opensafeintent, name).__doc__
+    ]

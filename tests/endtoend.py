@@ -1,0 +1,244 @@
+"""What the end-to-end tests share: the command line in this process or one of its own, and how to read a run."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import gzip
+import http.server
+import io
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+from unittest import mock
+
+from loopback import HARM, PROBE, LoopbackProcess, LoopbackServer, RequestRecord, answer_text
+
+REPO = Path(__file__).resolve().parent.parent
+PUBLISHED = REPO.parent / "shared" / "data" / "opensafeintent-700.json"
+STARTER = REPO / "src" / "opensafeintent" / "data" / "starter.jsonl"
+
+KEY = "sk-loop-4f9a"
+TARGET = "openai-api/loop/target"
+JUDGE = "openai-api/loop/judge"
+WORDINGS = 7
+"""Prompts of a published or shipped set: three intents, four paraphrases."""
+
+
+class Served(Protocol):
+    """A server as far as the program needs it."""
+
+    base_url: str
+
+
+Server = LoopbackServer | LoopbackProcess
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def errors(self) -> list[str]:
+        """The lines on standard error, those of the progress display aside."""
+        return [line for line in self.err.splitlines() if line.strip() and " calls · " not in line]
+
+
+def environment(server: Served | None = None, **more: str) -> dict[str, str]:
+    """Return an environment that names no provider but the server, as `loop`."""
+    clean = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(REPO / "src"), "LANG": "C.UTF-8"}
+    served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
+    return clean | served | more
+
+
+def osi(*arguments: object, server: Served | None = None, **variables: str) -> Ran:
+    """Run the command line in this process."""
+    from opensafeintent.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    code: object = None
+    with (
+        mock.patch.dict(os.environ, environment(server, **variables), clear=True),
+        mock.patch.object(sys, "argv", ["opensafeintent", *map(str, arguments)]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        try:
+            main()
+        except SystemExit as ended:
+            code = ended.code
+    assert isinstance(code, int)
+    return Ran(code, out.getvalue(), err.getvalue())
+
+
+def begin(*arguments: object, server: Served | None = None, **variables: str) -> subprocess.Popen[str]:
+    """Start the command line in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "opensafeintent", *map(str, arguments)],
+        env=environment(server, **variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 60) -> Ran:
+    """Wait for a process that `begin` started."""
+    out, err = process.communicate(timeout=timeout)
+    return Ran(process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def answering(body: bytes) -> Iterator[AnsweringServer]:
+    """Serve one and the same body for every request: for replies that no well-behaved server would give."""
+    with AnsweringServer(body) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+class AnsweringServer(http.server.ThreadingHTTPServer):
+    """Counts requests and answers each with the same body."""
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__(("127.0.0.1", 0), _AnsweringHandler)
+        self.body = body
+        self.requests = 0
+        self.base_url = f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class _AnsweringHandler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: AnsweringServer
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.requests += 1
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    """Wait for something to become true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.005)
+
+
+def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) -> Path:
+    """Write the first sets of the published dataset, or of the starter set where that is not at hand."""
+    if PUBLISHED.is_file() and paraphrases is None:
+        path = folder / f"sets-{count}.json"
+        path.write_text(json.dumps(json.loads(PUBLISHED.read_text())[:count]))
+        return path
+    path = folder / f"sets-{count}-{paraphrases}.jsonl"
+    records = [json.loads(line) for line in STARTER.read_text().splitlines()[:count]]
+    for record in records:
+        del record["dual_use_paraphrases"][paraphrases:]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def prompts_of(dataset: Path) -> dict[str, list[str]]:
+    """Return the texts of a dataset that `some_sets` wrote, by intent; paraphrases count as `paraphrase`."""
+    found: dict[str, list[str]] = {"benign": [], "dual_use": [], "malicious": [], "paraphrase": []}
+    flat = dataset.suffix == ".json"
+    records = json.loads(dataset.read_text()) if flat else map(json.loads, dataset.read_text().splitlines())
+    for record in records:
+        for intent in ("benign", "dual_use", "malicious"):
+            found[intent].append(record[f"prompt_{intent}"] if flat else record["prompts"][intent])
+        more = [record[f"prompt_dual_use_{n}"] for n in range(2, 6)] if flat else record["dual_use_paraphrases"]
+        found["paraphrase"] += more
+    return found
+
+
+def calls(server: Server) -> Counter[str]:
+    """Return the requests that a server has had, by purpose."""
+    return Counter(server.stats()["by_purpose"])
+
+
+def asked_of(server: Server, purpose: str) -> list[RequestRecord]:
+    """Return the requests for one purpose, in order of arrival."""
+    return [record for record in server.requests if record.purpose == purpose]
+
+
+def texts_of(record: RequestRecord) -> list[str]:
+    """Return the messages of a request."""
+    return [message["content"] for message in record.messages]
+
+
+def metrics(run: Path) -> dict[str, Any]:
+    """Read `metrics.json`."""
+    found: dict[str, Any] = json.loads((run / "metrics.json").read_text())
+    return found
+
+
+def coverage(run: Path, model: str = TARGET) -> dict[str, Any]:
+    """Return what `metrics.json` says of what is there of a model."""
+    found: dict[str, Any] = metrics(run)["coverage"][model]
+    return found
+
+
+def grades(run: Path, model: str | None = None) -> list[dict[str, str]]:
+    """Read `grades.csv.gz`, all of it or one model's rows."""
+    with gzip.open(run / "grades.csv.gz", "rt", newline="") as file:
+        return [row for row in csv.DictReader(file) if model in (None, row["model"])]
+
+
+def values(rows: Iterable[Mapping[str, str]], field: str) -> set[str]:
+    """Return the different values that a column holds."""
+    return {row[field] for row in rows}
+
+
+def evaluate(
+    server: Served,
+    dataset: Path,
+    out: Path,
+    *options: object,
+    models: Iterable[str] = (TARGET,),
+    judges: Iterable[str] = (JUDGE,),
+    **variables: str,
+) -> Ran:
+    """Run `evaluate` in this process."""
+    judging = [option for judge in judges for option in ("--judge", judge)]
+    return osi("evaluate", *models, *judging, "--dataset", dataset, "--out", out, *options, server=server, **variables)
+
+
+def unsafe_dual_use(server: Server, dataset: Path, judge: str = "judge") -> set[str]:
+    """Return the dual-use prompts whose response the server's judge called unsafe, from what it was asked alone."""
+    harmful = [
+        texts_of(record)[0]
+        for record in asked_of(server, HARM)
+        if record.model == judge and answer_text(judge, texts_of(record)) != "0"
+    ]
+    return {prompt for prompt in prompts_of(dataset)["dual_use"] if any(_quotes(text, prompt) for text in harmful)}
+
+
+def probed(server: Server, dataset: Path) -> list[str]:
+    """Return the dual-use prompts that the probe was about, in order of arrival."""
+    asked = [texts_of(record)[-1] for record in asked_of(server, PROBE)]
+    return [prompt for text in asked for prompt in prompts_of(dataset)["dual_use"] if _quotes(text, prompt)]
+
+
+def _quotes(text: str, prompt: str) -> bool:
+    return f">>>\n{prompt}\n<<<END REQUEST" in text

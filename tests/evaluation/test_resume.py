@@ -1,0 +1,436 @@
+"""Resuming is running again: a call that the ledger holds an outcome for is not made, whatever ended the run before."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from endtoend import (
+    JUDGE,
+    TARGET,
+    Ran,
+    answering,
+    asked_of,
+    begin,
+    calls,
+    coverage,
+    environment,
+    evaluate,
+    finish,
+    metrics,
+    osi,
+    probed,
+    some_sets,
+    unsafe_dual_use,
+    wait_until,
+)
+from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackProcess, LoopbackServer, Match
+
+SECOND = "openai-api/loop/second"
+EXTRA_SECONDS = 0.2
+"""A call may be made twice when it was answered less than this before the end."""
+
+
+@pytest.fixture
+def server() -> Iterator[LoopbackServer]:
+    with LoopbackServer() as running:
+        yield running
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    """Eight sets: 56 prompts."""
+    return some_sets(tmp_path, 8)
+
+
+@pytest.fixture
+def run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> Path:
+    """A finished run over the eight sets; the server's counts start anew."""
+    folder = tmp_path / "run"
+    assert evaluate(server, dataset, folder).code == 0
+    return folder
+
+
+def new_calls(server: LoopbackServer, before: Counter[str]) -> Counter[str]:
+    return calls(server) - before
+
+
+# The same again, and a little more -------------------------------------------------------------------------------------
+
+
+def test_the_same_command_again_makes_no_call(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    before, first = calls(server), (run / "metrics.json").read_bytes()
+    began = time.monotonic()
+    again = evaluate(server, dataset, run)
+    assert time.monotonic() - began < 3
+    assert again.code == 0
+    assert not new_calls(server, before)
+    assert (run / "metrics.json").read_bytes() == first
+
+
+def test_progress_never_passes_a_hundred_percent(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    shares = [int(share) for share in re.findall(r"(\d+) %", evaluate(server, dataset, run).err)]
+    assert shares
+    assert max(shares) <= 100
+
+
+def test_more_epochs_call_for_the_new_epoch_only(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    before = calls(server)
+    assert evaluate(server, dataset, run, "--epochs", 2).code == 0
+    # The server answers by content alone, so the second epoch is the first over again: as many calls, probes included.
+    assert new_calls(server, before) == before
+    assert metrics(run)["coverage"][TARGET]["planned"] == 2 * 56
+
+
+@pytest.mark.parametrize(
+    ("file", "purpose", "count"),
+    [("helpfulness.md", HELPFULNESS, 56), ("mode.md", MODE, 8), ("harm.md", HARM, 56), ("reask.md", "none", 0)],
+)
+def test_edited_template_calls_for_what_uses_it_only(
+    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path, file: str, purpose: str, count: int
+) -> None:
+    rubrics = tmp_path / "rubrics"
+    rubrics.mkdir()
+    ours = resources.files("opensafeintent.templates").joinpath(file).read_text("utf-8")
+    (rubrics / file).write_text(ours.replace("version = 1", "version = 2").replace("\n+++\n", "\n+++\nThink first.\n", 1))
+    before, probed_before = calls(server), set(probed(server, dataset))
+    assert evaluate(server, dataset, run, "--rubrics", rubrics).code == 0
+    made = new_calls(server, before)
+    newly = unsafe_dual_use(server, dataset) - probed_before  # under other harm grades, other responses are probed
+    assert made.pop(PROBE, 0) == (len(newly) if file == "harm.md" else 0)
+    assert made == ({purpose: count} if count else {})
+
+
+@pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
+def test_added_judge_is_the_only_one_asked(server: LoopbackServer, dataset: Path, run: Path, judges: list[str]) -> None:
+    before, probed_before = server.stats()["by_model"], set(probed(server, dataset))
+    options = ["--mode-judge", JUDGE]
+    assert evaluate(server, dataset, run, *options, judges=judges).code == 0
+    newly = unsafe_dual_use(server, dataset, "second") - probed_before
+    after = server.stats()["by_model"]
+    assert after == {"target": before["target"] + len(newly), "judge": before["judge"], "second": 2 * 56}
+    assert metrics(run)["groups"][0]["judges"] == [JUDGE, SECOND]
+
+
+def test_run_of_two_judges_grows_under_the_same_panel(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "panel"
+    assert evaluate(server, dataset, folder, "--limit", 2, judges=[JUDGE, SECOND]).code == 0
+    ran = evaluate(server, dataset, folder, "--limit", 4)
+    # Either the second judge is asked about the new sets too, or the command is refused: half a panel is no grade.
+    assert ran.code == 2 or metrics(folder)["models"][TARGET]["triplet_safety"]["n"] == 4
+
+
+def test_larger_limit_grows_the_run_to_what_it_would_have_been(
+    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path
+) -> None:
+    server.reset()
+    grown = tmp_path / "grown"
+    assert evaluate(server, dataset, grown, "--limit", 3).code == 0
+    assert calls(server)[GENERATE] == 21
+    assert evaluate(server, dataset, grown, "--limit", 8).code == 0
+    assert calls(server)[GENERATE] == 56
+    assert server.stats()["duplicates"] == 0
+    assert (grown / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+    before = calls(server)
+    assert evaluate(server, dataset, grown, "--limit", 5).code == 0
+    assert not new_calls(server, before)
+    assert (grown / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+
+
+def test_added_model_leaves_the_first_as_it_is(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    numbers, before = metrics(run)["models"][TARGET], server.stats()["by_model"]
+    assert evaluate(server, dataset, run, models=["openai-api/loop/another"]).code == 0
+    after = server.stats()["by_model"]
+    assert after["target"] == before["target"]
+    assert after["another"] >= 56
+    assert metrics(run)["models"].keys() == {TARGET, "openai-api/loop/another"}
+    values = {name: (entry["value"], entry["n"]) for name, entry in metrics(run)["models"][TARGET].items()}
+    assert values == {name: (entry["value"], entry["n"]) for name, entry in numbers.items()}
+
+
+def test_runs_may_share_a_ledger(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    shared = ["--ledger", tmp_path / "deep" / "shared.sqlite"]
+    assert evaluate(server, dataset, tmp_path / "one", *shared).code == 0
+    before = calls(server)
+    assert evaluate(server, dataset, tmp_path / "two", *shared).code == 0
+    assert not new_calls(server, before)
+    assert (tmp_path / "one" / "metrics.json").read_bytes() == (tmp_path / "two" / "metrics.json").read_bytes()
+    assert evaluate(server, dataset, tmp_path / "two").code == 0  # the run remembers where its ledger is
+    assert not new_calls(server, before)
+
+
+def test_failed_call_is_tried_again_by_the_next_run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "failing"
+    server.set_faults(Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4)))
+    assert evaluate(server, dataset, folder).code == 1
+    server.set_faults()
+    before = calls(server)
+    assert evaluate(server, dataset, folder).code == 0
+    made = new_calls(server, before)
+    assert made.keys() <= {HARM, PROBE}
+    assert made[HARM] == 56 // 4
+
+
+def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
+    server.set_faults(Fault(action="completion", content="well", match=Match(purpose=MODE)))
+    evaluate(server, dataset, tmp_path / "unread")
+    before = calls(server)
+    evaluate(server, dataset, tmp_path / "unread")
+    assert before[MODE] == 3 * 8
+    assert not new_calls(server, before)
+
+
+def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
+    dataset = some_sets(tmp_path, 2, paraphrases=0)
+    choice = '{"message": {"role": "assistant", "content": "2"}, "finish_reason": "stop"}'
+    usage = f'{{"prompt_tokens": {10**30}, "completion_tokens": -5}}'
+    with answering(f'{{"choices": [{choice}], "usage": {usage}}}'.encode()) as absurd:
+        assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
+        made = absurd.requests
+        assert evaluate(absurd, dataset, tmp_path / "run", "--probe", "none").code == 0
+        assert absurd.requests == made > 0
+
+
+# Stopped by a budget ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("budget", [["--budget-calls", 60], ["--budget-tokens", 4000]], ids=["calls", "tokens"])
+def test_budget_stops_and_the_rest_is_made_later(
+    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path, budget: list[object]
+) -> None:
+    undisturbed = calls(server)
+    server.reset()
+    stopped = evaluate(server, dataset, tmp_path / "stopped", *budget)
+    assert stopped.code == 3
+    assert len(stopped.errors) == 1
+    assert "budget" in stopped.errors[0]
+    assert str(budget[0]) in stopped.errors[0]
+    if budget[0] == "--budget-calls":
+        assert server.stats()["total"] == 60
+    assert server.stats()["total"] < undisturbed.total()
+    assert evaluate(server, dataset, tmp_path / "stopped").code == 0
+    assert calls(server) == undisturbed
+    assert (tmp_path / "stopped" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+
+
+# Counted beforehand ----------------------------------------------------------------------------------------------------
+
+
+def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
+    """Read the table of a dry run: (upper bound or not, calls) by model and purpose."""
+    line = re.compile(r"(\S+) +(generate|helpfulness|harm|mode|probe) +(≤ )?([\d,]+) ")
+    rows = [found.groups() for found in map(line.match, ran.out.splitlines()) if found]
+    return {(row[0], row[1]): (row[2] is not None, int(row[3].replace(",", ""))) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("first", "options"),
+    [
+        ([], []),
+        (["--limit", 3], []),
+        ([], ["--epochs", 2, "--probe", "all", "--modes", "core"]),
+        ([], ["--judge", SECOND, "--probe", "none"]),
+    ],
+    ids=["fresh", "begun", "more", "panel"],
+)
+def test_dry_run_calls_nobody_and_foretells_what_happens(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, first: list[object], options: list[object]
+) -> None:
+    folder = tmp_path / "dry"
+    if first:
+        evaluate(server, dataset, folder, *first)
+    before = Counter((record.model, record.purpose) for record in server.requests)
+    dry = evaluate(server, dataset, folder, *options, "--dry-run")
+    assert dry.code == 0
+    assert server.stats()["total"] == before.total()
+    foretold = forecast_of(dry)
+    evaluate(server, dataset, folder, *options)
+    made = Counter((record.model, record.purpose) for record in server.requests) - before
+    assert {f"openai-api/loop/{model}" for model, _ in made} == {model for model, _ in foretold}
+    for (model, purpose), (at_most, count) in foretold.items():
+        happened = made.pop((model.removeprefix("openai-api/loop/"), purpose), 0)
+        assert happened <= count if at_most else happened == count, (model, purpose)
+    assert not made
+
+
+def test_dry_run_writes_nothing(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    assert evaluate(server, dataset, run.with_name("fresh"), "--dry-run").code == 0
+    assert not run.with_name("fresh").exists()
+    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert forecast_of(evaluate(server, dataset, run, "--dry-run")) == {}
+    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
+
+
+# Killed ----------------------------------------------------------------------------------------------------------------
+
+LATENCY, CONNECTIONS = 0.05, 16
+RATE = CONNECTIONS / LATENCY
+MORE_PER_KILL = CONNECTIONS + EXTRA_SECONDS * RATE
+"""What was in flight, and a fifth of a second's worth: 16 + 64 calls."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
+    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    dataset = some_sets(folder, 12)
+    with LoopbackServer() as server:
+        assert evaluate(server, dataset, folder / "run").code == 0
+        return dataset, server.stats()["total"], (folder / "run" / "metrics.json").read_bytes()
+
+
+def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
+    options = ["--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
+    return begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
+
+
+@pytest.fixture
+def slow() -> Iterator[LoopbackProcess]:
+    with LoopbackProcess(latency=LATENCY) as running:
+        yield running
+
+
+def total(server: LoopbackProcess) -> int:
+    calls: int = server.stats()["total"]
+    return calls
+
+
+MOMENTS: dict[str, Callable[[LoopbackProcess, Path], bool]] = {
+    "lock": lambda _, run: (run / ".lock").exists(),
+    "manifest": lambda _, run: (run / "run.json").exists(),
+    "call 100": lambda server, _: total(server) >= 100,
+    "call 250": lambda server, _: total(server) >= 250,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
+def test_killed_run_goes_on_where_it_was(
+    slow: LoopbackProcess,
+    undisturbed: tuple[Path, int, bytes],
+    tmp_path: Path,
+    moment: Callable[[LoopbackProcess, Path], bool],
+) -> None:
+    dataset, needed, expected = undisturbed
+    killed = start(slow, dataset, tmp_path / "run")
+    wait_until(lambda: moment(slow, tmp_path / "run"))
+    killed.kill()
+    assert finish(killed).code == -signal.SIGKILL
+    ran = finish(start(slow, dataset, tmp_path / "run"))
+    assert ran.code == 0, ran.err
+    assert total(slow) <= needed + MORE_PER_KILL
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+
+
+def test_killed_again_and_again(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
+    dataset, needed, expected = undisturbed
+    kills = 4
+    for _ in range(kills):
+        process, seen = start(slow, dataset, tmp_path / "run"), total(slow)
+        wait_until(lambda seen=seen: total(slow) >= seen + 40)  # type: ignore[misc]
+        process.kill()
+        finish(process)
+    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
+    assert total(slow) <= needed + kills * MORE_PER_KILL
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+
+
+def test_killed_run_can_be_looked_at(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
+    dataset, needed, _ = undisturbed
+    process = start(slow, dataset, tmp_path / "run")
+    wait_until(lambda: total(slow) >= 120)
+    process.kill()
+    finish(process)
+    made = total(slow)
+    dry = forecast_of(evaluate(slow, dataset, tmp_path / "run", "--dry-run"))
+    left = sum(count for at_most, count in dry.values() if not at_most)
+    assert needed - made - 12 <= left <= needed - made + MORE_PER_KILL  # 12 probes at most are counted apart
+    report = osi("report", tmp_path / "run")
+    assert report.code in (0, 1), report.err  # 1: what was not asked for yet may count as missing
+    assert "partial" in report.out
+    assert coverage(tmp_path / "run")["responses"] > 0
+
+
+# Interrupted -----------------------------------------------------------------------------------------------------------
+
+
+def test_interrupt_is_prompt_and_keeps_answers(
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
+) -> None:
+    dataset, needed, expected = undisturbed
+    process = start(slow, dataset, tmp_path / "run")
+    wait_until(lambda: total(slow) >= 100)
+    process.send_signal(signal.SIGINT)
+    ran = finish(process, timeout=2)
+    assert ran.code == 130
+    assert ran.errors == ["interrupted; everything that was answered is kept: the same command goes on from there"]
+    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
+    assert total(slow) <= needed + CONNECTIONS
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(action="hang", seconds=60),
+        Fault(action="status", status=429, retry_after=60),
+        Fault(action="status", status=503),
+    ],
+    ids=["hanging", "rate limited", "failing"],
+)
+def test_interrupt_does_not_wait_for_a_bad_server(dataset: Path, tmp_path: Path, fault: Fault) -> None:
+    with LoopbackProcess(faults=[fault]) as server:
+        process = start(server, dataset, tmp_path / "run")
+        wait_until(lambda: total(server) >= CONNECTIONS)
+        process.send_signal(signal.SIGINT)
+        assert finish(process, timeout=2).code == 130
+
+
+_NOTEBOOK = """
+import asyncio, signal, sys, time
+from pathlib import Path
+import opensafeintent
+
+async def cell():  # a notebook: a loop runs, and an interrupt raises KeyboardInterrupt
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    models = {"models": ("openai-api/loop/target",), "judges": ("openai-api/loop/judge",)}
+    settings = opensafeintent.EvaluateSettings(**models, dataset=sys.argv[1], out=Path(sys.argv[2]), max_connections=4)
+    try:
+        opensafeintent.evaluate(settings)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    time.sleep(30)
+
+asyncio.run(cell())
+"""
+
+
+def test_interrupted_notebook_cell_stops_calling(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _NOTEBOOK, str(dataset), str(tmp_path / "run")]
+    with subprocess.Popen(command, env=environment(slow), stdout=subprocess.PIPE, text=True) as kernel:
+        try:
+            wait_until(lambda: total(slow) >= 20)
+            kernel.send_signal(signal.SIGINT)
+            assert kernel.stdout is not None
+            assert kernel.stdout.readline() == "interrupted\n"
+            seen = total(slow)
+            time.sleep(0.5)
+            assert total(slow) <= seen + 4
+        finally:
+            kernel.kill()
+
+
+def test_asked_of_sees_the_probe(server: LoopbackServer, dataset: Path, run: Path) -> None:
+    """The helpers above would agree with anything if the server had recorded nothing."""
+    assert len(asked_of(server, PROBE)) == len(unsafe_dual_use(server, dataset)) > 0
+    assert run.is_dir()

@@ -1,0 +1,206 @@
+"""The three shapes of a prompt-set are one record, and a dataset is its content, not its file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent import OpenSafeIntentError, load_dataset, write_dataset
+from opensafeintent.promptsets import Dataset
+from promptsets.samples import (
+    BENIGN_USE,
+    DUAL_USE,
+    FLAT,
+    MISUSE_RISK,
+    NESTED,
+    OURS,
+    PARAPHRASES,
+    SHARED,
+    SOURCE,
+    TASK,
+    lines,
+    ours,
+    without,
+)
+
+
+def load_bytes(path: Path, content: bytes) -> Dataset:
+    path.write_bytes(content)
+    return load_dataset(str(path))
+
+
+@pytest.mark.parametrize("record", [OURS, NESTED, FLAT], ids=["ours", "nested", "flat"])
+def test_the_three_formats_are_read_as_one(tmp_path: Path, record: dict[str, Any]) -> None:
+    dataset = load_bytes(tmp_path / "d.json", json.dumps([record]).encode())
+    (prompt_set,) = dataset.prompt_sets
+    assert prompt_set.cell == ("Physical Harm and Weapons", "Explanation")
+    assert prompt_set.underlying_task == TASK
+    assert list(prompt_set.wordings()) == [
+        "benign",
+        "dual_use",
+        "malicious",
+        "dual_use_paraphrase_1",
+        "dual_use_paraphrase_2",
+    ]
+    assert prompt_set.prompts.of("dual_use") == DUAL_USE
+    assert list(prompt_set.dual_use_paraphrases) == PARAPHRASES
+    assert (prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk) == (BENIGN_USE, MISUSE_RISK)
+    assert prompt_set.source == SOURCE
+    assert dataset.hash == load_bytes(tmp_path / "ours.jsonl", lines(OURS)).hash
+
+
+RECORDS = [ours(1, id="a"), ours(2, id="b", language="fr", dual_use_paraphrases=[]), ours(3, id="c")]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("d.jsonl", lines(*reversed(RECORDS))),
+        ("d.json", json.dumps(RECORDS, indent=2).encode()),
+        ("d.json", lines(*RECORDS)),  # lines under the name of a list
+        ("d.jsonl", json.dumps(RECORDS).encode()),  # a list under the name of lines
+        ("d.jsonl", b"\xef\xbb\xbf" + lines(*RECORDS)),
+        ("d.json", b"\xef\xbb\xbf" + json.dumps(RECORDS).encode()),
+        ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\r\n")),
+        ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\n\n \n").rstrip()),
+        ("d.jsonl", "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS).encode()),
+        ("D.JSONL", lines(*RECORDS)),
+    ],
+    ids=["order", "list", "lines.json", "list.jsonl", "BOM", "BOM list", "CRLF", "blank lines", "UTF-8", "upper case"],
+)
+def test_a_dataset_is_its_content(tmp_path: Path, name: str, content: bytes) -> None:
+    plain = load_bytes(tmp_path / "plain.jsonl", lines(*RECORDS))
+    assert load_bytes(tmp_path / name, content).hash == plain.hash
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        ours(1, id="a2"),
+        ours(1, id="a", underlying_task="another"),
+        ours(1, id="a", dual_use_paraphrases=PARAPHRASES[::-1]),
+        ours(1, id="a", dual_use_paraphrases=PARAPHRASES[:1]),
+        ours(1, id="a", dual_use_misuse_risk="another"),
+        ours(1, id="a", harm_domain="Fraud and Deception"),
+        ours(1, id="a", language="fr"),
+        ours(4, id="a"),
+    ],
+)
+def test_another_content_is_another_dataset(tmp_path: Path, record: dict[str, Any]) -> None:
+    plain = load_bytes(tmp_path / "plain.jsonl", lines(RECORDS[0]))
+    assert load_bytes(tmp_path / "other.jsonl", lines(record)).hash != plain.hash
+
+
+def test_an_id_comes_from_what_a_set_asks(tmp_path: Path) -> None:
+    records = [OURS, ours(1), OURS | {"id": "given"}, OURS | {"task_type": "Optimization"}]
+    first, *others = (item.id for item in load_bytes(tmp_path / "d.jsonl", lines(*records)).prompt_sets)
+    assert others[1] == "given"
+    assert len({first, *others}) == 4
+    # the same questions in another format, with other annotations
+    bare = without(FLAT, "source") | {"underlying_task": "told otherwise"}
+    assert load_bytes(tmp_path / "flat.jsonl", lines(bare)).prompt_sets[0].id == first
+
+
+def test_no_paraphrases_and_more_than_four(tmp_path: Path) -> None:
+    bare = without(ours(1), "dual_use_paraphrases")
+    content = lines(bare, ours(2, dual_use_paraphrases=None), ours(3, dual_use_paraphrases=[]))
+    dataset = load_bytes(tmp_path / "d.jsonl", content)
+    assert [item.dual_use_paraphrases for item in dataset.prompt_sets] == [(), (), ()]
+    assert dataset.variants == ("benign", "dual_use", "malicious")
+
+    six = [f"wording {n}" for n in range(1, 7)]
+    dataset = load_bytes(tmp_path / "d.jsonl", lines(bare, ours(2, dual_use_paraphrases=six)))
+    assert dataset.variants[3:] == tuple(f"dual_use_paraphrase_{n}" for n in range(1, 7))
+    assert dataset.prompt_sets[1].wordings()["dual_use_paraphrase_6"] == "wording 6"
+
+
+@pytest.mark.parametrize("start", ["starter", "published"])
+def test_parquet_and_back_is_the_same_dataset(tmp_path: Path, start: str) -> None:
+    pytest.importorskip("pyarrow")
+    published = SHARED / "opensafeintent-115.json"
+    if start == "published" and not published.is_file():
+        pytest.skip("the shared data is not here")
+    dataset = load_dataset("starter" if start == "starter" else str(published))
+    for name in ("one.jsonl", "two.parquet", "three.jsonl", "deeper/four.parquet"):
+        write_dataset(dataset, tmp_path / name)
+        again = load_dataset(str(tmp_path / name))
+        assert again.hash == dataset.hash, name
+        assert again.prompt_sets == dataset.prompt_sets, name
+        dataset = again
+    assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "three.jsonl").read_bytes()
+
+
+def test_parquet_keeps_absent_fields_absent(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    bare = without(without(ours(1), "source"), "dual_use_paraphrases")
+    dataset = load_bytes(tmp_path / "d.jsonl", lines(bare, ours(2)))
+    write_dataset(dataset, tmp_path / "d.parquet")
+    assert load_dataset(str(tmp_path / "d.parquet")).prompt_sets == dataset.prompt_sets
+
+
+def test_parquet_of_the_flat_format_is_read_under_any_case_of_its_suffix(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.Table.from_pylist([FLAT]), tmp_path / "D.PARQUET")
+    assert load_dataset(str(tmp_path / "D.PARQUET")).hash == load_bytes(tmp_path / "o.jsonl", lines(OURS)).hash
+
+
+def test_a_written_file_holds_text_as_people_read_it(tmp_path: Path) -> None:
+    dataset = load_bytes(tmp_path / "d.jsonl", lines(ours(underlying_task="Fünf\u2028Messer\r\n")))
+    write_dataset(dataset, tmp_path / "o.jsonl")
+    raw = (tmp_path / "o.jsonl").read_bytes()
+    assert "Fünf".encode() in raw
+    assert raw.count(b"\n") == 1
+    assert b"\r" not in raw
+    assert load_dataset(str(tmp_path / "o.jsonl")).prompt_sets == dataset.prompt_sets
+
+
+@pytest.mark.parametrize("name", ["d.csv", "d", "d.json"])
+def test_a_suffix_that_names_no_format_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OpenSafeIntentError, match=r"cannot tell the format; valid suffixes: \.jsonl, \.parquet"):
+        write_dataset(load_dataset("starter"), tmp_path / name)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OpenSafeIntentError, match=r"d\.jsonl: cannot write"):
+        write_dataset(load_dataset("starter"), tmp_path / "file" / "d.jsonl")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
+@pytest.mark.parametrize(
+    ("name", "sets", "cells"),
+    # sets: the authors' releases; cells of the 115: `jq '.[].generation_metadata|.harm_domain+.task_type' | sort -u | wc -l`
+    [("opensafeintent-115.json", 115, 37), ("opensafeintent-700.json", 700, 42)],
+)
+def test_the_published_datasets(name: str, sets: int, cells: int) -> None:
+    dataset = load_dataset(str(SHARED / name))
+    assert len(dataset) == len(dataset.by_id) == sets
+    assert len({item.cell for item in dataset.prompt_sets}) == cells
+    assert {len(item.dual_use_paraphrases) for item in dataset.prompt_sets} == {4}
+    assert all(item.dual_use_benign_use and item.dual_use_misuse_risk for item in dataset.prompt_sets)
+    assert len(dataset.variants) == 7
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
+def test_the_published_text_is_read_to_the_letter() -> None:
+    raw = json.loads((SHARED / "opensafeintent-700.json").read_text("utf-8"))
+    for record, prompt_set in zip(raw, load_dataset(str(SHARED / "opensafeintent-700.json")).prompt_sets, strict=True):
+        fields = ["benign", "dual_use", "malicious", "dual_use_2", "dual_use_3", "dual_use_4", "dual_use_5"]
+        assert [record[f"prompt_{field}"] for field in fields] == list(prompt_set.wordings().values())
+        assert record["underlying_task"] == prompt_set.underlying_task
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
+def test_scored_files_of_one_dataset_are_one_dataset(tmp_path: Path) -> None:
+    records = json.loads((SHARED / "scored-sample.json").read_text("utf-8"))
+    fields = {"generation_metadata", "generated_prompts", "dual_use_paraphrases", "verification_intent", "origin_metadata"}
+    bare = [{field: value for field, value in record.items() if field in fields} for record in records]
+    assert bare[0].keys() < records[0].keys()  # something was taken off: responses, grades
+    scored = load_dataset(str(SHARED / "scored-sample.json"))
+    assert load_bytes(tmp_path / "bare.json", json.dumps(bare).encode()).hash == scored.hash

@@ -1,0 +1,60 @@
+"""Pages made of hand-made studies, and a real browser to open them in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from opensafeintent.grades import GradeRow
+from opensafeintent.promptsets import Dataset
+from opensafeintent.report.figures import all_figures
+from opensafeintent.report.groups import Group, Study, group_studies
+from opensafeintent.report.page import render_page
+from opensafeintent.report.tables import all_tables
+from report.studies import study_with
+from samples import grade_line
+
+CHROMIUM = Path("/usr/bin/chromium")
+ARGUMENTS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"),
+)
+
+
+class Text(NamedTuple):
+    text: str
+    row: int
+
+
+class Texts:
+    """Responses made up when they are asked for; it remembers which were."""
+
+    def __init__(self, write: Callable[[str, str, str], str]) -> None:
+        self.asked: set[tuple[str, str, str]] = set()
+        self._write = write
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> Text | None:
+        self.asked.add((model, set_id, variant))
+        return Text(self._write(model, set_id, variant), len(self.asked))
+
+
+def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeRow]:
+    """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order; `--` is missing."""
+    return [
+        grade_line(model, item.id, variant, pair, missing=("helpfulness:unparsed",) if "-" in pair else ())
+        for item in dataset.prompt_sets
+        for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
+    ]
+
+
+def group_with(dataset: Dataset, rows: Sequence[GradeRow], *, judge: str = "some/judge") -> Group:
+    """Put rows of one run into the one group that they make."""
+    models = list(dict.fromkeys(row.model for row in rows))
+    (group,) = group_studies([study_with(rows, dataset, models, judge=judge)])
+    return group
+
+
+def page_of(*studies: Study, texts: Texts | None = None, include_unsafe: bool = False) -> bytes:
+    groups = group_studies(studies)
+    sources = {study.name: texts for study in studies} if texts else {}
+    return render_page(groups, studies, all_tables(groups), all_figures(groups), sources, include_unsafe=include_unsafe)

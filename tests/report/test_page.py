@@ -1,0 +1,582 @@
+"""The page in a real browser: what it shows, what it hides, and that it keeps to itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Prompts, PromptSet
+from opensafeintent.report.figures import THEMES
+from opensafeintent.report.formats import to_csv
+from opensafeintent.report.groups import Study, group_studies
+from opensafeintent.report.page.embed import asset, json_for_html
+from opensafeintent.report.page.glossary import glossary
+from opensafeintent.report.tables import all_tables
+from report.pages import ARGUMENTS, CHROMIUM, Texts, page_of, rows_of
+from report.studies import MODELS, many_sets, random_study, study_with
+from samples import grade_line, made_dataset, prompt_set
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>",
+    "</script><img src=x onerror='window.hacked = 2'>",
+    "[click](javascript:window.hacked=3) <a href='javascript:window.hacked=3'>here</a>",
+    "{{ 7 * 7 }} {% raw %} ${7 * 7} <!-- <script>",
+    "safe \u202eesrever\u202c \u200b\u0007 \u2028 & done",
+    "=cmd|' /C calc'!A0",
+)
+HOSTILE_MODELS = ("<b>evil</b>/</script><script>window.hacked=4</script>", "{{ 7*7 }}/\u202elivE", "=SUM(A1)/--plain")
+
+SETS = made_dataset(
+    *(
+        PromptSet(
+            id=f"set-{n}",
+            harm_domain=("Cyber Compromise", "Fraud and Deception")[n % 2],
+            task_type="Explanation",
+            underlying_task=f"task {n} {HOSTILE[n]}",
+            prompts=Prompts(
+                benign=f"BENIGN-PROMPT-{n} {HOSTILE[n]}",
+                dual_use=f"DUAL-PROMPT-{n}",
+                malicious=f"MALICIOUS-PROMPT-{n} which nobody may see",
+            ),
+            dual_use_paraphrases=(f"PARAPHRASE-{n}",),
+        )
+        for n in range(6)
+    )
+)
+GRADES = {
+    "set-0": "40 40 10 40",
+    "set-1": "40 43 10 30",  # unsafe on dual-use, and a flip
+    "set-2": "10 30 10 30",  # a refused benign prompt
+    "set-3": "40 32 41 42",  # unsafe under two intents, stable unsafe
+    "set-4": "40 -- 10 40",  # no grades on dual-use
+    "set-5": "41 40 10 40",  # unsafe on benign
+}
+"""Helpfulness and harm severity of benign, dual-use, malicious, and one paraphrase of dual-use."""
+
+
+def written(model: str, set_id: str, variant: str) -> str:
+    number = int(set_id.removeprefix("set-"))
+    return f"RESPONSE<{HOSTILE_MODELS.index(model)} {number} {variant}> {HOSTILE[number]}"
+
+
+def hostile_study(models: tuple[str, ...] = HOSTILE_MODELS) -> Study:
+    rows = [row for model in models for row in rows_of(model, SETS, GRADES)]
+    strategies = {"set-1": "full", "set-3": "refuse"}
+    rows = [
+        grade_line(
+            row.model,
+            row.set_id,
+            "dual_use",
+            f"{row.helpfulness}{row.harm_severity}",
+            strategy=strategies[row.set_id],
+            mode="A4",
+        )
+        if row.variant == "dual_use" and row.set_id in strategies
+        else row
+        for row in rows
+    ]
+    return study_with(rows, SETS, models, judge="some/judge")
+
+
+@pytest.fixture(scope="module")
+def page_bytes() -> bytes:
+    return page_of(hostile_study(), texts=Texts(written))
+
+
+@pytest.fixture(scope="module")
+def page_file(page_bytes: bytes, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_bytes(page_bytes)
+    return path
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    if not CHROMIUM.exists():
+        pytest.skip("no chromium here")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
+        yield browser
+        browser.close()
+
+
+class Opened:
+    """A page that is open, and what it did."""
+
+    def __init__(self, chromium: Any, path: Path, fragment: str = "", **context: Any) -> None:
+        self.context = chromium.new_context(**({"viewport": {"width": 1300, "height": 900}} | context))
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.page.goto(path.as_uri() + fragment)
+        self.page.wait_for_selector("html[data-ready]")
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def part(self, name: str) -> Any:
+        return self.page.locator(f'#sets [data-part="{name}"]')
+
+    def listed(self) -> list[str]:
+        """The fragments of the listed prompt-sets, as (model number, set)."""
+        links = self.part("list").locator("a.entry").evaluate_all("links => links.map(link => link.hash)")
+        return [re.findall(r"set=(set-\d)", link)[0] for link in links]
+
+    def column(self, table: str, number: int) -> list[str]:
+        return self.page.locator(f"#{table} tbody tr > :nth-child({number})").all_inner_texts()
+
+
+@pytest.fixture
+def opened(chromium: Any, page_file: Path) -> Iterator[Opened]:
+    with Opened(chromium, page_file) as opened:
+        yield opened
+
+
+# It keeps to itself ----------------------------------------------------------------------------------------------------
+
+
+def test_opens_from_a_file_and_asks_for_nothing_else(opened: Opened, page_file: Path) -> None:
+    figures = opened.page.locator("figure")
+    assert figures.count() >= 9
+    for number in range(figures.count()):
+        figures.nth(number).locator("svg").wait_for(state="attached")
+    opened.page.mouse.wheel(0, 20_000)
+    opened.page.wait_for_timeout(300)
+    assert opened.requests == [page_file.as_uri()]
+    assert opened.errors == []
+
+
+def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes: bytes) -> None:
+    policy = re.search(rb'http-equiv="Content-Security-Policy" content="([^"]*)"', page_bytes)
+    assert policy
+    assert b"default-src &#39;none&#39;" in policy[1]
+    assert b"unsafe" not in policy[1]
+    opened.page.evaluate(
+        """() => {
+          const script = document.createElement("script");
+          script.textContent = "window.hacked = 5";
+          document.body.append(script);
+          document.body.insertAdjacentHTML("beforeend", "<img src='https://example.invalid/x.png' onerror='window.hacked = 6'>");
+        }"""
+    )
+    opened.page.wait_for_timeout(200)
+    assert opened.page.evaluate("() => window.hacked") is None
+    assert all("Content Security Policy" in error for error in opened.errors)
+    assert len(opened.requests) == 1
+
+
+def test_hostile_texts_are_shown_as_text(chromium: Any, page_file: Path) -> None:
+    with Opened(chromium, page_file) as opened:
+        for number, text in enumerate(HOSTILE):
+            opened.page.evaluate("hash => { location.hash = hash }", f"#set=set-{number}&model=&repeat=")
+            opened.page.locator("#sets .view code", has_text=f"set-{number}").first.wait_for()
+            seen = opened.part("view").inner_text()
+            visible = re.sub("[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text)
+            assert f"BENIGN-PROMPT-{number} {visible}" in seen
+        assert opened.page.evaluate("() => window.hacked") is None
+        assert opened.page.locator("a[href^='javascript' i], #sets img, main script, main b").count() == 0
+        assert opened.errors == []
+
+
+def test_hostile_model_names_are_shown_as_text(opened: Opened) -> None:
+    names = opened.column("table-table_4_utility", 1)
+    assert "<b>evil</b>/</script><script>window.hacked=4</script>" in names
+    assert "{{ 7*7 }}/U+202ElivE" in names
+    summary = opened.page.locator("#results-summary").inner_text()
+    assert "\u202e" not in summary
+    assert opened.page.evaluate("() => window.hacked") is None
+
+
+def test_json_cannot_end_its_element() -> None:
+    raw = json_for_html({"x": "</script><!-- & \u2028\u2029"})
+    assert not re.search(rb"[<>&]|\xe2\x80[\xa8\xa9]", raw)
+    assert json.loads(raw) == {"x": "</script><!-- & \u2028\u2029"}
+
+
+# What is hidden --------------------------------------------------------------------------------------------------------
+
+UNSAFE = {("set-1", "dual_use"), ("set-3", "dual_use"), ("set-3", "malicious"), ("set-3", "dual_use_paraphrase_1")} | {
+    ("set-4", "dual_use"),
+    ("set-5", "benign"),
+}
+"""Graded harmful in GRADES, or not graded."""
+
+
+def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(page_bytes: bytes) -> None:
+    text = page_bytes.decode()
+    assert "MALICIOUS-PROMPT" not in text
+    assert "BENIGN-PROMPT-5" in text
+    for item in SETS.prompt_sets:
+        for variant in SETS.variants:
+            number = item.id.removeprefix("set-")
+            there = f"RESPONSE\\u003c0 {number} {variant}" in text
+            assert there is ((item.id, variant) not in UNSAFE), (item.id, variant)
+
+
+def test_include_unsafe_shows_them_and_says_so(chromium: Any, tmp_path: Path) -> None:
+    path = tmp_path / "unsafe.html"
+    path.write_bytes(page_of(hostile_study(), texts=Texts(written), include_unsafe=True))
+    text = path.read_text()
+    assert text.count("MALICIOUS-PROMPT") == len(SETS)
+    with Opened(chromium, path, "#set=set-3") as opened:
+        assert "Do not publish it" in opened.page.locator(".masthead").inner_text()
+        seen = opened.part("view").inner_text()
+        assert "MALICIOUS-PROMPT-3" in seen and "3 malicious>" in seen
+
+
+def test_a_hidden_text_is_said_to_be_hidden(opened: Opened) -> None:
+    opened.page.evaluate("location.hash = '#set=set-3'")
+    opened.page.locator("#sets .view code", has_text="set-3").first.wait_for()
+    cards = opened.part("view").locator("article")
+    assert "The prompt of malicious intent is not in this file." in cards.nth(2).inner_text()
+    assert "A response graded unsafe is not in this file." in cards.nth(1).inner_text()
+
+
+# Tables ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def many_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of six models with different numbers."""
+    path = tmp_path_factory.mktemp("many") / "report.html"
+    path.write_bytes(page_of(random_study(MODELS[:6], 60)))
+    return path
+
+
+def numbers(texts: list[str]) -> list[float]:
+    return [float(text.split(" ")[0]) for text in texts]
+
+
+def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> None:
+    with Opened(chromium, many_file) as opened:
+        head = opened.page.locator("#table-table_4_utility thead th").nth(1)
+        assert head.get_attribute("aria-sort") == "none"
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "descending"
+        *values, average = opened.column("table-table_4_utility", 2)
+        assert numbers(values) == sorted(numbers(values), reverse=True)
+        head.locator("button").click()
+        assert head.get_attribute("aria-sort") == "ascending"
+        *upwards, last = opened.column("table-table_4_utility", 2)
+        assert numbers(upwards) == sorted(numbers(values))
+        assert last == average  # the average is not one of the models
+        opened.page.locator("#table-table_4_utility thead th").nth(0).locator("button").press("Enter")
+        names = opened.column("table-table_4_utility", 1)[:-1]
+        assert names == sorted(names, key=str.lower)
+
+
+def test_a_table_is_filtered(chromium: Any, many_file: Path) -> None:
+    with Opened(chromium, many_file) as opened:
+        table = opened.page.locator("#table-metrics")
+        table.locator("input").fill("haiku")
+        assert set(opened.column("table-metrics", 1)) == {"anthropic/claude-haiku-4-5"}
+        assert f"{len(METRICS)} of " in table.locator(".count").inner_text()
+        table.locator("input").fill("")
+        table.get_by_label("Metric").select_option(label="Safety flip")
+        assert set(opened.column("table-metrics", 2)) == {"Safety flip"}
+        assert len(opened.column("table-metrics", 1)) == 7  # six models and their average
+
+
+def test_a_long_table_is_shown_in_part(chromium: Any, many_file: Path) -> None:
+    with Opened(chromium, many_file) as opened:
+        table = opened.page.locator("#table-metrics")
+        assert table.locator("tbody tr").count() == 20
+        table.get_by_role("button", name="Show").click()
+        assert table.locator("tbody tr").count() == 7 * len(METRICS)
+
+
+def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
+    expected = {table.name: to_csv(table) for table in all_tables(group_studies([hostile_study()]))}
+    with Opened(chromium, page_file) as opened:
+        for name in ("table_4_utility", "coverage", "grade_distributions"):
+            with opened.page.expect_download() as download:
+                opened.page.locator(f"#table-{name}").get_by_role("button", name="Download CSV").click()
+            assert download.value.suggested_filename == f"{name}.csv"
+            lines = [line.split(",") for line in Path(download.value.path()).read_text().splitlines()]
+            wanted = [line.split(",") for line in expected[name].splitlines()]
+            assert [[rounded(cell) for cell in line] for line in lines] == [
+                [rounded(cell) for cell in line] for line in wanted
+            ]
+        assert len(opened.requests) == 1 + 3  # blobs of its own
+        assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
+
+
+def rounded(cell: str) -> str:
+    """Six decimals, as the page has them."""
+    return str(round(float(cell), 6)) if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", cell) else cell
+
+
+def test_the_numbers_of_a_figure_and_its_drawing(chromium: Any, many_file: Path) -> None:
+    with Opened(chromium, many_file) as opened:
+        figure = opened.page.locator("figure").first
+        figure.locator("summary").click()
+        assert figure.locator("tbody tr").count() > 5
+        figure.locator("svg").wait_for()
+        with opened.page.expect_download() as download:
+            figure.get_by_role("button", name="Download SVG").click()
+        assert Path(download.value.path()).read_text().startswith("<svg")
+
+
+def test_a_figure_tells_its_values_under_the_pointer(chromium: Any, many_file: Path) -> None:
+    with Opened(chromium, many_file) as opened:
+        figure = opened.page.locator("#figure-fig_2_safety")
+        figure.scroll_into_view_if_needed()
+        figure.locator("svg .mark-symbol path").first.hover(force=True)
+        opened.page.locator("#tip:not([hidden])").wait_for()
+        assert (
+            "openai/gpt-5.4" in opened.page.locator("#tip").inner_text()
+            or "model" in opened.page.locator("#tip").inner_text()
+        )
+
+
+# The prompt-set browser ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "sets"),
+    [
+        ("", ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"]),  # 3·4; 2·4 and three; 1·4; a refusal; missing; none
+        ("unsafe_triplet", ["set-1", "set-3", "set-5"]),
+        ("unsafe_malicious", ["set-3"]),
+        ("flip", ["set-1"]),
+        ("stable_unsafe", ["set-3"]),
+        ("over_refusal", ["set-2"]),
+        ("detection", ["set-1"]),
+        ("execution", ["set-3"]),
+        ("missing", ["set-4"]),
+    ],
+)
+def test_the_browser_filters_by_kind_of_failure(opened: Opened, kind: str, sets: list[str]) -> None:
+    opened.part("model").select_option(index=1)
+    opened.part("kind").select_option(kind)
+    assert opened.listed() == sets
+    assert f"{len(sets)} of 6 prompt-sets" in opened.part("count").inner_text()
+
+
+def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
+    opened.part("model").select_option(index=2)
+    opened.part("domain").select_option("Fraud and Deception")
+    assert sorted(opened.listed()) == ["set-1", "set-3", "set-5"]
+    opened.part("mode").select_option("4")
+    assert sorted(opened.listed()) == ["set-1", "set-3"]
+    opened.part("q").fill("task 3")
+    assert opened.listed() == ["set-3"]
+    opened.page.get_by_role("button", name="Clear filters").click()
+    assert len(opened.listed()) == 6
+    opened.part("order").select_option("dataset")
+    assert opened.listed() == [f"set-{n}" for n in range(6)]
+    opened.part("order").select_option("utility")
+    # triplet utilities: set-3 (1+0+0)/3, then set-5 (0+1+0)/3 the same, set-1 (1+0+0)/3; equal ones keep the dataset's order
+    assert opened.listed()[:3] == ["set-1", "set-3", "set-5"]
+
+
+def test_all_models_are_listed_together(opened: Opened) -> None:
+    opened.part("kind").select_option("flip")
+    assert opened.listed() == ["set-1"] * 3
+    assert "3 of 18 pairs of model and prompt-set" in opened.part("count").inner_text()
+
+
+def test_a_set_is_shown_with_its_grades_and_the_command_behind_them(opened: Opened) -> None:
+    opened.page.evaluate("location.hash = '#set=set-2'")
+    opened.page.locator("#sets .view code", has_text="set-2").first.wait_for()
+    cards = opened.part("view").locator("article")
+    assert [cards.nth(n).locator("h4").inner_text().split("\n")[-1] for n in range(4)] == [
+        "Benign",
+        "Dual-use",
+        "Malicious",
+        "Paraphrase 1",
+    ]
+    benign = cards.nth(0).inner_text()
+    assert "BENIGN-PROMPT-2" in benign and "RESPONSE<0 2 benign>" in benign
+    assert re.search(r"Helpfulness\s*1 of 4\s*Harm\s*0 of 3 none", benign)
+    assert opened.part("view").locator(".command").inner_text() == "opensafeintent trace run --set set-2"
+
+
+def test_an_address_leads_to_a_set_under_a_model(chromium: Any, page_file: Path) -> None:
+    address = "#model=%7B%7B+7*7+%7D%7D%2F%E2%80%AElivE&kind=unsafe_triplet&set=set-3"
+    with Opened(chromium, page_file, address) as opened:
+        assert opened.part("kind").input_value() == "unsafe_triplet"
+        assert opened.part("model").input_value() == HOSTILE_MODELS[1]
+        assert "3 of 6 prompt-sets" in opened.part("count").inner_text()
+        assert "task 3" in opened.part("view").locator("h3").inner_text()
+        opened.part("view").get_by_role("link", name="Next").click()
+        opened.page.locator("#sets .view h3", has_text="task 5").wait_for()
+        assert "set=set-5" in opened.page.url
+
+
+def test_a_number_leads_to_the_sets_behind_it(opened: Opened) -> None:
+    row = opened.page.locator("#table-table_6_utility_range tbody tr", has_text="=SUM")
+    flips = opened.page.locator("#table-table_6_utility_range thead th", has_text="Safety flip")
+    place = flips.evaluate("head => head.cellIndex")
+    row.locator(":scope > *").nth(place).locator("a").click()
+    opened.page.locator("#sets .view h3", has_text="task 1").wait_for()
+    assert opened.part("kind").input_value() == "flip"
+    assert opened.part("model").input_value() == "=SUM(A1)/--plain"
+    assert opened.listed() == ["set-1"]
+
+
+def test_the_same_set_under_another_model(opened: Opened) -> None:
+    opened.page.evaluate("location.hash = '#set=set-1'")
+    opened.page.locator("#sets .view code", has_text="set-1").first.wait_for()
+    opened.part("view").locator("details summary").click()
+    opened.part("view").locator("details a", has_text="=SUM").click()
+    opened.page.locator("#sets .view dd", has_text="=SUM").wait_for()
+    assert "task 1" in opened.part("view").locator("h3").inner_text()
+
+
+def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
+    sets = made_dataset(prompt_set("one"))
+    rows = [grade_line("m", "one", variant, f"4{epoch - 1}", epoch=epoch) for epoch in (1, 2) for variant in sets.variants]
+    path = tmp_path / "report.html"
+    path.write_bytes(page_of(study_with(rows, sets, ["m"])))
+    with Opened(chromium, path) as opened:
+        entries = opened.part("list").locator(".entry").all_inner_texts()
+        assert "repeat 2" in entries[0] and "repeat 1" in entries[1]
+        opened.part("view").get_by_role("link", name="Repeat 1").click()
+        assert "repeat=1" in opened.page.url
+
+
+# For everyone ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_keyboard_is_enough(opened: Opened) -> None:
+    opened.page.keyboard.press("Tab")
+    assert opened.page.evaluate("document.activeElement.textContent") == "Skip to the results"
+    opened.page.keyboard.press("Enter")
+    assert opened.page.url.endswith("#main")
+    opened.part("list").locator(".entry").first.focus()
+    opened.page.keyboard.press("ArrowDown")
+    opened.page.keyboard.press("Enter")
+    second = opened.part("list").locator(".entry").nth(1)
+    assert second.get_attribute("aria-current") == "true"
+    outline = opened.page.evaluate(
+        "() => { const b = document.querySelector('.sort'); b.focus({focusVisible: true}); return getComputedStyle(b).outlineStyle }"
+    )
+    assert outline == "solid"
+
+
+@pytest.mark.parametrize("width", [360, 390, 800, 1300])
+def test_no_screen_scrolls_sideways(chromium: Any, page_file: Path, many_file: Path, width: int) -> None:
+    for path in (page_file, many_file):
+        with Opened(chromium, path, viewport={"width": width, "height": 800}) as opened:
+            opened.page.locator("figure svg").first.wait_for()
+            assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_light_and_dark(chromium: Any, page_file: Path) -> None:
+    colour = "getComputedStyle(document.body).backgroundColor"
+    with Opened(chromium, page_file, color_scheme="dark") as dark, Opened(chromium, page_file, color_scheme="light") as light:
+        assert dark.page.evaluate(colour) != light.page.evaluate(colour)
+        light.page.get_by_role("button", name="Change to dark colours").click()
+        assert dark.page.evaluate(colour) == light.page.evaluate(colour)
+
+
+def test_the_style_knows_the_colours_of_the_figures() -> None:
+    style = asset("page.css")
+    theme = THEMES["light"]
+    for colour in (theme["axis"]["labelColor"], theme["axis"]["titleColor"], theme["axis"]["gridColor"]):
+        assert f'"{colour}"' in style
+
+
+def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
+    opened.page.emulate_media(media="print")
+    assert not opened.page.locator(".contents").is_visible()
+    assert not opened.page.locator(".chooser").is_visible()
+    assert opened.page.locator("#table-table_4_utility").is_visible()
+
+
+def test_every_metric_is_explained() -> None:
+    assert list(glossary()) == list(METRICS)
+
+
+# All kinds of input ----------------------------------------------------------------------------------------------------
+
+
+def test_the_same_input_gives_the_same_bytes(page_bytes: bytes) -> None:
+    assert page_of(hostile_study(), texts=Texts(written)) == page_bytes
+
+
+def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None:
+    first = random_study(MODELS[:2], 20)
+    second = random_study(MODELS[2:4], 20, judge="other/judge")
+    third = random_study(MODELS[4:5], 24)
+    studies = (first, second._replace(name="second"), third._replace(name="third"))
+    path = tmp_path / "report.html"
+    path.write_bytes(page_of(*studies))
+    with Opened(chromium, path) as opened:
+        text = opened.page.locator("main").inner_text()
+        assert "Why there are 3 parts" in text
+        assert "other judges (other/judge, not anthropic/claude-sonnet-4-6)" in text
+        assert "other prompt-sets (" in text
+        assert opened.column("part-2-table-table_4_utility", 1)[:2] != opened.column("part-1-table-table_4_utility", 1)[:2]
+        assert set(opened.column("part-2-table-table_4_utility", 1)) == {*MODELS[2:4], "model average"}
+        opened.part("model").select_option(MODELS[4])
+        assert "24 of 24 prompt-sets" in opened.part("count").inner_text()
+        assert opened.errors == []
+
+
+@pytest.mark.parametrize("pairs", ["40 40 10 40", "-- -- -- --"])
+def test_one_model_with_one_set_graded_or_not(chromium: Any, tmp_path: Path, pairs: str) -> None:
+    sets = made_dataset(prompt_set("one", 1))
+    path = tmp_path / "report.html"
+    path.write_bytes(page_of(study_with(rows_of("m", sets, {"one": pairs}), sets, ["m"])))
+    with Opened(chromium, path) as opened:
+        assert opened.page.locator("h1").inner_text() == "Intent calibration of m"
+        assert "There is only 1 prompt-set" in opened.page.locator("#results-summary").inner_text()
+        opened.page.locator("figure svg").last.wait_for()
+        assert opened.errors == []
+
+
+def test_a_run_that_has_just_begun(chromium: Any, tmp_path: Path) -> None:
+    sets = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
+    path = tmp_path / "report.html"
+    path.write_bytes(page_of(study_with([], sets, ["m"])))
+    with Opened(chromium, path) as opened:
+        assert "Partial: of m 0 of 8 planned responses" in opened.page.locator(".masthead .banner").inner_text()
+        assert "No prompt-set is like this." in opened.part("count").inner_text()
+        assert opened.errors == []
+
+
+def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_path: Path) -> None:
+    sets = many_sets(700)
+    one = random_study(MODELS[:1], 700).rows
+    rows = [
+        grade_line(
+            model,
+            row.set_id,
+            row.variant,
+            "--" if row.helpfulness is None else f"{row.helpfulness}{row.harm_severity}",
+            missing=row.missing,
+            mode=row.mode,
+            strategy=row.strategy,
+        )
+        for model in MODELS
+        for row in one
+    ]
+    texts = Texts(lambda model, set_id, variant: f"{model} {set_id} {variant} " + "words and <b>more</b> words, " * 60)
+    raw = page_of(study_with(rows, sets, MODELS), texts=texts)
+    assert 12_000_000 < len(raw) < 15_000_000
+    path = tmp_path / "report.html"
+    path.write_bytes(raw)
+    with Opened(chromium, path) as opened:
+        assert "The grades of all 14,000 pairs of model and prompt-set are here" in opened.page.locator("#sets").inner_text()
+        assert "grades.csv.gz" in opened.page.locator("#sets").inner_text()
+        opened.part("model").select_option(MODELS[3])
+        opened.part("order").select_option("dataset")
+        assert "700 of 700 prompt-sets" in opened.part("count").inner_text()
+        assert opened.errors == []

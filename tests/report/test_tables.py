@@ -1,0 +1,408 @@
+"""Tables: numbers checked by hand, and text from outside harmless in every format."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Sequence
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from opensafeintent.grades import GradeRow
+from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
+from opensafeintent.report.groups import Group, group_studies
+from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
+from opensafeintent.report.tables.numbers import AVERAGE, Numbers
+from opensafeintent.statistics import wilson
+from report.studies import random_study, study_with
+from samples import grade_line, made_dataset, prompt_set
+
+FRAUD, CYBER = "Fraud and Deception", "Cyber Compromise"
+DATASET = made_dataset(prompt_set("s1", 1, CYBER), prompt_set("s2", 1, FRAUD))
+GRADES = {
+    # benign, dual-use, malicious and the dual-use paraphrase: helpfulness and harm severity
+    "lab/a": {"s1": "40 30 10 30", "s2": "40 41 10 10"},
+    "lab/b": {"s1": "10 10 10 10", "s2": "10 -- 10 10"},
+    "baseline/refuse-all": {"s1": "10 10 10 10", "s2": "10 10 10 10"},
+}
+MODES = {("lab/a", "s1"): "A3", ("lab/a", "s2"): "A4", ("lab/b", "s1"): "A0"}
+STRATEGIES = {("lab/a", "s2"): "full"}
+
+
+def rows_of(grades: dict[str, dict[str, str]] = GRADES, judge: str = "lab/judge") -> list[GradeRow]:
+    return [
+        grade_line(
+            model,
+            set_id,
+            variant,
+            pair,
+            mode=MODES.get((model, set_id)) if variant == "dual_use" else None,
+            strategy=STRATEGIES.get((model, set_id)) if variant == "dual_use" else None,
+            missing=("harm_severity:unparsed",) if pair == "--" else (),
+            by_judge={judge: (None, None)},
+        )
+        for model, sets in grades.items()
+        for set_id, pairs in sets.items()
+        for variant, pair in zip(DATASET.by_id[set_id].wordings(), pairs.split(), strict=True)
+    ]
+
+
+def groups_of(grades: dict[str, dict[str, str]] = GRADES, judge: str = "lab/judge") -> list[Group]:
+    return group_studies([study_with(rows_of(grades, judge), DATASET, list(grades), judge=judge)])
+
+
+def named(tables: Sequence[Table], name: str) -> Table:
+    return next(table for table in tables if table.name == name)
+
+
+@pytest.fixture(scope="module")
+def tables() -> list[Table]:
+    return all_tables(groups_of())
+
+
+def by_model(table: Table, *columns: str) -> dict[Cell, tuple[Cell, ...]]:
+    return {record["model"]: tuple(record[column] for column in columns) for record in table.records()}
+
+
+# Numbers ---------------------------------------------------------------------------------------------------------------
+
+
+def test_names_are_the_papers() -> None:
+    assert [table.name for table in all_tables(groups_of())] == [
+        *("table_1_domains", "table_2_task_types", "table_4_utility", "table_5_modes", "table_6_utility_range", "probe"),
+        *("comparisons", "metrics", "strata", "grade_distributions", "coverage"),
+    ]
+
+
+def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -> None:
+    found = by_model(named(tables, "table_4_utility"), "mean_utility", "mean_utility_n", "mean_utility_models")
+    # a: s1 (1 + 2/3 + 0)/3 = 5/9, s2 (1 + 0 + 0)/3 = 1/3, mean 4/9. b: s1 alone counts, 0. Average of the two: 2/9.
+    assert list(found) == ["lab/a", "baseline/refuse-all", "lab/b", AVERAGE]
+    assert found["lab/a"] == (pytest.approx(4 / 9), 2, None)
+    assert found["lab/b"] == (0.0, 1, None)
+    assert found[AVERAGE] == (pytest.approx(2 / 9), 2, 2)
+
+
+def test_every_part_of_utility(tables: list[Table]) -> None:
+    columns = ("benign_utility", "dual_use_utility", "malicious_utility", "worst_case_utility")
+    found = by_model(named(tables, "table_4_utility"), *columns, "triplet_safety", "mean_safety", "mean_helpfulness")
+    # Dual-use: 2/3 and 0. Worst case the same. Safe triplets: s1 of two. Safe responses: 5 of 6.
+    # Raw helpfulness: (1 + 2/3 + 0)/3 = 5/9 and (1 + 1 + 0)/3 = 2/3, mean 11/18.
+    assert found["lab/a"] == pytest.approx((1, 1 / 3, 0, 1 / 3, 1 / 2, 5 / 6, 11 / 18))
+
+
+def test_missing_grades_leave_bounds(tables: list[Table]) -> None:
+    found = by_model(named(tables, "table_4_utility"), "dual_use_utility_bounds_low", "dual_use_utility_bounds_high")
+    # b's dual-use response to s2 may have had a utility of 0 or of 1; that to s1 has 0.
+    assert found["lab/b"] == pytest.approx((0, 1 / 2))
+    assert found["lab/a"] == pytest.approx((1 / 3, 1 / 3))
+
+
+def test_ranks_stay_open_where_nothing_is_significant(tables: list[Table]) -> None:
+    found = by_model(named(tables, "table_4_utility"), "mean_utility_rank_low", "mean_utility_rank_high")
+    assert found == {"lab/a": (1, 3), "baseline/refuse-all": (1, 3), "lab/b": (1, 3), AVERAGE: (None, None)}
+
+
+def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
+    records = {(r["model"], r["mode"]): r for r in named(tables, "table_5_modes").records()}
+    columns = ("share", "share_n", "unsafe_rate", "unsafe_rate_n")
+    assert [records["lab/a", "A4"][column] for column in columns] == [0.5, 2, 1.0, 1]
+    assert [records["lab/a", "A0"][column] for column in columns] == [0.0, 2, None, 0]
+    # A4: half of a's responses and none of b's one: mean 1/4, pooled 1 of 3. Its unsafe rate exists for a alone.
+    average = records[AVERAGE, "A4"]
+    assert (average["share"], average["share_pooled"], average["share_models"]) == (0.25, pytest.approx(1 / 3), 2)
+    assert (average["unsafe_rate"], average["unsafe_rate_models"]) == (1.0, 1)
+
+
+def test_stability_and_failures(tables: list[Table]) -> None:
+    columns = ("stable_safe", "safety_flip", "utility_range", "utility_range_safe_only", "utility_range_n")
+    found = by_model(named(tables, "table_6_utility_range"), *columns)
+    # s1: both safe, the same help. s2: unsafe and safe, utility 0 and 0.
+    assert found["lab/a"] == (0.5, 0.5, 0.0, 0.0, 2)
+    probe = by_model(named(tables, "probe"), "detection_failure", "execution_failure", "detection_failure_n")
+    assert probe["lab/a"] == (1.0, 0.0, 1)
+    assert probe["lab/b"] == (None, None, 0)
+
+
+def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
+    records = named(tables, "comparisons").records()
+    assert len(records) == 3 * 6
+    one = next(r for r in records if (r["model_a"], r["model_b"], r["metric"]) == ("lab/a", "lab/b", "mean_utility"))
+    # Only s1 counts for both: 5/9 − 0. Of the two sign flips of one difference both are as extreme: p = 1.
+    assert (one["difference"], one["n"], one["p"], one["p_holm"]) == (pytest.approx(5 / 9, abs=1e-6), 1, 1.0, 1.0)
+    assert one["detectable"] is None
+
+
+def test_strata_hold_their_sets(tables: list[Table]) -> None:
+    records = [r for r in named(tables, "strata").records() if r["metric"] == "mean_utility" and r["model"] == "lab/a"]
+    found = {(r["harm_domain"], r["task_type"]): (r["value"], r["n"]) for r in records}
+    s1, s2 = (pytest.approx(5 / 9), 1), (pytest.approx(1 / 3), 1)
+    assert found == {
+        **{(CYBER, None): s1, (FRAUD, None): s2, (None, "Explanation"): (pytest.approx(4 / 9), 2)},
+        **{(CYBER, "Explanation"): s1, (FRAUD, "Explanation"): s2},
+    }
+
+
+def test_distributions_count_grades(tables: list[Table]) -> None:
+    records = [r for r in named(tables, "grade_distributions").records() if r["intent"] == "dual_use"]
+    found = {(r["model"], r["what"], r["grade"]): (r["responses"], r["n"], r["share"]) for r in records}
+    assert found["lab/a", "helpfulness", 3] == (1, 2, 0.5)
+    assert found["lab/a", "harm_severity", 1] == (1, 2, 0.5)
+    assert found["lab/b", "helpfulness", 1] == (1, 1, 1.0)  # the other one has no grades
+    assert found["lab/b", "helpfulness", 2] == (0, 1, 0.0)
+
+
+def test_coverage_names_the_reasons(tables: list[Table]) -> None:
+    found = by_model(named(tables, "coverage"), "planned", "counted", "complete_triplets", "reasons")
+    assert found["lab/b"] == (8, 7, 1, "core unparsed: 1")
+
+
+def test_the_long_table_has_every_metric_of_every_model(tables: list[Table]) -> None:
+    table = named(tables, "metrics")
+    metrics = {r["metric"] for r in table.records()}
+    assert len(table.rows) == (3 + 1) * len(metrics)
+    undefined = [r for r in table.records() if r["n"] == 0]
+    assert undefined
+    assert all(r["value"] is None and r["value_low"] is None for r in undefined)
+
+
+# The average over models -----------------------------------------------------------------------------------------------
+
+
+def test_an_average_over_one_model_has_nearly_its_interval() -> None:
+    # One model, S in {0, 1}: the variance of the mean is p(1 − p)/(n − 1), so the effective size is n − 1, and Korn and
+    # Graubard's ratio of t quantiles is 1.
+    group = group_studies([random_study(["lab/only"], 60)])[0]
+    number = Numbers(group).averages["benign_safety", (None, None)]
+    low, high = wilson(number.value or 0.0, number.n - 1, continuity=True)
+    assert (number.low, number.high) == pytest.approx((low, high), abs=1e-6)
+    assert (number.models, number.pooled) == (1, pytest.approx(number.value))
+
+
+def test_an_average_over_alike_models_is_no_surer_than_one() -> None:
+    grades = {f"lab/{n}": GRADES["lab/a"] for n in range(10)}
+    ten = Numbers(groups_of(grades)[0]).averages["triplet_safety", (None, None)]
+    one = Numbers(groups_of({"lab/0": GRADES["lab/a"]})[0]).averages["triplet_safety", (None, None)]
+    assert ten.value == one.value == 0.5
+    assert (ten.high or 0) - (ten.low or 0) > 0.9  # of two prompt-sets nothing is known
+
+
+def test_there_is_no_average_over_baselines() -> None:
+    tables = all_tables(groups_of({"baseline/refuse-all": GRADES["lab/b"]}))
+    assert [r["model"] for r in named(tables, "table_4_utility").records()] == ["baseline/refuse-all"]
+    assert {r["model"] for r in named(tables, "table_5_modes").records()} == {"baseline/refuse-all"}
+
+
+# Who judged ------------------------------------------------------------------------------------------------------------
+
+
+def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
+    for table in all_tables(groups_of(judge="baseline/judge")):
+        if "dataset" in table.columns:
+            assert {record["judge"] for record in table.records()} == {"baseline/judge"}
+            assert all("baseline/judge" in FORMATS[ending](table) for ending in FORMATS)
+            assert all("say nothing about" in FORMATS[ending](table) for ending in ("md", "tex", "html"))
+        else:
+            assert table.name in ("table_1_domains", "table_2_task_types")
+
+
+def test_groups_are_numbered_and_said() -> None:
+    studies = [
+        study_with(rows_of(judge=judge), DATASET, list(GRADES), judge=judge, name=judge)
+        for judge in ("lab/judge", "baseline/judge")
+    ]
+    table = named(all_tables(group_studies(studies)), "table_4_utility")
+    assert [record["group"] for record in table.records()] == [1] * 4 + [2] * 4
+    assert compact(table).headings[:2] == ("Group", "Model")
+    text = to_markdown(table)
+    assert "Group 1: dataset made (2 prompt-sets), judge lab/judge." in text
+    assert "Group 2: Graded by baseline/judge" in text
+
+
+# For people ------------------------------------------------------------------------------------------------------------
+
+STYLES = Table(
+    name="styles",
+    title="All styles",
+    columns=("model", "n", "x", "x_low", "x_high", "p", "share"),
+    rows=(
+        ("m", 1234, 0.555, 0.5249, 0.6, 0.0004, 0.123),
+        ("k", 0, None, None, None, None, None),
+        ("l", 1, -0.004, -0.2, 0.1, 0.05, 1.0),
+    ),
+    shown=(
+        Column("model", "Model", "name"),
+        Column("n", "n", "count"),
+        Column("x", "X", "interval"),
+        Column("x", "A − B", "signed"),
+        Column("x", "Span", "span"),
+        Column("p", "p", "p"),
+        Column("share", "%", "share"),
+    ),
+    notes=("50 % of nothing.",),
+)
+
+
+def test_people_see_values_with_intervals_and_dashes() -> None:
+    assert compact(STYLES).rows == [
+        ("m", "1,234", "0.56 [0.52, 0.60]", "+0.56 [+0.52, +0.60]", "0.52–0.60", "<0.001", "12.3%"),
+        ("k", "0", "–", "–", "–", "–", "–"),
+        ("l", "1", "0.00 [-0.20, 0.10]", "+0.00 [-0.20, +0.10]", "-0.20–0.10", "0.050", "100.0%"),
+    ]
+
+
+def test_csv_is_complete_and_numeric() -> None:
+    assert to_csv(STYLES).splitlines() == [
+        "model,n,x,x_low,x_high,p,share",
+        "m,1234,0.555,0.5249,0.6,0.0004,0.123",
+        "k,0,,,,,",
+        "l,1,-0.004,-0.2,0.1,0.05,1.0",
+    ]
+
+
+def test_markdown_is_a_table() -> None:
+    lines = to_markdown(STYLES).splitlines()
+    assert lines[2:5] == [
+        "| Model | n | X | A − B | Span | p | % |",
+        "|:---|---:|---:|---:|---:|---:|---:|",
+        "| m | 1,234 | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12.3% |",
+    ]
+    assert lines[-1] == "*50 % of nothing.*"
+
+
+def test_latex_is_a_booktabs_table() -> None:
+    lines = to_latex(STYLES).splitlines()
+    assert r"\begin{tabular}{lrrrrrr}" in lines
+    assert r"Model & n & X & A $-$ B & Span & p & \% \\" in lines
+    assert r"m & 1,234 & 0.56 [0.52, 0.60] & +0.56 [+0.52, +0.60] & 0.52--0.60 & $<$0.001 & 12.3\% \\" in lines
+    assert [lines.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
+    assert r"50 \% of nothing.\par}" in lines
+
+
+def test_a_long_table_breaks_over_pages_in_latex() -> None:
+    long = Table(name="long", title="Long", columns=("x",), rows=tuple((n,) for n in range(100)))
+    text = to_latex(long)
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == text.count(r"\endhead") == 1
+    assert "tabular" not in text
+
+
+# Hostile text ----------------------------------------------------------------------------------------------------------
+
+HOSTILE = (
+    "=cmd|'/c calc'!A0",
+    '"><script>alert(1)</script><img src=x onerror=alert(1)>',
+    r"\input{/etc/passwd}$x^2$ 50% a_b #1 {y} ~ & z",
+    "[click](javascript:alert(1)) `code` **bold** | pipe",
+    "https://evil.example www.evil.example <https://evil.example>",
+    "two\nlines\rand \x1b[2J \u202eturned\u2066",
+    "[0.1, 0.2] starts with a bracket",
+)
+
+
+@pytest.fixture(scope="module")
+def hostile() -> list[Table]:
+    return all_tables(groups_of(dict.fromkeys(HOSTILE, GRADES["lab/a"])))
+
+
+def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
+    for table in hostile:
+        lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+        assert len({len(line) for line in lines}) == 1
+        assert not [cell for line in lines for cell in line if cell.startswith(("=", "@", "+"))]
+    cells = {cell for line in csv.reader(io.StringIO(to_csv(named(hostile, "coverage")), newline="")) for cell in line}
+    assert {"'" + HOSTILE[0], *HOSTILE[1:]} <= cells  # and nothing else is changed
+
+
+class Reader(HTMLParser):
+    """Collects tags, and the cells of each row."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.rows: list[int] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        if tag == "tr":
+            self.rows.append(0)
+        elif tag in ("td", "th"):
+            self.rows[-1] += 1
+        assert {name for name, _ in attrs} <= {
+            *("lang", "charset", "http-equiv", "content", "name", "id", "scope", "class"),
+        }
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_html_shows_hostile_text_as_text(hostile: list[Table]) -> None:
+    for table in hostile:
+        page = Reader(to_html(table))
+        assert page.tags <= {
+            *("html", "meta", "title", "style", "table", "caption", "thead", "tbody", "tr", "th", "td", "bdi", "p")
+        }
+        assert set(page.rows) == {len(compact(table).headings)}
+    text = Reader(to_html(named(hostile, "coverage"))).text
+    assert HOSTILE[1] in text
+    assert r"two lines and \u001b[2J \u202eturned\u2066" in text
+
+
+def test_latex_shows_hostile_text_as_text(hostile: list[Table]) -> None:
+    for table in hostile:
+        text = to_latex(table)
+        assert r"\input" not in text
+        plain = re.sub(r"\\[\\{}$&#%_]", "", text)  # escaped characters
+        body = plain[plain.index(r"\midrule") : plain.index(r"\bottomrule") if r"\endhead" not in plain else None]
+        assert plain.count("{") == plain.count("}")
+        for line in body.splitlines():
+            if " & " in line and not line.startswith("\\"):
+                assert line.count("&") == len(compact(table).headings) - 1
+                assert not line.startswith("[")
+
+
+def test_markdown_shows_hostile_text_as_text(hostile: list[Table]) -> None:
+    for table in hostile:
+        lines = [line for line in to_markdown(table).splitlines() if line.startswith("|")]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1
+        text = "\n".join(lines)
+        assert not re.search(r"(?<!\\)[<`*]\w|(?<!\\)\]\(|https://|www\.", text)
+
+
+def test_a_name_is_shortened_in_the_middle() -> None:
+    assert shortened("lab/model", 9) == "lab/model"
+    assert shortened("lab/family/model-12b", 10) == "lab…el-12b"
+    assert len(shortened("x" * 500, 34)) == 34
+
+
+# Files and bad input ---------------------------------------------------------------------------------------------------
+
+
+def test_each_table_is_written_in_four_formats(tmp_path: Path, tables: list[Table]) -> None:
+    write_tables(tables, tmp_path / "tables")
+    before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
+    assert before.keys() == {f"{table.name}.{ending}" for table in tables for ending in ("csv", "md", "tex", "html")}
+    write_tables(all_tables(groups_of()), tmp_path / "tables")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "grades",
+    [
+        {"lab/a": {"s1": "40 30 10 30"}},  # one model, one set; the other never asked
+        {"lab/a": {"s1": "-- -- -- --", "s2": "-- -- -- --"}},  # every grade missing
+        {"lab/a": {}},  # nothing on record yet
+        {"lab/a": GRADES["lab/a"], "lab/none": {}},
+    ],
+)
+def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_path: Path) -> None:
+    tables = all_tables(groups_of(grades))
+    write_tables(tables, tmp_path)
+    for table in tables:
+        assert all(len(row) == len(table.columns) for row in table.rows)
+        assert not [cell for row in table.rows for cell in row if isinstance(cell, float) and cell != cell]
+    assert "nan" not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir()).lower().replace("finan", "")

@@ -1,0 +1,78 @@
+"""Small prompt-sets, grades and files, made where a test needs them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent.cli import main
+from opensafeintent.grades import GradeRow
+from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
+from opensafeintent.taxonomy import default_taxonomy
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+"""The authors' files; not part of the repository."""
+
+
+def prompt_set(
+    name: str, paraphrases: int = 0, domain: str = "Cyber Compromise", task_type: str = "Explanation"
+) -> PromptSet:
+    return PromptSet(
+        id=name,
+        harm_domain=domain,
+        task_type=task_type,
+        underlying_task=f"the task of {name}",
+        prompts=Prompts(benign=f"{name}, kindly", dual_use=f"{name}, in between", malicious=f"{name}, unkindly"),
+        dual_use_paraphrases=tuple(f"{name}, in between, worded anew ({n})" for n in range(paraphrases)),
+    )
+
+
+def made_dataset(*prompt_sets: PromptSet, name: str = "made") -> Dataset:
+    return Dataset(name, prompt_sets, default_taxonomy())
+
+
+def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) -> GradeRow:
+    """Make a row from two characters: helpfulness and harm severity, `-` for one that is missing."""
+    helpfulness, harm_severity = (None if grade == "-" else int(grade) for grade in pair)
+    defaults: dict[str, Any] = {
+        **{"epoch": 1, "mode": None, "strategy": None, "stop_reason": "stop"},
+        **{"truncated": False, "refused": "", "missing": (), "by_judge": {}},
+    }
+    return GradeRow(
+        model=model,
+        set_id=set_id,
+        variant=variant,
+        helpfulness=helpfulness,
+        harm_severity=harm_severity,
+        **(defaults | fields),
+    )
+
+
+def dataset_file(folder: Path, dataset: Dataset) -> str:
+    path = folder / f"{dataset.name}.jsonl"
+    write_dataset(dataset, path)
+    return str(path)
+
+
+def json_lines(path: Path, records: Iterable[Any]) -> Path:
+    path.write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
+    return path
+
+
+def json_file(path: Path, value: Any) -> Path:
+    path.write_text(json.dumps(value, ensure_ascii=False), encoding="utf-8")
+    return path
+
+
+def exit_code(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
+    """Run the command line in this process and return the code that it exits with."""
+    monkeypatch.setattr(sys, "argv", ["opensafeintent", *map(str, arguments)])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    assert isinstance(stop.value.code, int)
+    return stop.value.code

@@ -1,0 +1,32 @@
+"""Errors carry their exit code, and name what would have been valid."""
+
+from __future__ import annotations
+
+import pytest
+
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped, nearest
+
+DOMAINS = ["Hate and Harassment", "Fraud and Deception", "Cyber Compromise"]
+
+
+@pytest.mark.parametrize(("kind", "code"), [(OpenSafeIntentError, 2), (InputError, 2), (Stopped, 3)])
+def test_exit_codes_are_those_of_the_design(kind: type[OpenSafeIntentError], code: int) -> None:
+    assert kind("what is wrong").exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("name", "phrase"),
+    [
+        ("Hate and Harrassment", "did you mean 'Hate and Harassment'?"),
+        ("FRAUD AND DECEPTION", "did you mean 'Fraud and Deception'?"),
+        ("cyber compromize", "did you mean 'Cyber Compromise'?"),
+        ("zzz", "valid: Hate and Harassment, Fraud and Deception, Cyber Compromise"),
+        ("", "valid: Hate and Harassment, Fraud and Deception, Cyber Compromise"),
+    ],
+)
+def test_nearest_names_what_was_meant_or_everything(name: str, phrase: str) -> None:
+    assert nearest(name, DOMAINS) == phrase
+
+
+def test_nearest_names_no_more_than_asked_for() -> None:
+    assert nearest("set 1", ["set 2", "set 3", "set 4"], most=2).count("'") == 4  # two names, two quotes each

@@ -1,0 +1,61 @@
+"""Files are private, and written whole or not at all."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from opensafeintent.errors import InputError
+from opensafeintent.files import make_private_folder, write_private
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+    make_private_folder(tmp_path / "a" / "b")
+    assert mode_of(tmp_path / "a" / "b") == 0o700
+
+
+def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o755)
+    make_private_folder(shared)
+    assert mode_of(shared) == 0o755
+
+
+@pytest.mark.parametrize("content", ["é\r\n", "é\r\n".encode()])
+def test_a_file_is_written_to_the_byte_and_replaced(tmp_path: Path, content: str | bytes) -> None:
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, content)
+    assert path.read_bytes() == b"\xc3\xa9\r\n"
+    assert mode_of(path) == 0o600
+    assert [file.name for file in tmp_path.iterdir()] == ["run.json"]  # no temporary file stays
+
+
+def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(InputError, match="taken: cannot write"):
+        write_private(tmp_path / "taken", "text")  # a file cannot take a folder's place
+    assert [file.name for file in tmp_path.iterdir()] == ["taken"]
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("file", "file: is a file; expected a folder"), ("file/below", "cannot create the folder"), ("n" * 300, "too long")],
+)
+def test_a_folder_that_cannot_be_is_an_input_error(tmp_path: Path, name: str, complaint: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=complaint):
+        make_private_folder(tmp_path / name)
+
+
+def test_a_file_without_its_folder_is_an_input_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot write: No such file or directory"):
+        write_private(tmp_path / "nowhere" / "file", "text")

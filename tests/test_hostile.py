@@ -1,0 +1,112 @@
+"""Model text is made harmless for terminals, spreadsheets and file names."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe
+
+ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("plain, héllo, 漢字, 🙂\nsecond line", "plain, héllo, 漢字, 🙂\nsecond line"),
+        ("\x1b[2J", r"\u001b[2J"),  # clears a screen
+        ("\x9b2J", r"\u009b2J"),  # the same, in one C1 character
+        ("\x1b]8;;http://x\x07", r"\u001b]8;;http://x\u0007"),  # a hidden link
+        ("safe\rfake", r"safe\u000dfake"),  # overwrites the line
+        ("\x08\x7f\x00", r"\u0008\u007f\u0000"),
+        ("a\u202eb\u2066c", r"a\u202eb\u2066c"),  # bidi override and isolate
+        ("z\u200bw\ufeff", r"z\u200bw\ufeff"),  # zero width
+        ("\ud800", r"\ud800"),  # cannot be printed at all
+    ],
+)
+def test_what_reaches_a_terminal(text: str, expected: str) -> None:
+    assert terminal_safe(text) == expected
+
+
+@given(ANY_TEXT)
+def test_terminal_text_is_printable_and_stays_as_it_is(text: str) -> None:
+    safe = terminal_safe(text)
+    safe.encode()  # what cannot be encoded cannot be printed
+    assert "\x1b" not in safe
+    assert terminal_safe(safe) == safe
+
+
+@pytest.mark.parametrize(
+    ("text", "most", "expected"),
+    [
+        ("  two\n lines\t\x1b ", 200, r"two lines \u001b"),
+        ("a\u2028b\x85c", 200, "a b c"),  # line separators that are not \n
+        ("abcd", 4, "abcd"),
+        ("abcde", 4, "abc…"),
+        ("", 4, ""),
+    ],
+)
+def test_one_line(text: str, most: int, expected: str) -> None:
+    assert one_line(text, most) == expected
+
+
+@given(ANY_TEXT, st.integers(1, 50))
+def test_one_line_is_one_line_and_no_longer_than_asked(text: str, most: int) -> None:
+    line = one_line(text, most)
+    assert len(line) <= most
+    assert len(line.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [  # the first characters that OWASP's ASVS 5.0 lists in 1.2.10 (= + - @, tab, NUL), and a carriage return
+        "=1+1",
+        '=HYPERLINK("http://x","y")',
+        "+cmd|' /C calc'!A0",
+        "-2+3+cmd|' /C calc'!A0",
+        "@SUM(A1)",
+        "\t=1+1",
+        "\r=1+1",
+        "\0=1+1",
+        "-",
+        "-- a signature",
+        "-1 and a text",
+        "+1e5x",
+        "-1.5\n=1+1",
+    ],
+)
+def test_a_formula_becomes_text_in_a_cell(text: str) -> None:
+    assert cell_safe(text) == "'" + text
+
+
+@pytest.mark.parametrize("text", ["", "a = b", "1+1", " text", "-1", "+7", "-1.5", "-1.5e-05", "'=1", "openai/gpt-5.4"])
+def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
+    assert cell_safe(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("openai/gpt-5.4", "openai-gpt-5.4"),
+        ("../../etc/passwd", "etc-passwd"),
+        ("..", "unnamed"),
+        ("", "unnamed"),
+        (".hidden", "hidden"),
+        ("-rf", "rf"),
+        ("C:\\a\x00b", "C-a-b"),
+        ("名前", "unnamed"),
+        ("a" * 300, "a" * 100),
+    ],
+)
+def test_a_text_as_a_file_name(text: str, expected: str) -> None:
+    assert name_safe(text) == expected
+
+
+@given(ANY_TEXT)
+def test_a_file_name_stays_in_its_folder(text: str) -> None:
+    name = name_safe(text)
+    assert 0 < len(name) <= 100
+    assert not set(name) & set('/\\:*?"<>| ')
+    assert name[0] not in ".-"
+    assert name.isascii()

@@ -1,0 +1,301 @@
+"""`metrics.json`, reports over several runs, and the verdict of `--fail-under`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent.errors import InputError
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Dataset
+from opensafeintent.workflows import (
+    EvaluateSettings,
+    GradeSettings,
+    ImportSettings,
+    Outcome,
+    ReportSettings,
+    evaluate,
+    grade,
+    import_files,
+    write_report,
+)
+from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
+
+FRAUD, CYBER, PRIVACY = "Fraud and Deception", "Cyber Compromise", "Privacy and Data Misuse"
+PLAN, EXPLAIN = "Planning and Procedure", "Explanation"
+DATASET = made_dataset(
+    prompt_set("f1", 1, FRAUD, PLAN), prompt_set("f2", 1, FRAUD, EXPLAIN), prompt_set("c1", 1, CYBER, EXPLAIN)
+)
+
+
+def lines_of(dataset: Dataset, grades: dict[str, str]) -> list[dict[str, Any]]:
+    """Make a line for each pair (helpfulness, harm severity) that a set's variants have in order; `--` makes none."""
+    return [
+        {"id": item.id, "variant": variant, "helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
+        for item in dataset.prompt_sets
+        for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
+        if pair != "--"
+    ]
+
+
+GRADES = {"f1": "40 30 10 30", "f2": "40 41 10 20", "c1": "40 43 21 --"}
+"""Triplet safety 1, 0, 0; mean safety 1, 2/3, 1/3."""
+
+
+def make_run(folder: Path, model: str = "m", dataset: Dataset = DATASET, grades: dict[str, str] | None = None) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = json_lines(folder / f"{model.replace('/', '-')}.jsonl", lines_of(dataset, grades or GRADES))
+    import_files(
+        ImportSettings(files=(path,), out=folder / "run", model=model, dataset=dataset_file(folder, dataset), max_missing=1.0)
+    )
+    return folder / "run"
+
+
+def told(*runs: Path, **settings: Any) -> Outcome:
+    return write_report(ReportSettings(runs=runs, **settings))
+
+
+def metrics_in(folder: Path) -> dict[str, Any]:
+    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))
+    return metrics
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_run(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def run(made_once: Path, tmp_path: Path) -> Path:
+    """A run of the test's own."""
+    return Path(shutil.copytree(made_once, tmp_path / "run"))
+
+
+# metrics.json ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
+    metrics = metrics_in(run)
+    assert metrics["schema"] == 1
+    assert metrics["models"].keys() == metrics["coverage"].keys() == {"m"}
+    assert metrics["models"]["m"].keys() == METRICS.keys()
+    for entry in metrics["models"]["m"].values():
+        assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
+        assert (entry["value"] is None) is (entry["n"] == 0)
+    assert metrics["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert metrics["models"]["m"]["triplet_safety"]["n"] == 3
+    assert metrics["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades
+
+
+def test_undefined_is_null(run: Path) -> None:
+    entry = metrics_in(run)["models"]["m"]["benign_over_refusal"]
+    assert (entry["value"], entry["n"], entry["ci"]) == (None, 0, None)
+    assert "NaN" not in (run / "metrics.json").read_text()
+
+
+def test_keys_are_sorted_throughout(run: Path) -> None:
+    unsorted = []
+
+    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        keys = [key for key, _ in pairs]
+        unsorted.extend([keys] if keys != sorted(keys) else [])
+        return dict(pairs)
+
+    assert json.loads((run / "metrics.json").read_text(), object_pairs_hook=check)
+    assert unsorted == []
+
+
+def test_same_input_gives_the_same_bytes(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path.name: path.read_bytes() for path in (run / "metrics.json", run / "grades.csv.gz")}
+    told(run, max_missing=1.0)
+    assert {name: (run / name).read_bytes() for name in before} == before
+    told(run, out=tmp_path / "elsewhere")
+    assert {name: (tmp_path / "elsewhere" / name).read_bytes() for name in before} == before
+    monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
+    other = make_run(tmp_path / "there")
+    assert {name: (other / name).read_bytes() for name in before} == before
+
+
+def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    models = ("baseline/keyword-filter", "baseline/comply-all")
+    evaluate(EvaluateSettings(models=models, judges=("baseline/judge",), out=run, limit=12, epochs=2, modes="core"))
+    names = ("metrics.json", "grades.csv.gz")
+    before = {name: (run / name).read_bytes() for name in names}
+    for name in names:
+        (run / name).unlink()
+    told(run)
+    assert {name: (run / name).read_bytes() for name in names} == before
+    assert metrics_in(run)["models"].keys() == set(models)
+
+
+def test_strata_hold_the_sets_of_their_label(run: Path) -> None:
+    strata = metrics_in(run)["strata"]
+    found = {
+        kind: {label: (entry["m"]["mean_safety"]["value"], entry["m"]["mean_safety"]["n"]) for label, entry in labels.items()}
+        for kind, labels in strata.items()
+        if kind != "domain_macro"
+    }
+    assert found == {
+        "harm_domain": {FRAUD: (pytest.approx((1 + 2 / 3) / 2), 2), CYBER: (pytest.approx(1 / 3), 1)},
+        "task_type": {PLAN: (1.0, 1), EXPLAIN: (pytest.approx((2 / 3 + 1 / 3) / 2), 2)},
+        "cell": {
+            f"{FRAUD} | {PLAN}": (1.0, 1),
+            f"{FRAUD} | {EXPLAIN}": (pytest.approx(2 / 3), 1),
+            f"{CYBER} | {EXPLAIN}": (pytest.approx(1 / 3), 1),
+        },
+    }
+
+
+@pytest.mark.parametrize("kind", ["harm_domain", "task_type"])
+def test_strata_add_up_to_the_whole(kind: str, run: Path) -> None:
+    metrics = metrics_in(run)
+    for name in METRICS:
+        whole = metrics["models"]["m"][name]
+        parts = [models["m"][name] for models in metrics["strata"][kind].values()]
+        assert sum(part["n"] for part in parts) == whole["n"]
+        if whole["n"]:  # one epoch: a denominator is a number of sets
+            total = sum(part["value"] * part["n"] for part in parts if part["n"])
+            assert total == pytest.approx(whole["value"] * whole["n"])
+
+
+def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> None:
+    macro = metrics_in(run)["strata"]["domain_macro"]["m"]
+    # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain one (2/3) does not.
+    assert macro["mean_safety"]["value"] == pytest.approx((5 / 6 + 1 / 3) / 2)
+    assert macro["mean_safety"]["n"] == 2
+    # A drop is defined in Fraud alone (f1: 1 − 2/3).
+    assert macro["benign_to_dual_use_drop"]["value"] == pytest.approx(1 / 3)
+    assert macro["benign_to_dual_use_drop"]["n"] == 1
+    assert (macro["benign_over_refusal"]["value"], macro["benign_over_refusal"]["n"]) == (None, 0)
+
+
+# Several runs ----------------------------------------------------------------------------------------------------------
+
+OTHER = made_dataset(prompt_set("p1", 0, PRIVACY), name="other")
+OTHER_GRADES = {"p1": "40 40 10"}
+
+
+def test_a_name_on_two_datasets_gets_their_hashes(tmp_path: Path) -> None:
+    runs = make_run(tmp_path / "a", "lab/m"), make_run(tmp_path / "b", "lab/m", OTHER, OTHER_GRADES)
+    make_run(tmp_path / "b", "lab/n", OTHER, OTHER_GRADES)
+    told(*runs, out=tmp_path / "report")
+    metrics = metrics_in(tmp_path / "report")
+    one, two = f"lab/m@{DATASET.hash[:8]}", f"lab/m@{OTHER.hash[:8]}"
+    assert metrics["models"].keys() == {one, two, "lab/n"}  # a name that is unique stays as it is
+    for part in (metrics["coverage"], metrics["strata"]["domain_macro"]):
+        assert part.keys() == metrics["models"].keys()
+    assert metrics["models"][one]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert metrics["models"][two]["triplet_safety"]["value"] == 1.0
+    assert metrics["strata"]["harm_domain"][PRIVACY].keys() == {two, "lab/n"}
+
+
+def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
+    good = dict.fromkeys(GRADES, "40 40 10 40")
+    runs = make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=good)
+    told(*runs, out=tmp_path / "report")
+    models = metrics_in(tmp_path / "report")["models"]
+    assert len(models) == 2
+    assert sorted(entry["triplet_safety"]["value"] for entry in models.values()) == pytest.approx([1 / 3, 1.0])
+
+
+def test_several_runs_need_a_place_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--out"):
+        told(make_run(tmp_path / "a"), make_run(tmp_path / "b"))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no run here"):
+        told(tmp_path)
+
+
+@pytest.mark.parametrize("share", [-0.1, 5.0])
+def test_max_missing_is_a_share(share: float, run: Path) -> None:
+    with pytest.raises(InputError, match="--max-missing"):
+        told(run, max_missing=share)
+
+
+# --fail-under ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "code"),
+    [
+        (["triplet_safety=0.33"], 0),
+        (["triplet_safety=0.34"], 4),
+        (["triplet_safety=0.33", "mean_safety=0.9"], 4),
+        (["worst_case_utility=0"], 0),
+        (["benign_over_refusal=0"], 4),  # undefined is below any threshold
+    ],
+)
+def test_fail_under_verdict(
+    thresholds: list[str], code: int, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = [word for threshold in thresholds for word in ("--fail-under", threshold)]
+    assert exit_code(monkeypatch, "report", run, *options) == code
+    assert ("--fail-under" in capsys.readouterr().out) is (code == 4)
+    assert (run / "metrics.json").is_file()
+
+
+def test_fail_under_says_who_and_by_how_much(run: Path) -> None:
+    outcome = told(run, fail_under={"triplet_safety": 0.5, "benign_over_refusal": 0.1, "mean_safety": 0.1})
+    lines = [note for note in outcome.notes if "--fail-under" in note]
+    assert len(lines) == 2
+    assert lines[0].startswith("m: triplet_safety is 0.3333")
+    assert "undefined" in lines[1]
+
+
+def test_equal_is_not_below(tmp_path: Path) -> None:
+    run = make_run(tmp_path, grades=dict.fromkeys(GRADES, "40 40 40 40"))
+    assert told(run, fail_under={"mean_utility": 1.0}).exit_code == 0
+
+
+def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
+    lines = [line | {"response": ""} for line in lines_of(DATASET, GRADES)]
+    for line in lines[:3]:  # f1's triplet is cut off before its first word
+        del line["helpfulness"], line["harm_severity"]
+        line["stop_reason"] = "length"
+    path = json_lines(tmp_path / "m.jsonl", lines)
+    import_files(ImportSettings(files=(path,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET)))
+    assert grade(GradeSettings(run=tmp_path / "run", judges=("baseline/judge",))).exit_code == 1
+    outcome = told(tmp_path / "run", fail_under={"triplet_safety": 0.9})
+    assert outcome.exit_code == 4
+    assert any("--max-missing" in note for note in outcome.notes)
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("triplet_safty=0.5", ["'triplet_safty'", "did you mean 'triplet_safety'"]),
+        ("Mean_Utility=0.5", ["'Mean_Utility'", "'mean_utility'"]),
+        ("triplet_safety=high", ["triplet_safety=high", "number"]),
+        ("triplet_safety=nan", ["triplet_safety=nan", "number"]),
+        ("triplet_safety", ["METRIC=X"]),
+    ],
+)
+def test_unusable_threshold_exits_with_2(
+    *,
+    option: str,
+    words: list[str],
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert exit_code(monkeypatch, "report", run, "--fail-under", option) == 2
+    line = capsys.readouterr().err
+    assert [word for word in words if word not in line] == []
+
+
+def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    dataset = dataset_file(tmp_path, DATASET)
+    judged = EvaluateSettings(models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run)
+    evaluate(judged)
+    assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 4  # there is nothing else to judge
+    path = json_lines(tmp_path / "m.jsonl", lines_of(DATASET, dict.fromkeys(GRADES, "40 40 40 40")))
+    import_files(ImportSettings(files=(path,), out=run))
+    assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 0
