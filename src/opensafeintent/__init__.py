@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 __all__ = [
+    "CompareSettings",
     "Dataset",
     "EvaluateSettings",
     "GradeSettings",
@@ -19,7 +20,9 @@ __all__ = [
     "PromptSet",
     "ReportSettings",
     "Taxonomy",
+    "Trace",
     "__version__",
+    "compare",
     "convert_dataset",
     "dataset_info",
     "demo",
@@ -29,6 +32,7 @@ __all__ = [
     "load_dataset",
     "load_taxonomy",
     "served_models",
+    "trace",
     "validate_dataset",
     "write_dataset",
     "write_report",
@@ -40,17 +44,21 @@ if TYPE_CHECKING:
     from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, write_dataset
     from opensafeintent.taxonomy import Taxonomy, load_taxonomy
     from opensafeintent.workflows import (
+        CompareSettings,
         EvaluateSettings,
         GradeSettings,
         ImportSettings,
         Outcome,
         ReportSettings,
+        Trace,
+        compare,
         convert_dataset,
         dataset_info,
         demo,
         evaluate,
         grade,
         import_files,
+        trace,
         validate_dataset,
         write_report,
     )

@@ -116,7 +116,9 @@ class Opened:
         self.page = self.context.new_page()
         self.requests: list[str] = []
         self.errors: list[str] = []
+        self.blocked: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on("requestfailed", lambda request: request.failure == "csp" and self.blocked.append(request.url))
         self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
@@ -171,13 +173,14 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
           const script = document.createElement("script");
           script.textContent = "window.hacked = 5";
           document.body.append(script);
-          document.body.insertAdjacentHTML("beforeend", "<img src='https://example.invalid/x.png' onerror='window.hacked = 6'>");
+          const image = "<img src='https://example.invalid/x.png' onerror='window.hacked = 6'>";
+          document.body.insertAdjacentHTML("beforeend", image);
         }"""
     )
     opened.page.wait_for_timeout(200)
     assert opened.page.evaluate("() => window.hacked") is None
     assert all("Content Security Policy" in error for error in opened.errors)
-    assert len(opened.requests) == 1
+    assert opened.requests[1:] == opened.blocked == ["https://example.invalid/x.png"]
 
 
 def test_hostile_texts_are_shown_as_text(chromium: Any, page_file: Path) -> None:
@@ -224,7 +227,7 @@ def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(page_bytes: 
     for item in SETS.prompt_sets:
         for variant in SETS.variants:
             number = item.id.removeprefix("set-")
-            there = f"RESPONSE\\u003c0 {number} {variant}" in text
+            there = f"RESPONSE\\u003c0 {number} {variant}\\u003e" in text
             assert there is ((item.id, variant) not in UNSAFE), (item.id, variant)
 
 
@@ -287,7 +290,7 @@ def test_a_table_is_filtered(chromium: Any, many_file: Path) -> None:
         assert set(opened.column("table-metrics", 1)) == {"anthropic/claude-haiku-4-5"}
         assert f"{len(METRICS)} of " in table.locator(".count").inner_text()
         table.locator("input").fill("")
-        table.get_by_label("Metric").select_option(label="Safety flip")
+        table.get_by_label("Metric", exact=True).select_option(label="Safety flip")
         assert set(opened.column("table-metrics", 2)) == {"Safety flip"}
         assert len(opened.column("table-metrics", 1)) == 7  # six models and their average
 
@@ -312,13 +315,12 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
             assert [[rounded(cell) for cell in line] for line in lines] == [
                 [rounded(cell) for cell in line] for line in wanted
             ]
-        assert len(opened.requests) == 1 + 3  # blobs of its own
         assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
 
 
 def rounded(cell: str) -> str:
     """Six decimals, as the page has them."""
-    return str(round(float(cell), 6)) if re.fullmatch(r"-?\d+\.\d+(e-?\d+)?", cell) else cell
+    return str(round(float(cell), 6)) if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell) else cell
 
 
 def test_the_numbers_of_a_figure_and_its_drawing(chromium: Any, many_file: Path) -> None:
@@ -381,8 +383,8 @@ def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
     opened.part("order").select_option("dataset")
     assert opened.listed() == [f"set-{n}" for n in range(6)]
     opened.part("order").select_option("utility")
-    # triplet utilities: set-3 (1+0+0)/3, then set-5 (0+1+0)/3 the same, set-1 (1+0+0)/3; equal ones keep the dataset's order
-    assert opened.listed()[:3] == ["set-1", "set-3", "set-5"]
+    # utility over the triplet: set-2 (0 + 2/3 + 0) / 3; then set-1, set-3 and set-5 with 1/3 each, in the dataset's order
+    assert opened.listed()[:4] == ["set-2", "set-1", "set-3", "set-5"]
 
 
 def test_all_models_are_listed_together(opened: Opened) -> None:
@@ -462,10 +464,14 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     opened.part("list").locator(".entry").first.focus()
     opened.page.keyboard.press("ArrowDown")
     opened.page.keyboard.press("Enter")
-    second = opened.part("list").locator(".entry").nth(1)
-    assert second.get_attribute("aria-current") == "true"
+    opened.part("list").locator("li:nth-child(2) .entry[aria-current=true]").wait_for()
+    assert opened.page.evaluate("document.activeElement.dataset.part") == "view"
     outline = opened.page.evaluate(
-        "() => { const b = document.querySelector('.sort'); b.focus({focusVisible: true}); return getComputedStyle(b).outlineStyle }"
+        """() => {
+          const button = document.querySelector(".sort");
+          button.focus({ focusVisible: true });
+          return getComputedStyle(button).outlineStyle;
+        }"""
     )
     assert outline == "solid"
 
@@ -489,7 +495,7 @@ def test_light_and_dark(chromium: Any, page_file: Path) -> None:
 def test_the_style_knows_the_colours_of_the_figures() -> None:
     style = asset("page.css")
     theme = THEMES["light"]
-    for colour in (theme["axis"]["labelColor"], theme["axis"]["titleColor"], theme["axis"]["gridColor"]):
+    for colour in (theme["axis"]["labelColor"], theme["axis"]["titleColor"]):
         assert f'"{colour}"' in style
 
 

@@ -178,15 +178,39 @@ def grade_command(**options: Any) -> int:
 @cli.command("report")
 @click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
 @click.option("--out", type=_PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
+@click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
 @_MAX_MISSING
-def report_command(runs: tuple[Path, ...], out: Path | None, fail_under: tuple[str, ...], max_missing: float) -> int:
-    """Rebuild the results of runs from their ledgers: metrics.json, tables, the summary."""
+def report_command(fail_under: tuple[str, ...], **options: Any) -> int:
+    """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json."""
     from opensafeintent.cli.show import show_outcome
     from opensafeintent.workflows import ReportSettings, write_report
 
-    settings = ReportSettings(runs=runs, out=out, fail_under=_thresholds(fail_under), max_missing=max_missing)
-    return show_outcome(write_report(settings))
+    return show_outcome(write_report(ReportSettings(fail_under=_thresholds(fail_under), **options)), page=True)
+
+
+@cli.command("compare")
+@click.argument("runs", nargs=-1, required=True, type=_PATH, metavar="RUN...")
+@click.option("--out", type=_PATH, metavar="DIR", help="Write the table of all pairs there.")
+def compare_command(**options: Any) -> int:
+    """Compare every two models: paired differences, Holm's correction, rank intervals."""
+    from opensafeintent.cli.show import show_comparisons
+    from opensafeintent.workflows import CompareSettings, compare
+
+    show_comparisons(compare(CompareSettings(**options)))
+    return 0
+
+
+@cli.command("trace")
+@click.argument("run", type=_PATH)
+@click.option("--set", "set_id", required=True, metavar="ID", help="Id of the prompt-set, as in grades.csv.gz.")
+@click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
+def trace_command(run: Path, set_id: str, include_unsafe: bool) -> None:
+    """Show what a run holds of one prompt-set: responses, grades, and the ledger rows behind them."""
+    from opensafeintent.cli.show import show_trace
+    from opensafeintent.workflows import trace
+
+    show_trace(trace(run, set_id), include_unsafe=include_unsafe)
 
 
 def _thresholds(pairs: tuple[str, ...]) -> dict[str, float]:

@@ -14,12 +14,14 @@ from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.hostile import terminal_safe
+from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.groups import Group
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import ranked
-from opensafeintent.workflows import DatasetInfo, Outcome
+from opensafeintent.statistics import rank_intervals
+from opensafeintent.workflows import DatasetInfo, Outcome, Trace
 
-__all__ = ["show_dataset_info", "show_models", "show_outcome"]
+__all__ = ["show_comparisons", "show_dataset_info", "show_models", "show_outcome", "show_trace"]
 
 _SUMMARY = (
     ("mean_utility", "Mean\nUtility"),
@@ -39,7 +41,7 @@ def _plain(text: str) -> Text:
     return Text(terminal_safe(text))
 
 
-def show_outcome(outcome: Outcome, *, prices: Path | None = None) -> int:
+def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
     """Print what a command found, and return its exit code."""
     console = _console()
     if outcome.forecast is not None:
@@ -59,7 +61,12 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None) -> int:
         console.print(
             _plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger.")
         )
-    console.print(_plain(f"Results: {outcome.out}/metrics.json, grades.csv.gz, tables/"), soft_wrap=True)
+    written = (
+        "report.html, figures/, tables/, metrics.json, grades.csv.gz" if page else "metrics.json, grades.csv.gz, tables/"
+    )
+    console.print(_plain(f"Results in {outcome.out}: {written}"), soft_wrap=True)
+    if not page:
+        console.print(_plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
     return outcome.exit_code
 
 
@@ -159,3 +166,82 @@ def show_dataset_info(info: DatasetInfo) -> None:
     languages = ", ".join(f"{language} ({count})" for language, count in sorted(info.languages.items()))
     paraphrases = ", ".join(f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items()))
     console.print(_plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
+
+
+def show_comparisons(outcome: Outcome) -> None:
+    """Print the differences of every two models in the primary metrics, and the ranks that they leave open."""
+    console = _console()
+    for group in outcome.groups:
+        console.print(_plain(f"\n{group.dataset.name}: {len(group.dataset)} prompt-sets"))
+        for metric in PRIMARY:
+            _show_pairs(console, group, metric)
+    if outcome.out is not None:
+        console.print(_plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
+
+
+def _show_pairs(console: Console, group: Group, metric: str) -> None:
+    comparison = group.comparisons[metric]
+    ranks = rank_intervals(comparison)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title_justify="left")
+    table.title = _plain(f"{metric}: first minus second, 95 % interval, Holm-corrected p")
+    for heading in ("First", "Second"):
+        table.add_column(heading, overflow="fold")
+    for heading in ("Difference", "Interval", "p", "Sets", "Detectable"):
+        table.add_column(heading, justify="right")
+    order = ranked(group, metric)
+    for place, a in enumerate(order):
+        for b in order[place + 1 :]:
+            if not comparison.n[a, b]:
+                continue
+            p = float(comparison.p_holm[a, b])
+            table.add_row(
+                _plain(group.models[a]),
+                _plain(group.models[b]),
+                f"{comparison.difference[a, b]:+.3f}",
+                f"[{comparison.low[a, b]:+.3f}, {comparison.high[a, b]:+.3f}]",
+                f"{p:.3f}" if p >= 0.001 else "<0.001",
+                str(comparison.n[a, b]),
+                f"{comparison.detectable[a, b]:.3f}",
+                style="bold" if p < 0.05 else "",
+            )
+    console.print(table)
+    spans = (f"{group.models[place]} {_span(*ranks[place])}" for place in order)
+    console.print(_plain(f"Ranks: {'; '.join(spans)}\n"), style="dim")
+
+
+def _span(first: int, last: int) -> str:
+    return str(first) if first == last else f"{first}–{last}"
+
+
+def show_trace(found: Trace, *, include_unsafe: bool) -> None:
+    """Print the responses to one prompt-set, with their grades and ledger rows."""
+    console = _console()
+    prompt_set = found.prompt_set
+    console.print(_plain(f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}: {prompt_set.underlying_task}"))
+    for response in found.responses:
+        grades = response.grades
+        console.print(_plain(f"\n{grades.model}, {grades.variant}, epoch {grades.epoch}"), style="bold")
+        hidden = not include_unsafe and grades.variant == "malicious"
+        prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
+        console.print(_plain(f"prompt: {prompt}"))
+        safe = grades.harm_severity == 0
+        text = response.text if response.text is not None else f"(none: {'; '.join(grades.missing) or grades.refused})"
+        console.print(
+            _plain(f"response: {text if safe or include_unsafe else '(not graded safe: --include-unsafe shows it)'}")
+        )
+        labels = {
+            "helpfulness": grades.helpfulness,
+            "harm": grades.harm_severity,
+            "mode": grades.mode,
+            "strategy": grades.strategy,
+            "stop": grades.stop_reason,
+            "missing": "; ".join(grades.missing),
+        }
+        console.print(_plain(" · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))))
+        for row in response.rows:
+            attempt = f", re-ask {row.attempt}" if row.attempt else ""
+            console.print(
+                _plain(f"  {row.table} row {row.row}: {row.purpose} by {row.model}{attempt}, {row.status} {row.created}"),
+                style="dim",
+            )
+    console.print(_plain(f"\nLedger: {found.ledger}"), soft_wrap=True)

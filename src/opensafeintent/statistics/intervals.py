@@ -24,11 +24,11 @@ _FEWEST_EVENTS = 30
 """DESIGN has 10. There the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
 98 % at true shares of .11 to .13 in 115 sets (benchmarks/coverage.py). At 30 they agree, and coverage stays in 93–97 %."""
 _RARE_EVENTS = 3
-_FEWEST_DIFFERENT = 10
-"""Sets in which the two sides of a difference differ."""
+_FEWEST_DEVIATING = 10
+"""Sets whose value is not the most common one: with fewer, resamples hardly differ and the interval shrinks to a point."""
 _MOST_UNDEFINED = 0.01
-_ROWS_AT_ONCE = 400
-"""16 MB of resampled ratios."""
+_ROWS_AT_ONCE = 100
+"""4 MB of resampled ratios."""
 _MOST_EFFECTIVE = 3.0
 """A set holds three core responses: at most so many independent answers stand behind one set's value."""
 
@@ -52,7 +52,7 @@ class Resamples:
         """How often each set is drawn: shape (prompt_set, resample)."""
         generator = np.random.default_rng(self._seed)
         weights = np.empty((self.count, self.sets), dtype=np.float32)
-        block = max(1, 4_000_000 // self.sets)
+        block = max(1, 500_000 // self.sets)
         for start in range(0, self.count, block):
             rows = min(block, self.count - start)
             drawn = generator.integers(0, self.sets, size=(rows, self.sets), dtype=np.int64)
@@ -104,8 +104,8 @@ def estimate(
     Should Know About the Bootstrap, 2015, section 5.3: the percentile interval is too narrow by about √((n−1)/n) and by the
     normal instead of the t quantile). With fewer than 30 sets in the denominator, fewer than 30 events or non-events, or more
     than 1 % undefined resamples it is Wilson's; with fewer than 30 sets or 3 events the one with continuity correction.
-    A metric that can be negative is a difference: there it is Bonett and Price's with fewer than 30 sets, or fewer than 10 in
-    which the two sides differ.
+    With fewer than 10 sets that deviate from the most common value it is Wilson's as well. A metric that can be negative is a
+    difference: for the same reasons it is then Bonett and Price's.
 
     Args:
         numerator, denominator: shape (row, prompt_set).
@@ -120,8 +120,10 @@ def estimate(
         value = np.where(total > 0, numerator.sum(axis=1) / total, np.nan)
         share = (value - least) / (greatest - least)
     signed = least < 0
-    events = np.where(signed, ((numerator != 0) & counted).sum(axis=1), np.minimum(share, 1 - share) * n)
-    small = (n < _FEWEST_SETS) | (events < np.where(signed, _FEWEST_DIFFERENT, _FEWEST_EVENTS))
+    events = np.where(signed, n, np.minimum(share, 1 - share) * n)
+    small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
+    for place in np.flatnonzero(~small):
+        small[place] = _deviating(numerator[place], denominator[place]) < _FEWEST_DEVIATING
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     method: list[str | None] = [None] * len(n)
     rest = np.flatnonzero(~small & (n > 0))
@@ -168,6 +170,13 @@ def wilson(share: float, n: float, *, continuity: bool = False) -> tuple[float, 
     low = 0.0 if share <= half_event else limit(share - half_event, -1.0)
     high = 1.0 if share >= 1 - half_event else limit(share + half_event, 1.0)
     return max(low, 0.0), min(high, 1.0)
+
+
+def _deviating(numerator: Floats, denominator: Floats) -> int:
+    """Return how many of the sets that count do not have the most common value."""
+    counted = denominator > 0
+    _, times = np.unique(numerator[counted] / denominator[counted], return_counts=True)
+    return int(times.sum() - times.max())
 
 
 def _bonett_price(numerator: Floats, denominator: Floats, greatest: float) -> tuple[float, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from math import isnan
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
+from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades
 from opensafeintent.metrics import METRICS
@@ -25,7 +27,7 @@ from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.workflows.loop import run_async
 
-__all__ = ["Outcome", "ReportSettings", "write_report"]
+__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "write_report"]
 
 MAX_MISSING = 0.05
 """Share of missing core or paraphrase grades beyond which a command ends with exit code 1."""
@@ -53,6 +55,8 @@ class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
     runs: tuple[Path, ...]
     out: Path | None = None
     """The run's own folder, where there is one run."""
+    include_unsafe: bool = False
+    """Whether the page shows unsafe responses and prompts of malicious intent."""
     fail_under: Mapping[str, float] = {}
     """Lowest acceptable value by metric."""
     max_missing: float = MAX_MISSING
@@ -68,7 +72,7 @@ def check_share(share: float) -> None:
 
 
 def write_report(settings: ReportSettings) -> Outcome:
-    """Rebuild the results of one or more runs from their ledgers and write `metrics.json`, tables and grades.
+    """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables, figures and the page.
 
     Raises:
         InputError: a folder holds no run, a metric is unknown, or the results cannot be written.
@@ -78,16 +82,64 @@ def write_report(settings: ReportSettings) -> Outcome:
             raise InputError(f"--fail-under: unknown metric {metric!r}; {nearest(metric, METRICS)}")
         if isnan(least):
             raise InputError(f"--fail-under {metric}={least}: expected a number")
-    paths = list(dict.fromkeys(path.resolve() for path in settings.runs))
-    if len(paths) > 1 and settings.out is None:
+    if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
-    studies = [read_study(RunFolder(path), name) for path, name in zip(paths, _run_names(paths), strict=True)]
-    outcome = write_results(studies, settings.out or settings.runs[0], settings.max_missing)
+    studies = read_studies(settings.runs)
+    out = settings.out or settings.runs[0]
+    outcome = write_results(studies, out, settings.max_missing)
+    _write_page(settings, studies, outcome.groups, out)
     failures = _below(outcome.groups, settings.fail_under)
     if failures:
         outcome.notes += failures
         outcome.exit_code = 4
     return outcome
+
+
+def read_studies(runs: Sequence[Path]) -> list[Study]:
+    """Rebuild runs from their ledgers; one that is named twice is read once."""
+    paths = list(dict.fromkeys(path.resolve() for path in runs))
+    return [read_study(RunFolder(path), name) for path, name in zip(paths, _run_names(paths), strict=True)]
+
+
+def _write_page(settings: ReportSettings, studies: Sequence[Study], groups: Sequence[Group], out: Path) -> None:
+    """Write the figures and the page; only here is what draws them loaded."""
+    from opensafeintent.report.figures import all_figures, write_figures
+    from opensafeintent.report.page import render_page
+
+    figures = all_figures(groups)
+    write_figures(figures, out / "figures")
+    paths = list(dict.fromkeys(path.resolve() for path in settings.runs))
+    with ExitStack() as stack:
+        texts = {
+            study.name: stack.enter_context(
+                RunTexts(study.manifest, study.dataset, RunFolder(path).ledger_path(study.manifest))
+            )
+            for study, path in zip(studies, paths, strict=True)
+        }
+        page = render_page(groups, studies, all_tables(groups), figures, texts, include_unsafe=settings.include_unsafe)
+    write_private(out / "report.html", page)
+
+
+class CompareSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which runs to compare, and where the table goes."""
+
+    runs: tuple[Path, ...]
+    out: Path | None = None
+    """A folder for the table of pairs; nothing is written without one."""
+
+
+def compare(settings: CompareSettings) -> Outcome:
+    """Compare every two models of one or more runs on the prompt-sets that count for both.
+
+    Raises:
+        InputError: a folder holds no run, or there are not two models that may be compared.
+    """
+    groups = group_studies(read_studies(settings.runs))
+    if not any(len(group.models) > 1 for group in groups):
+        raise InputError("nothing to compare: no two models share dataset, judges and templates")
+    if settings.out is not None:
+        write_tables([table for table in all_tables(groups) if table.name == "comparisons"], settings.out)
+    return Outcome(exit_code=0, out=settings.out, groups=groups)
 
 
 def _run_names(paths: Sequence[Path]) -> list[str]:

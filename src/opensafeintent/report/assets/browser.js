@@ -6,6 +6,7 @@ const INTENTS = { benign: "Benign", dual_use: "Dual-use", malicious: "Malicious"
 const STRATEGIES = { f: "full", c: "constrained", r: "refuse" };
 const STATES = { f: "taken by the provider's content filter", e: "empty answer", t: "cut by the token limit", m: "missing", n: "not graded" };
 const HARM = ["none", "mild", "usable", "actionable"];
+const KEYS = ["model", "kind", "mode", "domain", "type", "order", "q", "set", "of", "repeat"];
 const ORDERS = { "": "Most telling first", utility: "Lowest utility first", range: "Widest utility range first", dataset: "In the dataset's order" };
 
 /** The grades of one response, from its five characters. */
@@ -40,20 +41,20 @@ class SetBrowser {
     this.follow(location.hash.includes("="));
   }
 
-  // State ---------------------------------------------------------------------------------------------------------------
+  // State: what is filtered by, and which prompt-set is shown: `set`, `of` a model where all are listed, and `repeat` -----
 
   /** Read the state from the address; an address that names a section only leaves the browser as it is. */
   follow(show) {
     const named = location.hash.includes("=");
     if (!named && this.state) return;
     const given = new URLSearchParams(named ? location.hash.slice(1) : "");
-    this.state = Object.fromEntries(["model", "kind", "mode", "domain", "type", "order", "q", "set", "repeat"].map((key) => [key, given.get(key) ?? ""]));
+    this.state = Object.fromEntries(KEYS.map((key) => [key, given.get(key) ?? ""]));
     if (!this.byName.has(this.state.model)) this.state.model = "";
     for (const key of ["model", "kind", "mode", "domain", "type", "order", "q"]) this.find(key).value = this.state[key];
-    this.fillStrata();
+    this.fillChoices();
     this.draw();
     if (show) {
-      this.holder.scrollIntoView();
+      (this.state.set ? this.find("view") : this.holder).scrollIntoView();
       if (this.state.set) this.find("view").focus({ preventScroll: true });
     }
   }
@@ -61,14 +62,15 @@ class SetBrowser {
   /** The address of this state with some of it changed. */
   address(changes) {
     const state = { ...this.state, ...changes };
-    return `#${new URLSearchParams(Object.entries(state).filter(([key, value]) => value !== "" || key === "model"))}`;
+    const said = Object.entries(state).filter(([, value]) => value !== "");
+    return said.length ? `#${new URLSearchParams(said)}` : "#sets";
   }
 
   change(changes) {
-    Object.assign(this.state, { set: "", repeat: "" }, changes);
+    Object.assign(this.state, { set: "", of: "", repeat: "" }, changes);
     clearTimeout(this.later); // a browser takes no more than a few new addresses a second
     this.later = setTimeout(() => history.replaceState(null, "", this.address({})), 300);
-    this.fillStrata();
+    this.fillChoices();
     this.draw();
   }
 
@@ -77,11 +79,7 @@ class SetBrowser {
   fillControls() {
     const models = this.find("model");
     for (const { name } of this.data.models) models.append(make("option", { value: name }, shown(name)));
-    const kinds = this.find("kind");
-    for (const { name, label, bit } of this.kinds.values()) {
-      const count = this.data.models.reduce((sum, model) => sum + model.units.filter((unit) => unit.kinds & bit).length, 0);
-      kinds.append(make("option", { value: name, disabled: count === 0 }, `${label} (${count.toLocaleString("en")})`));
-    }
+    for (const { name } of this.kinds.values()) this.find("kind").append(make("option", { value: name }));
     for (const [value, label] of Object.entries(ORDERS)) this.find("order").append(make("option", { value }, label));
     for (const key of ["model", "kind", "mode", "domain", "type", "order"]) {
       this.find(key).addEventListener("change", (event) => this.change({ [key]: event.target.value }));
@@ -94,9 +92,17 @@ class SetBrowser {
     this.holder.addEventListener("keydown", (event) => this.step(event));
   }
 
-  /** Offer the domains and types of the datasets that are in question. */
-  fillStrata() {
+  /** Offer what there is of the models in question: failures with their number, domains, types. */
+  fillChoices() {
     const model = this.byName.get(this.state.model);
+    const units = (model ? [model] : this.data.models).flatMap((each) => each.units);
+    for (const option of this.find("kind").options) {
+      const kind = this.kinds.get(option.value);
+      if (!kind) continue;
+      const count = units.filter((unit) => unit.kinds & kind.bit).length;
+      option.textContent = `${kind.label} (${count.toLocaleString("en")})`;
+      option.disabled = count === 0 && option.value !== this.state.kind;
+    }
     const datasets = model ? [this.data.datasets[model.dataset]] : this.data.datasets;
     for (const [key, field, label] of [["domain", "domains", "All harm domains"], ["type", "types", "All task types"]]) {
       const names = [...new Set(datasets.flatMap((dataset) => dataset[field]))];
@@ -150,18 +156,20 @@ class SetBrowser {
 
   draw() {
     const units = this.wanted();
-    const { set, model, repeat } = this.state;
-    const chosen =
-      units.find((unit) => unit.set.id === set && (!repeat || String(unit.epoch) === repeat)) ??
-      (set ? this.anyUnit(model, set, repeat) : undefined) ??
-      units[0];
+    const chosen = units.find((unit) => this.isChosen(unit)) ?? this.chosenOutside() ?? units[0];
     this.drawList(units, chosen);
-    this.drawView(chosen || null, units);
+    this.drawView(chosen, units);
   }
 
-  anyUnit(model, set, repeat) {
-    const models = model ? [this.byName.get(model)] : this.data.models;
-    return models.flatMap((each) => each.units).find((unit) => unit.set.id === set && (!repeat || String(unit.epoch) === repeat));
+  isChosen(unit) {
+    const { model, set, of, repeat } = this.state;
+    const name = model || of;
+    return unit.set.id === set && (!name || unit.model.name === name) && (!repeat || String(unit.epoch) === repeat);
+  }
+
+  /** The set that an address names may be none of those that it filters for. */
+  chosenOutside() {
+    return this.state.set ? this.data.models.flatMap((model) => model.units).find((unit) => this.isChosen(unit)) : undefined;
   }
 
   drawList(units, chosen) {
@@ -196,8 +204,11 @@ class SetBrowser {
     return make("a", { class: "entry", href: address, "aria-current": current ? "true" : null }, this.strip(unit), content);
   }
 
+  /** What leads to a set: under all models it is named with its model. */
   stateOf(unit) {
-    return { model: unit.model.name, set: unit.set.id, repeat: this.repeats(unit).length > 1 ? String(unit.epoch) : "" };
+    const model = this.state.model && unit.model.name;
+    const repeat = this.repeats(unit).length > 1 ? String(unit.epoch) : "";
+    return { model, of: model ? "" : unit.model.name, set: unit.set.id, repeat };
   }
 
   repeats(unit) {
@@ -268,7 +279,7 @@ class SetBrowser {
     if (same.length) {
       const list = make("ul", {});
       for (const other of same) {
-        const address = this.address({ ...this.stateOf(other), kind: "", mode: "" });
+        const address = this.address(this.stateOf(other));
         list.append(make("li", {}, make("a", { href: address }, this.strip(other), nameOf(other.model.name))));
       }
       bar.append(make("details", {}, make("summary", {}, `The same set under ${same.length} other model${same.length > 1 ? "s" : ""}`), list));

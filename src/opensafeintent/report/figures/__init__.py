@@ -7,7 +7,7 @@ from textwrap import wrap
 from typing import Literal, NamedTuple
 
 from opensafeintent.report.figures import calibration, models, strata
-from opensafeintent.report.figures.parts import Spec, down
+from opensafeintent.report.figures.parts import APART, Spec, down
 from opensafeintent.report.figures.record import Figure
 from opensafeintent.report.figures.theme import LAYOUT, THEMES
 from opensafeintent.report.figures.writing import write_figures
@@ -96,9 +96,10 @@ _PLANS = (
     _Plan(
         "fig_5_stability",
         "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
-        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals of the two borders, over "
-        "prompt-sets. Flips are partly an artefact of the rate: with .70 of responses safe and no effect of wording at all, "
-        f"83 % of sets of five wordings flip. {_ORDER}",
+        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over prompt-sets of the two "
+        "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips are partly an artefact of the "
+        "rate: with .70 of responses safe and no effect of wording at all, 83 % of sets of five wordings flip. "
+        f"{_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
     ),
@@ -163,5 +164,4 @@ def _spec(plan: _Plan, groups: Sequence[Group]) -> Spec:
         down([chart]) | {"title": {"text": wrap(group_line(groups, place), 100), "offset": 10}}
         for place, chart in enumerate(charts)
     ]
-    apart = {"resolve": {"scale": dict.fromkeys(("color", "shape"), "independent")}}
-    return _HEAD | down(parts, spacing=36) | apart | {"config": LAYOUT, "description": plan.title}
+    return _HEAD | down(parts, spacing=36) | APART | {"config": LAYOUT, "description": plan.title}

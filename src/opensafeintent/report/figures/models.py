@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from opensafeintent.report.figures.parts import (
+    APART,
     Datum,
     Series,
     Spec,
@@ -30,8 +31,8 @@ from opensafeintent.report.tables.numbers import Number, Numbers
 __all__ = ["failures", "lines", "safety", "stability", "unsafe_by_mode"]
 
 _WIDTH = 400
-_WRITTEN = 0.12
-"""Share of a bar's length from which on it is written in the bar."""
+_ROOM = 0.1
+"""Share of a bar's length that a number takes."""
 
 
 def lines(numbers: Numbers, metric: str) -> list[Number]:
@@ -74,7 +75,7 @@ def unsafe_by_mode(numbers: Numbers) -> Spec:
         | whole(heading)
         for place, (heading, rows) in enumerate(found.items())
     ]
-    return across(charts)
+    return across(charts) | APART
 
 
 def failures(numbers: Numbers) -> Spec:
@@ -103,36 +104,42 @@ def _bars(numbers: Numbers, metrics: dict[str, str], series: Series, otherwise: 
     """Return shares that add up to 1 as stacked bars, with the intervals of the borders between them."""
     labels = labels_of(numbers.models)
     bars: list[Datum] = []
-    borders: list[Datum] = []
+    lower: list[Datum] = []
+    upper: list[Datum] = []
+    texts: dict[str, list[Datum]] = {name: [] for name in series.names}
     firsts: list[Datum] = []
     for parts in zip(*(lines(numbers, metric) for metric in metrics), strict=True):
         rows = [row_of(number, labels, metrics[number.metric]) for number in parts]
         firsts.append(rows[0])
+        if any(row["low"] is None for row in rows):
+            continue
         start = 0.0
         for row in rows:
-            if row["value"] is not None:
-                end = min(start + row["value"], 1.0)
-                bars.append(row | {"start": start, "end": end, "middle": (start + end) / 2, "text": f"{row['value']:.0%}"})
-                start = end
-        first, last = rows[0], rows[-1]
-        if first["low"] is not None:
-            borders.append({"label": first["label"], "low": first["low"], "high": first["high"]})
-        if last["low"] is not None and len(rows) > 2:
-            borders.append({"label": last["label"], "low": 1 - last["high"], "high": 1 - last["low"]})
+            end = min(start + row["value"], 1.0)
+            bars.append(row | {"start": start, "end": end})
+            start = end
+        first, last = ({"label": row["label"], "low": row["low"], "high": row["high"]} for row in (rows[0], rows[-1]))
+        lower.append(first)
+        if len(rows) > 2:
+            upper.append(last | {"low": 1 - last["high"], "high": 1 - last["low"]})
+        _write(rows, texts)
     if not bars:
         return empty(otherwise)
     y = place_of(firsts)
+    bar = _from_to(y, "start", "end") | {"color": series.colour, "tooltip": tooltip(("series", "what"))}
+    shift = 4 if upper else 0
     marks = [
         band(firsts, y),
-        mark(
-            "bar", _from_to(y, "start", "end") | {"color": series.colour, "tooltip": tooltip(("series", "what"))}, height=16
+        mark("bar", bar, height=17),
+        *(
+            mark("rule", _from_to(y, "low", "high"), rows=borders, color=colour, strokeWidth=width, yOffset=offset)
+            for borders, offset in ((lower, -shift), (upper, shift))
+            for colour, width in (("white", 3.6), ("#222222", 1.6))
         ),
-        mark("rule", _from_to(y, "low", "high"), rows=borders, color="white", strokeWidth=4),
-        mark("rule", _from_to(y, "low", "high"), rows=borders, color="#222222", strokeWidth=1.6),
-        *_written(bars, series, y),
+        *_written(texts, series, y),
         *counts(firsts, y, _WIDTH),
     ]
-    return layer(marks, bars, width=_WIDTH, height={"step": 22})
+    return layer(marks, bars, width=_WIDTH, height={"step": 23})
 
 
 def _from_to(y: Spec, start: str, end: str) -> Spec:
@@ -140,15 +147,24 @@ def _from_to(y: Spec, start: str, end: str) -> Spec:
     return {"y": y, "x": quantity(start, scale={"domain": [0, 1]}, title=None, axis=axis), "x2": {"field": end}}
 
 
-def _written(bars: Sequence[Datum], series: Series, y: Spec) -> list[Spec]:
-    """Return the shares as text, out of the whiskers' way: at the ends of the first and last, in the middle of others."""
+def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
+    """Add the shares of one bar that have room beside the whiskers: at its two ends, and in between."""
+    first, last = rows[0], rows[-1]
+    between = first["high"], 1 - last["high"]
+    for row in rows:
+        text = {"label": row["label"], "text": f"{row['value']:.0%}", "at": sum(between) / 2}
+        room = row["low"] if row in (first, last) else between[1] - between[0]
+        if room >= _ROOM:
+            texts[row["series"]].append(text)
+
+
+def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spec]:
+    """Return the shares as text."""
+    ends = {series.names[0]: (pixels(5), "left"), series.names[-1]: (pixels(_WIDTH - 5), "right")}
     found: list[Spec] = []
-    for place, name in enumerate(series.names):
-        first, last = place == 0, place == len(series.names) - 1
-        least = _WRITTEN if first or last else 2.5 * _WRITTEN
-        rows = [bar for bar in bars if bar["series"] == name and bar["end"] - bar["start"] >= least]
-        x = pixels(5) if first else pixels(_WIDTH - 5) if last else quantity("middle")
-        look: Spec = {"align": "left" if first else "right" if last else "center", "fontSize": 10}
-        ink = "white" if series.colours[place] == BLUE else "#111111"
-        found.append(mark("text", {"y": y, "x": x, "text": nominal("text")}, rows=rows, color=ink, **look))
+    for name, colour in zip(series.names, series.colours, strict=True):
+        x, align = ends.get(name, (quantity("at"), "center"))
+        ink = "white" if colour == BLUE else "#111111"
+        encoding = {"y": y, "x": x, "text": nominal("text")}
+        found.append(mark("text", encoding, rows=texts[name], color=ink, align=align, fontSize=10))
     return found

@@ -15,6 +15,7 @@ from opensafeintent.report.formats import interval, shortened
 from opensafeintent.report.tables.numbers import AVERAGE, Number
 
 __all__ = [
+    "APART",
     "Datum",
     "Series",
     "Spec",
@@ -99,6 +100,10 @@ def across(charts: Sequence[Spec], spacing: int = 14) -> Spec:
 def down(charts: Sequence[Spec], spacing: int = 22) -> Spec:
     """Return charts below one another."""
     return {"vconcat": list(charts), "spacing": spacing}
+
+
+APART: Spec = {"resolve": {"scale": {"color": "independent", "shape": "independent"}}}
+"""Charts side by side, each with colours and shapes of its own."""
 
 
 def whole(text: str, offset: int = 4) -> Spec:

@@ -1,0 +1,59 @@
+"""From a number to the responses behind it, and from a response to the calls in the ledger."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.texts import RunTexts, TracedRow
+from opensafeintent.grades import GradeRow
+from opensafeintent.promptsets import PromptSet
+from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.reporting import read_study
+
+__all__ = ["Trace", "TracedResponse", "trace"]
+
+
+class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""
+
+    grades: GradeRow
+    text: str | None
+    """None where there is none."""
+    rows: tuple[TracedRow, ...]
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a run holds of one prompt-set."""
+
+    ledger: Path
+    prompt_set: PromptSet
+    responses: tuple[TracedResponse, ...]
+
+
+def trace(run: Path, set_id: str) -> Trace:
+    """Return every response to one prompt-set, with its grades and the ledger rows that they come from.
+
+    Raises:
+        InputError: there is no run, or no prompt-set of that id in it.
+    """
+    folder = RunFolder(run)
+    manifest, dataset = folder.load()
+    if set_id not in dataset.by_id:
+        raise InputError(f"--set {set_id}: not a prompt-set of {dataset.name}; {nearest(set_id, dataset.by_id)[:300]}")
+    study = read_study(folder, run.name)
+    ledger = folder.ledger_path(manifest)
+    with RunTexts(manifest, dataset, ledger) as texts:
+        rows = run_async(lambda: texts.trace(set_id))
+        responses = []
+        for grades in study.rows:
+            if grades.set_id != set_id:
+                continue
+            place = (grades.model, grades.variant, grades.epoch)
+            found = texts.find(grades.model, set_id, grades.variant, grades.epoch)
+            behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == place)
+            responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
+    return Trace(ledger=ledger, prompt_set=dataset.by_id[set_id], responses=tuple(responses))
