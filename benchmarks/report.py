@@ -25,8 +25,10 @@ from coverage import VARIANTS, WORLDS, simulate
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.report.figures import all_figures, write_figures
 from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
+from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables, write_tables
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 
@@ -134,6 +136,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         tables = timed("tables", lambda: all_tables([group]))
         timed("tables written", lambda: write_tables(tables, Path(folder) / "tables"))
+        figures = timed("figures", lambda: all_figures([group]))
+        timed("figures written, in three formats", lambda: write_figures(figures, Path(folder) / "figures"))
+        page = timed("page", lambda: render_page([group], [study], tables, figures, {}, include_unsafe=False))
+        print(f"{'size of the page':<34}{len(page) / 1e6:>7.1f} MB")
     print(f"{'everything':<34}{time.perf_counter() - started:>7.2f} s")
     print(f"{'peak memory':<34}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:>7.0f} MB\n")
     for metric in ("triplet_safety", "mean_utility", "unsafe_rate_A4", "utility_range_safe_only"):
