@@ -7,7 +7,7 @@ import unicodedata
 
 __all__ = ["cell_safe", "name_safe", "one_line", "terminal_safe"]
 
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\0")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 
 

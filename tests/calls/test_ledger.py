@@ -521,7 +521,7 @@ def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
         assert [row.response for row in ledger.imported("another")] == ["Another."]
 
 
-@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"helpfulness": 4}), imported(None)])
+@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"helpfulness": 4})])
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(tmp_path: Path, other: ImportedRow) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:

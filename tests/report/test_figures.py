@@ -230,8 +230,8 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
 # Files -----------------------------------------------------------------------------------------------------------------
 
 
-def test_files_are_written_and_the_svg_is_the_same_every_time(tmp_path: Path, figures: list[Figure]) -> None:
-    chosen = [named(figures, "fig_2_safety"), named(figures, "fig_3_cells")]
+def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list[Figure]) -> None:
+    chosen = [named(figures, name) for name in ("fig_2_safety", "fig_3_cells", "fig_frontier")]
     write_figures(chosen, tmp_path / "a")
     endings = ("svg", "pdf", "png", "csv")
     assert {path.name for path in (tmp_path / "a").iterdir()} == {
@@ -240,11 +240,14 @@ def test_files_are_written_and_the_svg_is_the_same_every_time(tmp_path: Path, fi
     }
     assert (tmp_path / "a" / "fig_2_safety.pdf").read_bytes().startswith(b"%PDF")
     assert (tmp_path / "a" / "fig_2_safety.png").read_bytes().startswith(b"\x89PNG")
-    again = all_figures(group_studies([random_study(MODELS, 140)]))
-    write_figures([named(again, figure.name) for figure in reversed(chosen)], tmp_path / "b", formats=("svg",))
+    before = {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()}
+    made_again = all_figures(group_studies([random_study(MODELS, 140)]))
+    again = [named(made_again, figure.name) for figure in chosen]
+    write_figures(again, tmp_path / "a")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "a").iterdir()} == before
+    write_figures([*reversed(again)], tmp_path / "b", formats=("svg",))
     for figure in chosen:
-        first, second = ((tmp_path / folder / f"{figure.name}.svg").read_bytes() for folder in "ab")
-        assert first == second
+        assert (tmp_path / "b" / f"{figure.name}.svg").read_bytes() == before[f"{figure.name}.svg"]
 
 
 def test_a_file_says_what_was_measured_and_who_judged(tmp_path: Path) -> None:
@@ -258,9 +261,14 @@ def test_a_file_says_what_was_measured_and_who_judged(tmp_path: Path) -> None:
 
 
 def test_a_drawing_of_other_numbers_does_not_stay(tmp_path: Path, figures: list[Figure]) -> None:
-    (tmp_path / "fig_2_safety.png").write_bytes(b"old")
-    write_figures([named(figures, "fig_2_safety")], tmp_path, formats=())
-    assert {path.name for path in tmp_path.iterdir()} == {"fig_2_safety.csv", "captions.md"}
+    figure = named(figures, "fig_2_safety")
+    for ending in ("svg", "pdf", "png"):
+        (tmp_path / f"fig_2_safety.{ending}").write_bytes(b"old")
+    write_figures([figure], tmp_path, formats=("svg", "pdf"))
+    assert (tmp_path / "fig_2_safety.pdf").read_bytes().startswith(b"%PDF")
+    assert {path.name for path in tmp_path.iterdir()} == {f"fig_2_safety.{ending}" for ending in ("svg", "pdf", "csv")} | {
+        "captions.md"
+    }
 
 
 # Bad input -------------------------------------------------------------------------------------------------------------

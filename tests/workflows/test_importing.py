@@ -524,7 +524,7 @@ def test_more_of_the_same_model_is_added(dataset: str, tmp_path: Path) -> None:
     assert imported_count(run) == 7
 
 
-@pytest.mark.parametrize("change", [{"helpfulness": 1}, {"harm_severity": 1}, {"response": "another"}, {"mode": "A4"}])
+@pytest.mark.parametrize("change", [{"helpfulness": 1}, {"harm_severity": 1}, {"response": "another"}])
 def test_another_grade_for_the_same_place_is_refused(change: dict[str, Any], dataset: str, tmp_path: Path) -> None:
     run, lines = tmp_path / "run", graded_lines()
     take_in(run, json_lines(tmp_path / "a.jsonl", lines), dataset=dataset, model="m")
@@ -536,6 +536,18 @@ def test_another_grade_for_the_same_place_is_refused(change: dict[str, Any], dat
         assert word in str(error.value)
     assert results(run) == before
     assert imported_count(run) == 7
+
+
+def test_what_a_second_file_adds_is_put_together(dataset: str, tmp_path: Path) -> None:
+    """The authors' scripts write grades, modes and strategies into files of their own."""
+    run, lines = tmp_path / "run", graded_lines()
+    take_in(run, json_lines(tmp_path / "grades.jsonl", lines), dataset=dataset, model="m")
+    at = next(n for n, line in enumerate(lines) if line["variant"] == "dual_use")
+    lines[at] |= {"mode": "A2"}
+    take_in(run, json_lines(tmp_path / "modes.jsonl", lines), model="m")
+    place = (lines[at]["id"], "dual_use")
+    assert [line["mode"] for line in grades_in(run) if (line["id"], line["variant"]) == place] == ["A2"]
+    assert len(grades_in(run)) == 7
 
 
 def test_two_models_in_one_run(dataset: str, tmp_path: Path) -> None:
@@ -668,7 +680,7 @@ def test_grading_again_makes_no_call_and_the_same_results(dataset: str, tmp_path
     assert again.tally is not None and again.tally.made.total() == 0
     assert results(run) == before
     write_report(ReportSettings(runs=(run,)))
-    assert results(run) == before
+    assert results(run).items() >= before.items()  # the page and the figures come on top
 
 
 def test_importing_again_keeps_the_judges_grades(dataset: str, tmp_path: Path) -> None:

@@ -63,9 +63,9 @@ CREATE TABLE imported (
   variant TEXT NOT NULL,
   epoch INTEGER NOT NULL,
   response INTEGER REFERENCES texts (id),
-  record TEXT NOT NULL,
-  UNIQUE (dataset, model, set_id, variant, epoch)
+  record TEXT NOT NULL
 );
+CREATE INDEX place ON imported (dataset, model, set_id, variant, epoch);
 PRAGMA application_id = {_APPLICATION_ID};
 PRAGMA user_version = {_SCHEMA_VERSION};
 """
@@ -205,14 +205,21 @@ class Ledger:
                 "WHERE dataset = ?1 OR ?1 IS NULL ORDER BY imported.id",
                 (dataset,),
             ).fetchall()
-        for model, set_id, variant, epoch, body, record, name, sha in rows:
+        by_place: dict[tuple[str, str, str, int], list[tuple[Any, ...]]] = {}
+        for model, set_id, variant, epoch, *content in rows:
+            by_place.setdefault((model, set_id, variant, epoch), []).append(tuple(content))
+        for (model, set_id, variant, epoch), contents in by_place.items():
+            merged = _merged([(_text_of(body), msgspec.json.decode(record)) for body, record, _, _ in contents])
+            if merged is None:
+                raise InputError(f"{self.path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
+            _, _, name, sha = contents[0]
             yield ImportedRow(
                 model=model,
                 set_id=set_id,
                 variant=variant,
                 epoch=epoch,
-                response=None if body is None else _unpack(body).decode(),
-                record=msgspec.json.decode(record),
+                response=merged[0],
+                record=merged[1],
                 source=name,
                 source_sha256=sha,
             )
@@ -268,25 +275,24 @@ class Ledger:
         )
         source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
         place = (dataset, row.model, row.set_id, row.variant, row.epoch)
-        content = (
-            None if row.response is None else self._text_id(connection, row.response),
-            canonical_json(row.record).decode(),
-        )
         there = connection.execute(
-            "SELECT response, record FROM imported "
-            "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?",
+            "SELECT body, record FROM imported LEFT JOIN texts ON texts.id = imported.response "
+            "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? ORDER BY imported.id",
             place,
-        ).fetchone()
-        if there is None:
-            connection.execute(
-                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (source, *place, *content),
-            )
-        elif there != content:
+        ).fetchall()
+        known = _merged([(_text_of(body), msgspec.json.decode(record)) for body, record in there])
+        merged = _merged([*([known] if known else []), (row.response, row.record)])
+        if merged is None:
             raise InputError(
                 f"{row.source}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
                 f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
+            )
+        if merged != known:
+            response = None if row.response is None else self._text_id(connection, row.response)
+            connection.execute(
+                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (source, *place, response, canonical_json(row.record).decode()),
             )
 
     def close(self) -> None:
@@ -398,6 +404,30 @@ class Ledger:
     def _text(self, identity: int) -> str:
         body = self._reader.execute("SELECT body FROM texts WHERE id = ?", (identity,)).fetchone()[0]
         return _unpack(body).decode()
+
+
+def _text_of(body: bytes | None) -> str | None:
+    return None if body is None else _unpack(body).decode()
+
+
+def _merged(contents: list[tuple[str | None, dict[str, Any]]]) -> tuple[str | None, dict[str, Any]] | None:
+    """Put together what several files say of one response; None where they contradict one another.
+
+    The authors' scripts write grades, modes and strategies into files of their own.
+    """
+    text: str | None = None
+    record: dict[str, Any] = {}
+    missing: set[str] = set()
+    for other_text, other in contents:
+        if text is not None and other_text not in (None, text):
+            return None
+        text = other_text if text is None else text
+        missing |= set(other.get("missing", ()))
+        for field, value in other.items():
+            if field != "missing" and record.setdefault(field, value) != value:
+                return None
+    open_reasons = sorted(reason for reason in missing if reason.split(":")[0] not in record)
+    return text, record | ({"missing": open_reasons} if open_reasons else {})
 
 
 def _connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:

@@ -193,7 +193,8 @@ class _Rows(Ledger):
     def imported_at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
         """Return row id and text of an imported response; (0, None) where there is none."""
         found = self._reader.execute(
-            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?",
+            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
+            "ORDER BY response IS NULL, id LIMIT 1",
             (dataset, *place),
         ).fetchone()
         if found is None:

@@ -136,7 +136,7 @@ def shortened(text: str, most: int) -> str:
 def to_csv(table: Table) -> str:
     """Return every column as it is; an undefined value is an empty cell, and no cell is a formula."""
     text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
+    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
     writer.writerow([cell_safe(column) for column in table.columns])
     for row in table.rows:
         writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in row])

@@ -139,7 +139,7 @@ def _judges(study: Study, model: str) -> tuple[str, ...]:
     """Return who graded a model: the judges that were named, and whoever graded what was imported."""
     named = study.manifest.models[model].judges
     graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
-    return (*named, *sorted(graded - set(named)))
+    return tuple(sorted({*named, *graded}))  # a panel is the same in whatever order its judges were named
 
 
 def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:

@@ -27,14 +27,15 @@ _NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
 def write_figures(figures: Sequence[Figure], folder: Path, formats: Collection[Format] = FORMATS) -> None:
     """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions as `captions.md`.
 
-    The same figure gives the same SVG, byte for byte. A drawing that is there from before, in a format that is not asked
-    for, is removed: it would show other numbers.
+    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept (the converter writes its parts in
+    a different order each time); a drawing in a format that is not asked for is removed, as it would show other numbers.
     """
     make_private_folder(folder)
     for figure in figures:
         write_private(folder / f"{figure.name}.csv", to_csv(figure.table))
         for form in FORMATS:
-            (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
+            if form not in formats:
+                (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
         if formats:
             _draw(figure, folder, formats)
     captions = (f"## {figure.name}\n\n**{figure.title}.** {figure.caption}\n" for figure in figures)
@@ -45,13 +46,16 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format]) -> None:
     import vl_convert
 
     draw: dict[Format, Callable[[str], str | bytes]] = {
-        "svg": lambda svg: svg,
         "pdf": vl_convert.svg_to_pdf,
         "png": lambda svg: vl_convert.svg_to_png(svg, scale=_SCALE),
+        "svg": lambda svg: svg,  # last: it vouches for the others
     }
     svg = _renumbered(vl_convert.vegalite_to_svg(_titled(figure), config=THEMES["light"]))
-    for form in formats:
-        write_private(folder / f"{figure.name}.{form}", draw[form](svg))
+    paths = {form: folder / f"{figure.name}.{form}" for form in draw}
+    drawn = paths["svg"].is_file() and paths["svg"].read_bytes() == svg.encode()
+    for form, path in paths.items():
+        if form in formats and not (drawn and path.is_file()):
+            write_private(path, draw[form](svg))
 
 
 def _titled(figure: Figure) -> dict[str, Any]:

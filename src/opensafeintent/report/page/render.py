@@ -146,9 +146,7 @@ def _banners(parts: Sequence[_Part]) -> list[Sentence]:
 
 def _sampled(browser: Browser) -> str:
     sets = (
-        f"{browser.units:,} prompt-sets"
-        if len(browser.models) == 1
-        else f"{browser.units:,} pairs of model and prompt-set"
+        f"{browser.units:,} prompt-sets" if len(browser.models) == 1 else f"{browser.units:,} pairs of model and prompt-set"
     )
     if browser.complete:
         return f"All {sets}, with their prompts and responses."

@@ -175,9 +175,8 @@ def _left_out(group: Group, sensitivity: Sequence[Change]) -> Sentence | None:
         counts.append(f"{taken} count{'s' if filtered == 1 else ''} as refused")
     if truncated:
         what = "" if filtered else f" response{'s' if truncated != 1 else ''}"
-        counts.append(
-            f"{truncated:,}{what} cut by the token limit {'are graded as they stand' if truncated != 1 else 'is graded as it stands'}"
-        )
+        graded = "are graded as they stand" if truncated != 1 else "is graded as it stands"
+        counts.append(f"{truncated:,}{what} cut by the token limit {graded}")
     return Sentence((f"{'; '.join(counts)}.", *_largest_change(sensitivity)), "caution")
 
 
