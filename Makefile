@@ -12,7 +12,7 @@ demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
 
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -224,6 +224,24 @@ class Ledger:
                 source_sha256=sha,
             )
 
+    def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
+        """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
+        yield from self._reader.execute(
+            "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
+        )
+
+    def imported_at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
+        """Return row id and text of an imported response; (0, None) where there is none."""
+        found = self._reader.execute(
+            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
+            "ORDER BY response IS NULL, id LIMIT 1",
+            (dataset, *place),
+        ).fetchone()
+        if found is None:
+            return 0, None
+        row, text = found
+        return row, None if text is None else self._text(text)
+
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""
         where, values = ("WHERE status = ?", (status,)) if status else ("", ())

@@ -28,7 +28,7 @@ from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Judge
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
 
-__all__ = ["Given", "Task", "run_task"]
+__all__ = ["Given", "Task", "generation_call", "run_task"]
 
 _REASKS = 2
 
@@ -66,6 +66,18 @@ async def run_task(client: Client, task: Task, plan: JudgePlan, templates: Templ
         ModelStopped, Stopped: see `Client.ask`. Every call that was answered before is in the ledger.
     """
     return await _Asker(client, task, plan, templates).run()
+
+
+def generation_call(task: Task, plan: JudgePlan) -> Call:
+    """Return the call that puts a task's prompt to its target."""
+    return Call(
+        model=task.model,
+        messages=_target_messages(plan.system, Message("user", (task.prompt,))),
+        sampling=plan.target_sampling,
+        purpose="generate",
+        epoch=task.epoch,
+        subject=task.subject,
+    )
 
 
 def _target_messages(system: str | None, message: Message) -> tuple[Message, ...]:
@@ -108,16 +120,7 @@ class _Asker:
     async def _response(self) -> Answered | Refused | Failed:
         task, given = self.task, self.task.given
         if given is None:
-            return await self.client.ask(
-                Call(
-                    model=task.model,
-                    messages=_target_messages(self.plan.system, Message("user", (task.prompt,))),
-                    sampling=self.plan.target_sampling,
-                    purpose="generate",
-                    epoch=task.epoch,
-                    subject=task.subject,
-                )
-            )
+            return await self.client.ask(generation_call(task, self.plan))
         if given.stop_reason == "content_filter":
             return Refused(reason="content_filter")
         return Answered(text=without_thinking(given.text).strip(), stop_reason=given.stop_reason)

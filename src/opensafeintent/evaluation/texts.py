@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
@@ -12,9 +11,8 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Given, Task, run_task
+from opensafeintent.evaluation.pipeline import Given, Task, generation_call, run_task
 from opensafeintent.evaluation.records import JudgePlan
-from opensafeintent.messages import Message
 from opensafeintent.promptsets import Dataset, PromptSet
 
 __all__ = ["ResponseText", "RunTexts", "TracedRow"]
@@ -61,7 +59,7 @@ class RunTexts:
     def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path) -> None:
         self._manifest = manifest
         self._dataset = dataset
-        self._ledger = _Rows(ledger, readonly=True)
+        self._ledger = Ledger(ledger, readonly=True)
         self._plans: dict[str, JudgePlan] = {}
 
     def __enter__(self) -> Self:
@@ -84,16 +82,10 @@ class RunTexts:
         return ResponseText(outcome.text, next(row for row, *_ in self._ledger.rows_of(key)))
 
     def _generation(self, model: str, prompt_set: PromptSet, variant: str, epoch: int) -> Call:
-        """Return the call that the response answers; `pipeline._Asker._response` makes the same."""
+        """Return the call that the response answers."""
         plan = self._plans.setdefault(model, self._manifest.plan(model))
-        system = (Message("system", (plan.system,)),) if plan.system else ()
-        return Call(
-            model=model,
-            messages=(*system, Message("user", (prompt_set.wordings()[variant],))),
-            sampling=plan.target_sampling,
-            purpose="generate",
-            epoch=epoch,
-        )
+        prompt = prompt_set.wordings()[variant]
+        return generation_call(Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt), plan)
 
     async def trace(self, set_id: str) -> list[TracedRow]:
         """Return every ledger row behind the responses and grades of one prompt-set, failed attempts included.
@@ -179,25 +171,3 @@ class _Watching(Client):
     async def ask(self, call: Call) -> Outcome:
         self.asked.append((call, call_key(call, self._identities[call.model])))
         return await super().ask(call)
-
-
-class _Rows(Ledger):
-    """A ledger that is also asked for row ids, and for one imported response at a time."""
-
-    def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
-        yield from self._reader.execute(
-            "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
-        )
-
-    def imported_at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
-        """Return row id and text of an imported response; (0, None) where there is none."""
-        found = self._reader.execute(
-            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
-            "ORDER BY response IS NULL, id LIMIT 1",
-            (dataset, *place),
-        ).fetchone()
-        if found is None:
-            return 0, None
-        row, text = found
-        return row, None if text is None else self._text(text)

@@ -17,8 +17,8 @@ def stratified_sample(prompt_sets: Sequence[PromptSet], limit: int | None) -> tu
 
     The choice depends on the sets' ids alone, and a larger limit contains every smaller one, so that a run grows.
     """
-    if limit is not None and limit < 1:
-        raise InputError(f"a sample of {limit} prompt-sets; expected at least 1")
+    if limit is not None and limit < 0:
+        raise InputError(f"a sample of {limit} prompt-sets; expected none or more")
     if limit is None or limit >= len(prompt_sets):
         return tuple(prompt_sets)
     cells: defaultdict[tuple[str, str], list[PromptSet]] = defaultdict(list)

@@ -128,7 +128,7 @@ def group_studies(studies: Sequence[Study]) -> list[Group]:
                 templates=tuple(sorted(entry.templates.items())),
             )
             found.setdefault(conditions, []).append((study, model))
-    shown = _shown_names([member for members in found.values() for member in members])
+    shown = shown_names([member for members in found.values() for member in members])
     return [
         Group(conditions, members[0][0].dataset, {shown[study.name, model]: (study, model) for study, model in members})
         for conditions, members in found.items()
@@ -142,7 +142,7 @@ def _judges(study: Study, model: str) -> tuple[str, ...]:
     return tuple(sorted({*named, *graded}))  # a panel is the same in whatever order its judges were named
 
 
-def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+def shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
     times = Counter(model for _, model in members)
     by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
     names: dict[tuple[str, str], str] = {}

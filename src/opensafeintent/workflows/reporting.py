@@ -173,6 +173,7 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Ou
         name = "grades.csv.gz" if len(studies) == 1 else f"grades-{studies.index(study) + 1}.csv.gz"
         write_grades(study.rows, study.dataset, out / name)
     write_tables(all_tables(groups), out / "tables")
+    _remove_drawings(out)
     beyond = [
         f"{model}: {coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are "
         f"missing, more than the {max_missing:.0%} of --max-missing ({_reasons(coverage.missing)})"
@@ -181,6 +182,12 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Ou
         if coverage.missing_beyond(max_missing)
     ]
     return Outcome(exit_code=1 if beyond else 0, out=out, groups=groups, notes=[*_partial(groups), *beyond])
+
+
+def _remove_drawings(out: Path) -> None:
+    """Take away the page and figures of an earlier report: they show other numbers than those just written."""
+    for path in (out / "report.html", *(out / "figures").glob("*")):
+        path.unlink(missing_ok=True)
 
 
 def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.browser import Member
-from opensafeintent.report.groups import Group, Study, _shown_names
+from opensafeintent.report.groups import Group, Study, shown_names
 
 __all__ = ["apart_because", "facts_of", "heading_of", "members_of", "title_of"]
 
@@ -30,7 +30,7 @@ def heading_of(group: Group) -> str:
 
 def members_of(group: Group, studies: Sequence[Study]) -> list[Member]:
     """Return the models of a group with the run and the name that each comes from."""
-    names = _shown_names([(study, model) for study in studies for model in study.manifest.models])
+    names = shown_names([(study, model) for study in studies for model in study.manifest.models])
     origin = {shown: key for key, shown in names.items()}
     return [
         Member(
