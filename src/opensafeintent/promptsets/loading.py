@@ -287,12 +287,11 @@ def _reject_constant(name: str) -> NoReturn:
 
 
 def _json_complaint(error: ValueError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        return f"not valid JSON ({error.msg}, {where})" + (
-            "; it looks cut off" if error.pos >= len(error.doc.rstrip()) else ""
-        )
-    return f"not valid JSON ({error})"
+    if not isinstance(error, json.JSONDecodeError):
+        return f"not valid JSON ({error})"
+    where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+    cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
+    return f"not valid JSON ({error.msg}, {where})" + ("; it looks cut off" if cut else "")
 
 
 def _read_text(path: Path) -> str:
