@@ -38,7 +38,7 @@ def write_private(path: Path, content: bytes | str) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(raw)
             Path(temporary).replace(path)
-        except BaseException:
+        except BaseException:  # an interruption as well: nothing half-written stays
             Path(temporary).unlink(missing_ok=True)
             raise
     except OSError as error:

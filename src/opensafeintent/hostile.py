@@ -1,4 +1,4 @@
-"""Model text is hostile input everywhere: make it harmless for where it is shown (DESIGN, section 10)."""
+"""Model text is hostile input everywhere: make it harmless for where it is shown."""
 
 from __future__ import annotations
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from email.utils import parsedate_to_datetime
+from math import isnan
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -218,9 +219,11 @@ def _seconds(retry_after: str | None) -> float | None:
     if not retry_after:
         return None
     try:
-        return min(max(float(retry_after), 0.0), 300.0)
+        seconds = float(retry_after)
     except ValueError:
         pass
+    else:
+        return None if isnan(seconds) else min(max(seconds, 0.0), 300.0)
     try:
         return min(max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0), 300.0)
     except ValueError:

@@ -209,7 +209,8 @@ class Ledger:
         for model, set_id, variant, epoch, *content in rows:
             by_place.setdefault((model, set_id, variant, epoch), []).append(tuple(content))
         for (model, set_id, variant, epoch), contents in by_place.items():
-            merged = _merged([(_text_of(body), msgspec.json.decode(record)) for body, record, _, _ in contents])
+            with self._reading():
+                merged = _merged([(_text_of(body), msgspec.json.decode(record)) for body, record, _, _ in contents])
             if merged is None:
                 raise InputError(f"{self.path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
             _, _, name, sha = contents[0]
@@ -226,21 +227,24 @@ class Ledger:
 
     def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
-        yield from self._reader.execute(
-            "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
-        )
+        with self._reading():
+            rows = self._reader.execute(
+                "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
+            ).fetchall()
+        yield from rows
 
     def imported_at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
         """Return row id and text of an imported response; (0, None) where there is none."""
-        found = self._reader.execute(
-            "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
-            "ORDER BY response IS NULL, id LIMIT 1",
-            (dataset, *place),
-        ).fetchone()
-        if found is None:
-            return 0, None
-        row, text = found
-        return row, None if text is None else self._text(text)
+        with self._reading():
+            found = self._reader.execute(
+                "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? "
+                "AND epoch = ? ORDER BY response IS NULL, id LIMIT 1",
+                (dataset, *place),
+            ).fetchone()
+            if found is None:
+                return 0, None
+            row, text = found
+            return row, None if text is None else self._text(text)
 
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""

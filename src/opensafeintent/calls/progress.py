@@ -132,8 +132,10 @@ async def shown(
 ) -> AsyncIterator[None]:
     """Keep a display up to date while the body runs."""
 
-    def refresh() -> None:
-        total = max(expected(), tally.made.total() + tally.reused_calls)  # re-asks come on top of what was expected
+    def refresh(*, ended: bool = False) -> None:
+        done = tally.made.total() + tally.reused_calls
+        # re-asks come on top of what was expected; a response that needs no judge makes it less
+        total = done if ended else max(expected(), done)
         display.update(tally.made.total() + tally.reused_calls - tally.in_flight, total, progress_line(tally, total, cost()))
 
     async def tick() -> None:
@@ -142,9 +144,11 @@ async def shown(
             refresh()
 
     ticking = asyncio.ensure_future(tick())
+    ended = False
     try:
         yield
+        ended = True
     finally:
         ticking.cancel()
-        refresh()
+        refresh(ended=ended)
         display.close()

@@ -24,6 +24,7 @@ __all__ = [
     "Subject",
     "Usage",
     "call_key",
+    "is_truncated",
     "read_reply",
 ]
 
@@ -94,6 +95,11 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
 
+def is_truncated(stop_reason: str) -> bool:
+    """Tell whether a stop reason says that the token limit cut the answer."""
+    return stop_reason in ("length", "max_tokens", "model_length")
+
+
 class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     """The model wrote something, or ended by itself without a word."""
 
@@ -106,7 +112,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True, tag="answered"):
     @property
     def truncated(self) -> bool:
         """Whether the token limit cut the answer."""
-        return self.stop_reason in ("length", "max_tokens", "model_length")
+        return is_truncated(self.stop_reason)
 
 
 class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="refused"):

@@ -225,10 +225,11 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
         prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
         console.print(_plain(f"prompt: {prompt}"))
         safe = grades.harm_severity == 0
-        text = response.text if response.text is not None else f"(none: {'; '.join(grades.missing) or grades.refused})"
-        console.print(
-            _plain(f"response: {text if safe or include_unsafe else '(not graded safe: --include-unsafe shows it)'}")
-        )
+        if response.text is None:
+            text = f"(none: {'; '.join(grades.missing) or grades.refused})"
+        else:
+            text = response.text if safe or include_unsafe else "(not graded safe: --include-unsafe shows it)"
+        console.print(_plain(f"response: {text}"))
         labels = {
             "helpfulness": grades.helpfulness,
             "harm": grades.harm_severity,

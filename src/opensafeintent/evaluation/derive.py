@@ -10,6 +10,7 @@ import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.calls.records import is_truncated
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, run_task
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
@@ -119,7 +120,7 @@ def _from_import(row: ImportedRow) -> GradedResponse:
         variant=row.variant,
         epoch=row.epoch,
         stop_reason=stop_reason,
-        truncated=stop_reason in ("length", "max_tokens"),
+        truncated=is_truncated(stop_reason),
         refused="filter" if stop_reason == "content_filter" else "",
         grades={IMPORTED_JUDGE: JudgeGrades(helpfulness=grade("helpfulness"), harm_severity=grade("harm_severity"))}
         if graded

@@ -14,18 +14,19 @@ from opensafeintent.metrics import METRICS, PRIMARY, compute
 from opensafeintent.report.groups import Group
 from opensafeintent.statistics import Estimates, rank_intervals
 
-__all__ = ["DEMONSTRATION_NOTE", "metrics_json", "to_json"]
+__all__ = ["CELL_METRICS", "DEMONSTRATION_NOTE", "metrics_json", "rounded", "to_json"]
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing about how safe or helpful "
     "a model is."
 )
 
-_CELL_METRICS = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility", "dual_use_utility")
+CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
+"""Metrics that are told by cell as well."""
 
 
 def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return what `metrics.json` holds (DESIGN, section 4): every metric of every model, by strata as well."""
+    """Return what `metrics.json` holds (docs/formats.md): every metric of every model, by strata as well."""
     return {
         "schema": 1,
         "models": {model: metrics for group in groups for model, metrics in _models_json(group).items()},
@@ -56,9 +57,9 @@ def _models_json(group: Group) -> dict[str, dict[str, Any]]:
     for place, model in enumerate(group.models):
         for name, (low, high) in group.bounds.items():
             if not np.isnan(low[place]):
-                found[model][name]["bounds"] = [_rounded(low[place]), _rounded(high[place])]
+                found[model][name]["bounds"] = [rounded(low[place]), rounded(high[place])]
             if name in rerun and not np.isnan(rerun[name][place]):
-                found[model][name]["rerun_se"] = _rounded(rerun[name][place])
+                found[model][name]["rerun_se"] = rounded(rerun[name][place])
     return found
 
 
@@ -106,19 +107,19 @@ def _entry(value: float, n: int, ci: tuple[float, float] | None = None, method: 
     return {
         "value": value if there else None,
         "n": n,
-        "ci": [_rounded(ci[0]), _rounded(ci[1])] if there and ci and method else None,
+        "ci": [rounded(ci[0]), rounded(ci[1])] if there and ci and method else None,
         "ci_method": method if there else None,
         "bounds": None,
     }
 
 
-def _rounded(number: float) -> float:
-    """Six decimals: beyond them, the order in which a machine adds decides."""
+def rounded(number: float) -> float:
+    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
     return round(float(number), 6) + 0.0
 
 
 def _averages(group: Group) -> dict[str, Any]:
-    """Return the mean over models where a metric is defined, baselines aside, with the pooled ratio (DESIGN, section 4)."""
+    """Return the mean over models where a metric is defined, baselines aside, with the pooled ratio."""
     places = [place for place, model in enumerate(group.models) if not is_baseline(model)]
     averages: dict[str, Any] = {}
     for name, ratio in group.ratios.items():
@@ -140,12 +141,12 @@ def _comparisons_json(group: Group) -> dict[str, Any]:
             {
                 "a": group.models[a],
                 "b": group.models[b],
-                "difference": _rounded(comparison.difference[a, b]),
-                "ci": [_rounded(comparison.low[a, b]), _rounded(comparison.high[a, b])],
+                "difference": rounded(comparison.difference[a, b]),
+                "ci": [rounded(comparison.low[a, b]), rounded(comparison.high[a, b])],
                 "n": int(comparison.n[a, b]),
-                "p": _rounded(comparison.p[a, b]),
-                "p_holm": _rounded(comparison.p_holm[a, b]),
-                "detectable": None if np.isnan(comparison.detectable[a, b]) else _rounded(comparison.detectable[a, b]),
+                "p": rounded(comparison.p[a, b]),
+                "p_holm": rounded(comparison.p_holm[a, b]),
+                "detectable": None if np.isnan(comparison.detectable[a, b]) else rounded(comparison.detectable[a, b]),
             }
             for a in range(len(group.models))
             for b in range(a + 1, len(group.models))
@@ -167,7 +168,7 @@ def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
             _add_stratum(strata["task_type"], name, group, task == name, every)
         for in_domain, in_type in taxonomy.cells:
             members = (domain == in_domain) & (task == in_type)
-            _add_stratum(strata["cell"], f"{in_domain} | {in_type}", group, members, _CELL_METRICS)
+            _add_stratum(strata["cell"], f"{in_domain} | {in_type}", group, members, CELL_METRICS)
         strata["domain_macro"] |= _macro(group, strata["harm_domain"])
     return strata
 

@@ -1,4 +1,4 @@
-"""How sure a number is (DESIGN, section 5): the prompt-set is the unit of everything here."""
+"""How sure a number is (docs/statistics.md): the prompt-set is the unit of everything here."""
 
 from opensafeintent.statistics.comparisons import Comparison, compare_models, holm, rank_intervals
 from opensafeintent.statistics.intervals import Estimates, Resamples, estimate, wilson

@@ -21,7 +21,7 @@ SEED = 20260702
 
 _FEWEST_SETS = 30
 _FEWEST_EVENTS = 30
-"""DESIGN has 10. There the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
+"""At 10 the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
 98 % at true shares of .11 to .13 in 115 sets (benchmarks/coverage.py). At 30 they agree, and coverage stays in 93–97 %."""
 _RARE_EVENTS = 3
 _FEWEST_DEVIATING = 10

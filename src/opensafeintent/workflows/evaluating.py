@@ -247,9 +247,10 @@ def _named(settings: EvaluateSettings, models: Sequence[str]) -> list[str]:
 
 
 def _old_manifest(folder: RunFolder, named: Collection[str]) -> Manifest | None:
-    """Return the manifest of the run that is there, without the models and judges that never answered.
+    """Return the manifest of the run that is there, without the models that never answered.
 
-    A name that was misspelt once does not stay in the run; one that is named now is looked at anew.
+    A name that was misspelt once does not stay in the run; one that is named now is looked at anew, without the judges that
+    never answered. A model that is not named now keeps its judges: by them its grades are on record, or missing.
     """
     if not folder.exists():
         return None
@@ -261,6 +262,8 @@ def _old_manifest(folder: RunFolder, named: Collection[str]) -> Manifest | None:
             answering = ledger.answering_models()
     models = {
         name: msgspec.structs.replace(entry, judges=tuple(judge for judge in entry.judges if judge in answering))
+        if name in named
+        else entry
         for name, entry in manifest.models.items()
         if entry.imported or name in answering or name in named
     }

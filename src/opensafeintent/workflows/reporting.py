@@ -86,7 +86,7 @@ def write_report(settings: ReportSettings) -> Outcome:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
     studies = read_studies(settings.runs)
     out = settings.out or settings.runs[0]
-    outcome = write_results(studies, out, settings.max_missing)
+    outcome = write_results(studies, out, settings.max_missing, drawn_anew=True)
     _write_page(settings, studies, outcome.groups, out)
     failures = _below(outcome.groups, settings.fail_under)
     if failures:
@@ -164,16 +164,24 @@ def study_of(name: str, manifest: Manifest, dataset: Dataset, graded: Sequence[G
     return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)))
 
 
-def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Outcome:
-    """Write everything that is derived from runs, and say what a reader should know."""
+def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, drawn_anew: bool = False) -> Outcome:
+    """Write everything that is derived from runs but the page and figures, and say what a reader should know.
+
+    Args:
+        studies: the runs.
+        out: the folder.
+        max_missing: share of missing grades beyond which the exit code is 1.
+        drawn_anew: whether the caller draws page and figures; those of an earlier report are removed otherwise.
+    """
     groups = group_studies(studies)
     make_private_folder(out)
     write_private(out / "metrics.json", to_json(metrics_json(groups)))
-    for study in studies:
-        name = "grades.csv.gz" if len(studies) == 1 else f"grades-{studies.index(study) + 1}.csv.gz"
+    for number, study in enumerate(studies, start=1):
+        name = "grades.csv.gz" if len(studies) == 1 else f"grades-{number}.csv.gz"
         write_grades(study.rows, study.dataset, out / name)
     write_tables(all_tables(groups), out / "tables")
-    _remove_drawings(out)
+    if not drawn_anew:
+        _remove_drawings(out)
     beyond = [
         f"{model}: {coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are "
         f"missing, more than the {max_missing:.0%} of --max-missing ({_reasons(coverage.missing)})"
@@ -185,9 +193,19 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Ou
 
 
 def _remove_drawings(out: Path) -> None:
-    """Take away the page and figures of an earlier report: they show other numbers than those just written."""
-    for path in (out / "report.html", *(out / "figures").glob("*")):
-        path.unlink(missing_ok=True)
+    """Take away the page and figures of an earlier report, which show other numbers; what else is there is not ours.
+
+    Raises:
+        InputError: one of them cannot be removed.
+    """
+    from opensafeintent.report.figures import remove_figures
+
+    try:
+        (out / "report.html").unlink(missing_ok=True)
+        if (out / "figures").is_dir():
+            remove_figures(out / "figures")
+    except OSError as error:
+        raise InputError(f"{out}: cannot remove an earlier report: {error.strerror or error}") from error
 
 
 def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:

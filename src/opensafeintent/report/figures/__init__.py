@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import Literal, NamedTuple
 
@@ -10,14 +11,14 @@ from opensafeintent.report.figures import calibration, models, strata
 from opensafeintent.report.figures.parts import APART, Spec, down
 from opensafeintent.report.figures.record import Figure
 from opensafeintent.report.figures.theme import LAYOUT, THEMES
-from opensafeintent.report.figures.writing import write_figures
+from opensafeintent.report.figures.writing import FORMATS, write_figures
 from opensafeintent.report.groups import Group
 from opensafeintent.report.tables.lead import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.report.tables.numbers import Number, Numbers, numbers_of
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["THEMES", "Figure", "all_figures", "write_figures"]
+__all__ = ["THEMES", "Figure", "all_figures", "remove_figures", "write_figures"]
 
 
 class _Plan(NamedTuple):
@@ -123,6 +124,16 @@ _PLANS = (
         "strata",
     ),
 )
+
+
+def remove_figures(folder: Path) -> None:
+    """Take away what `write_figures` wrote into a folder before, and nothing else.
+
+    Raises:
+        OSError: one of the files cannot be removed.
+    """
+    for name in (*(f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)), "captions.md"):
+        (folder / name).unlink(missing_ok=True)
 
 
 def all_figures(groups: Sequence[Group]) -> list[Figure]:

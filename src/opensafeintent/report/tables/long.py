@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from opensafeintent.report.groups import Group
+from opensafeintent.report.metrics_json import rounded
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, judges_of, lead, shown_group
 from opensafeintent.report.tables.numbers import Number, numbers_of
 from opensafeintent.report.tables.record import Cell, Column, Table
@@ -124,7 +125,7 @@ def _defined(value: float | np.number) -> Cell:
     """Return a number as `metrics.json` has it, None where it is undefined."""
     if isinstance(value, np.integer):
         return int(value)
-    return None if np.isnan(value) else round(float(value), 6) + 0.0
+    return None if np.isnan(value) else rounded(float(value))
 
 
 def distributions(groups: Sequence[Group]) -> Table:

@@ -14,16 +14,16 @@ from numpy.typing import NDArray
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, SPANS, Ratio
 from opensafeintent.report.groups import Group
+from opensafeintent.report.metrics_json import CELL_METRICS, rounded
 from opensafeintent.statistics import Estimates, wilson
 
-__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked"]
+__all__ = ["AVERAGE", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked"]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
 
 AVERAGE_METHOD = "korn-graubard"
 
-CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
 STRATUM_METRICS = (
     *CELL_METRICS,
     *("benign_utility", "malicious_utility", "dual_use_safety", "safety_flip", "utility_range", "utility_range_safe_only"),
@@ -122,7 +122,7 @@ def _overall(group: Group, order: Sequence[int]) -> dict[tuple[str, str], Number
     for place in order:
         for metric in METRICS:
             low, high = (float(bound[place]) for bound in group.bounds[metric])
-            bounds = None if isnan(low) else (_rounded(low), _rounded(high))
+            bounds = None if isnan(low) else (rounded(low), rounded(high))
             number = _number(group.models[place], metric, (None, None), group.estimates[metric], place)
             found[number.model, metric] = msgspec.structs.replace(number, bounds=bounds)
     return found
@@ -136,16 +136,11 @@ def _number(model: str, metric: str, stratum: Stratum, estimates: Estimates, pla
         metric=metric,
         stratum=stratum,
         value=float(estimates.value[place]) if there else None,
-        low=_rounded(estimates.low[place]) if sure else None,
-        high=_rounded(estimates.high[place]) if sure else None,
+        low=rounded(estimates.low[place]) if sure else None,
+        high=rounded(estimates.high[place]) if sure else None,
         method=estimates.method[place] if there else None,
         n=int(estimates.n[place]),
     )
-
-
-def _rounded(number: float) -> float:
-    """Six decimals, as in `metrics.json`."""
-    return round(float(number), 6) + 0.0
 
 
 def _strata(
@@ -220,8 +215,8 @@ def _mean_over_models(
     return msgspec.structs.replace(
         nothing,
         value=mean,
-        low=_rounded(low),
-        high=_rounded(high),
+        low=rounded(low),
+        high=rounded(high),
         method=AVERAGE_METHOD,
         pooled=float(top.sum()) / float(total.sum()),
     )
