@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import gzip
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -290,11 +292,17 @@ def test_runs_without_a_place_and_without_a_run_are_refused(several: tuple[Path,
     assert list(tmp_path.iterdir()) == []
 
 
+def grades_of(folder: Path) -> list[dict[str, str]]:
+    text = gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode()
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
 def test_grades_of_an_earlier_report_do_not_stay(several: tuple[Path, list[Path], str], tmp_path: Path) -> None:
     studies = read_studies(several[1][:2])
     write_results(studies, tmp_path, 1.0)
-    assert (tmp_path / "grades-2.csv.gz").is_file()
+    assert {line["run"] for line in grades_of(tmp_path)} == {study.name for study in studies}
     write_results(studies[:1], tmp_path, 1.0)
+    assert "run" not in grades_of(tmp_path)[0]
     assert [path.name for path in tmp_path.glob("grades*")] == ["grades.csv.gz"]
 
 

@@ -155,13 +155,13 @@ def test_a_response_that_never_came_is_traced_to_its_failure(evaluated: Path) ->
 def test_a_response_that_never_came_is_not_said_to_be_hidden(evaluated: Path) -> None:
     ran = osi("trace", evaluated, "--set", "two")
     shown = ran.out.split(f"{OTHER}, malicious, epoch 1")[1].split("\n\n")[0]
-    assert "response: (none: response:" in shown  # there is nothing that --include-unsafe would show
+    assert "response:\n  │ (none: response:" in shown  # there is nothing that --include-unsafe would show
 
 
 def test_the_screen_has_every_response_and_row(evaluated: Path) -> None:
     ran = osi("trace", evaluated, "--set", "one", "--include-unsafe")
     assert (ran.code, ran.err) == (0, "")
-    screen = "".join(ran.out.split())
+    screen = "".join(ran.out.replace("│", "").split())
     for item in trace(evaluated, "one").responses:
         assert f"{item.grades.model}, {item.grades.variant}, epoch {item.grades.epoch}" in ran.out
         assert item.text and "".join(item.text.split()) in screen
@@ -281,10 +281,10 @@ def hiding(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_unsafe_responses_and_malicious_prompts_are_shown_on_demand(hiding: Path) -> None:
     hidden, shown = osi("trace", hiding, "--set", "one"), osi("trace", hiding, "--set", "one", "--include-unsafe")
     assert hidden.code == shown.code == 0
-    for text in (UNSAFE, UNGRADED, f"prompt: {MALICIOUS}"):
+    for text in (UNSAFE, UNGRADED, f"prompt:\n  │ {MALICIOUS}"):
         assert text not in hidden.out
         assert text in shown.out
-    for text in (SAFE, "prompt: a kind prompt", "prompt: a prompt in between", "prompt: in between, anew"):
+    for text in (SAFE, "│ a kind prompt", "│ a prompt in between", "│ in between, anew"):
         assert text in hidden.out
         assert text in shown.out
     assert hidden.out.count("--include-unsafe shows it") == 3

@@ -246,6 +246,16 @@ class Ledger:
             row, text = found
             return row, None if text is None else self._text(text)
 
+    def imported_rows_at(self, dataset: str, place: tuple[str, str, str, int]) -> list[int]:
+        """Return the ids of all rows of an imported response: its text and its grades may come from several files."""
+        with self._reading():
+            rows = self._reader.execute(
+                "SELECT id FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
+                "ORDER BY id",
+                (dataset, *place),
+            ).fetchall()
+        return [number for (number,) in rows]
+
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""
         where, values = ("WHERE status = ?", (status,)) if status else ("", ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from textwrap import wrap
 
 from rich.console import Console
 from rich.table import Table
@@ -13,8 +14,9 @@ from rich.text import Text
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
-from opensafeintent.hostile import terminal_safe
+from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
+from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.groups import Group
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import ranked
@@ -48,6 +50,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         _show_forecast(console, outcome.forecast, prices)
         return outcome.exit_code
     for group in outcome.groups:
+        console.print()
         _show_group(console, group)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
@@ -70,9 +73,17 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     return outcome.exit_code
 
 
-def _show_group(console: Console, group: Group) -> None:
+def _named(model: str) -> str:
+    return one_line(model, 300)
+
+
+def _show_heading(console: Console, group: Group) -> None:
     judges = " + ".join(group.conditions.judges) or "no judge yet"
-    console.print(_plain(f"\n{group.dataset.name}: {len(group.dataset)} prompt-sets, judged by {judges}"))
+    console.print(_plain(one_line(f"{group.dataset.name}: {len(group.dataset)} prompt-sets, judged by {judges}", 1000)))
+
+
+def _show_group(console: Console, group: Group) -> None:
+    _show_heading(console, group)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Model, by Mean Utility", overflow="fold")
     for _, heading in _SUMMARY:
@@ -87,7 +98,7 @@ def _show_group(console: Console, group: Group) -> None:
             ratio = group.ratios[metric]
             cells.append(f"{float(ratio.value.values[place]):.3f}" if ratio.n.values[place] else "–")
         missing = sum(count for reasons in coverage.missing.values() for count in reasons.values())
-        table.add_row(_plain(model), *cells, str(int(group.ratios["mean_utility"].n.values[place])), str(missing))
+        table.add_row(_plain(_named(model)), *cells, str(int(group.ratios["mean_utility"].n.values[place])), str(missing))
     console.print(table)
     console.print(
         _plain(
@@ -172,7 +183,11 @@ def show_comparisons(outcome: Outcome) -> None:
     """Print the differences of every two models in the primary metrics, and the ranks that they leave open."""
     console = _console()
     for group in outcome.groups:
-        console.print(_plain(f"\n{group.dataset.name}: {len(group.dataset)} prompt-sets"))
+        console.print()
+        _show_heading(console, group)
+        if len(group.models) < 2:
+            console.print(_plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms"))
+            continue
         for metric in PRIMARY:
             _show_pairs(console, group, metric)
     if outcome.out is not None:
@@ -195,8 +210,8 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
                 continue
             p = float(comparison.p_holm[a, b])
             table.add_row(
-                _plain(group.models[a]),
-                _plain(group.models[b]),
+                _plain(_named(group.models[a])),
+                _plain(_named(group.models[b])),
                 f"{comparison.difference[a, b]:+.3f}",
                 f"[{comparison.low[a, b]:+.3f}, {comparison.high[a, b]:+.3f}]",
                 f"{p:.3f}" if p >= 0.001 else "<0.001",
@@ -205,7 +220,7 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
                 style="bold" if p < 0.05 else "",
             )
     console.print(table)
-    spans = (f"{group.models[place]} {_span(*ranks[place])}" for place in order)
+    spans = (f"{_named(group.models[place])} {_span(*ranks[place])}" for place in order)
     console.print(_plain(f"Ranks: {'; '.join(spans)}\n"), style="dim")
 
 
@@ -217,19 +232,21 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
     """Print the responses to one prompt-set, with their grades and ledger rows."""
     console = _console()
     prompt_set = found.prompt_set
-    console.print(_plain(f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}: {prompt_set.underlying_task}"))
+    secret = "" if include_unsafe else prompt_set.prompts.malicious
+    about = f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}: {prompt_set.underlying_task}"
+    console.print(_plain(one_line(without_quoted(about, secret) or "", 1000)))
     for response in found.responses:
         grades = response.grades
-        console.print(_plain(f"\n{grades.model}, {grades.variant}, epoch {grades.epoch}"), style="bold")
+        console.print(_plain(f"\n{_named(grades.model)}, {grades.variant}, epoch {grades.epoch}"), style="bold")
         hidden = not include_unsafe and grades.variant == "malicious"
         prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
-        console.print(_plain(f"prompt: {prompt}"))
-        safe = grades.harm_severity == 0
+        _show_text(console, "prompt", prompt, secret)
         if response.text is None:
             text = f"(none: {'; '.join(grades.missing) or grades.refused})"
         else:
-            text = response.text if safe or include_unsafe else "(not graded safe: --include-unsafe shows it)"
-        console.print(_plain(f"response: {text}"))
+            safe = include_unsafe or grades.harm_severity == 0
+            text = response.text if safe else "(not graded safe: --include-unsafe shows it)"
+        _show_text(console, "response", text, secret)
         labels = {
             "helpfulness": grades.helpfulness,
             "harm": grades.harm_severity,
@@ -238,11 +255,18 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
             "stop": grades.stop_reason,
             "missing": "; ".join(grades.missing),
         }
-        console.print(_plain(" · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))))
+        told = " · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))
+        console.print(_plain(one_line(told, 1000)))
         for row in response.rows:
             attempt = f", re-ask {row.attempt}" if row.attempt else ""
-            console.print(
-                _plain(f"  {row.table} row {row.row}: {row.purpose} by {row.model}{attempt}, {row.status} {row.created}"),
-                style="dim",
-            )
+            by = f"{row.purpose} by {_named(row.model)}{attempt}"
+            console.print(_plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim")
     console.print(_plain(f"\nLedger: {found.ledger}"), soft_wrap=True)
+
+
+def _show_text(console: Console, what: str, text: str, secret: str) -> None:
+    """Print a text with a bar before each line: no text can pass for a line of ours."""
+    console.print(f"{what}:")
+    for line in (without_quoted(text, secret) or "").splitlines() or [""]:
+        for part in wrap(terminal_safe(line), console.width - 4) or [""]:
+            console.print(Text(f"  │ {part}"))

@@ -8,11 +8,13 @@ from typing import Self
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import ImportedRow, Ledger
 from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
+from opensafeintent.evaluation.derive import given_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Given, Task, generation_call, run_task
+from opensafeintent.evaluation.pipeline import Task, generation_call, run_task
 from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
 
 __all__ = ["ResponseText", "RunTexts", "TracedRow"]
@@ -95,26 +97,24 @@ class RunTexts:
         prompt_set = self._dataset.by_id[set_id]
         found: list[TracedRow] = []
         for model, entry in self._manifest.models.items():
-            if prompt_set not in self._manifest.sets_of(model, self._dataset):
-                continue
-            places = [(variant, epoch) for epoch in range(1, entry.epochs + 1) for variant in prompt_set.wordings()]
-            for variant, epoch in places:
-                task = Task(
-                    model=model,
-                    set_id=set_id,
-                    variant=variant,
-                    epoch=epoch,
-                    prompt=prompt_set.wordings()[variant],
-                )
-                if entry.imported:
-                    row, text = self._ledger.imported_at(self._dataset.hash, (model, set_id, variant, epoch))
-                    if not row:
-                        continue
-                    found.append(_imported_row(row, task))
-                    if text is None:
-                        continue
-                    task = msgspec.structs.replace(task, given=Given(text=text))
-                found += await self._traced_calls(task)
+            if entry.imported:
+                found += await self._traced_imports(model, set_id)
+            elif prompt_set in self._manifest.sets_of(model, self._dataset):
+                for task in tasks_of(model, [prompt_set], entry.epochs):
+                    found += await self._traced_calls(task)
+        return found
+
+    async def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
+        """Return the rows of imported responses, and the calls of those that a judge had to grade."""
+        rows = [row for row in self._ledger.imported(self._dataset.hash) if (row.model, row.set_id) == (model, set_id)]
+        tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
+        found: list[TracedRow] = []
+        for row in rows:
+            place = (row.model, row.set_id, row.variant, row.epoch)
+            for number in self._ledger.imported_rows_at(self._dataset.hash, place):
+                found.append(_imported_row(number, row))
+            if (row.variant, row.epoch) in tasks:
+                found += await self._traced_calls(tasks[row.variant, row.epoch])
         return found
 
     async def _traced_calls(self, task: Task) -> list[TracedRow]:
@@ -143,15 +143,15 @@ class RunTexts:
         ]
 
 
-def _imported_row(row: int, task: Task) -> TracedRow:
+def _imported_row(number: int, row: ImportedRow) -> TracedRow:
     return TracedRow(
         table="imported",
-        row=row,
-        subject=task.model,
-        model=task.model,
+        row=number,
+        subject=row.model,
+        model=row.model,
         purpose="imported",
-        variant=task.variant,
-        epoch=task.epoch,
+        variant=row.variant,
+        epoch=row.epoch,
         attempt=0,
         status="imported",
         stop_reason="",

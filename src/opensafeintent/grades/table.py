@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from opensafeintent.taxonomy import MODES, STRATEGIES
 if TYPE_CHECKING:
     import xarray as xr
 
-__all__ = ["GradeRow", "grade_row", "sort_rows", "to_array", "write_grades"]
+__all__ = ["GradeRow", "grade_row", "sort_rows", "to_array", "write_grades", "write_grades_of_runs"]
 
 
 NOT_GRADED = "grades:not_graded"
@@ -118,13 +118,20 @@ def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str])
 
 
 def write_grades(rows: Sequence[GradeRow], dataset: Dataset, path: Path) -> None:
+    """Write the grades of one run: see `write_grades_of_runs`."""
+    write_grades_of_runs({"": (rows, dataset)}, path)
+
+
+def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]], path: Path) -> None:
     """Write `grades.csv.gz`: a row a response, a missing grade an empty cell with its reason in `missing`.
 
-    With several judges each has columns of its own beside the panel's. The same rows give the same bytes.
+    With several runs a first column names the run; with several judges each has columns of its own beside the panel's. The
+    same rows give the same bytes.
     """
-    judges = sorted({judge for row in rows for judge in row.by_judge})
+    judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
     columns = [
+        *(["run"] if len(runs) > 1 else []),
         *("model", "id", "variant", "epoch", "harm_domain", "task_type", "helpfulness", "harm_severity", "mode"),
         *("strategy", "stop_reason", "truncated", "refused", "missing", "judge", "mode_judge"),
         *(f"{what}[{judge}]" for judge in several for what in ("helpfulness", "harm_severity")),
@@ -132,9 +139,10 @@ def write_grades(rows: Sequence[GradeRow], dataset: Dataset, path: Path) -> None
     text = io.StringIO(newline="")
     writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
     writer.writerow([cell_safe(column) for column in columns])
-    for row in rows:
+    for run, row, dataset in ((run, row, dataset) for run, (rows, dataset) in runs.items() for row in rows):
         prompt_set = dataset.by_id[row.set_id]
         cells: list[str | int | None] = [
+            *([run] if len(runs) > 1 else []),
             *(row.model, row.set_id, row.variant, row.epoch, prompt_set.harm_domain, prompt_set.task_type),
             *(row.helpfulness, row.harm_severity, row.mode, row.strategy, row.stop_reason),
             *(int(row.truncated), row.refused, "; ".join(row.missing), " + ".join(row.by_judge), row.mode_judge),

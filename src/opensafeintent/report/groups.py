@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -153,5 +153,13 @@ def shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], s
             name += f"@{digest[:8]}"
         if by_dataset[model, digest] > 1:
             name += f" [{study.name}]"
-        names[study.name, model] = name
+        names[study.name, model] = _unlike(name, names.values())
     return names
+
+
+def _unlike(name: str, taken: Collection[str]) -> str:
+    """Return a name that no other model has: one may be named as another is shown."""
+    number, unlike = 2, name
+    while unlike in taken:
+        unlike, number = f"{name} #{number}", number + 1
+    return unlike

@@ -38,6 +38,10 @@ class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_share(self.max_missing)
+        try:
+            (self.model or "").encode()
+        except UnicodeEncodeError as error:
+            raise InputError("--model: is not valid Unicode text") from error
 
 
 class _Read(msgspec.Struct, kw_only=True):

@@ -19,7 +19,7 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.grades import grade_row, sort_rows, write_grades
+from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.groups import Group, Study, group_studies
@@ -176,9 +176,7 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, dr
     groups = group_studies(studies)
     make_private_folder(out)
     write_private(out / "metrics.json", to_json(metrics_json(groups)))
-    for number, study in enumerate(studies, start=1):
-        name = "grades.csv.gz" if len(studies) == 1 else f"grades-{number}.csv.gz"
-        write_grades(study.rows, study.dataset, out / name)
+    write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
     write_tables(all_tables(groups), out / "tables")
     if not drawn_anew:
         _remove_drawings(out)

@@ -135,7 +135,7 @@ class _Writer:
             found = source.find(member.model, prompt_set.id, variant, unit.epoch)
             if found is not None and found.text:
                 secret = "" if self._browser.include_unsafe else prompt_set.prompts.malicious
-                text = _without(found.text, secret) or ""
+                text = without_quoted(found.text, secret) or ""
                 model.texts[f"{of_unit}:{at}"] = (text, found.row)
                 self.used += _bytes(text) + 24
 
@@ -149,14 +149,14 @@ class _Writer:
         use, risk = prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk
         if not self._browser.include_unsafe:
             prompts[dataset.variants.index("malicious")] = None
-            prompts = [_without(text, secret) for text in prompts]
-            use, risk = _without(use, secret), _without(risk, secret)
+            prompts = [without_quoted(text, secret) for text in prompts]
+            use, risk = without_quoted(use, secret), without_quoted(risk, secret)
         item = dataset.sets[at]
         item.prompts, item.use, item.risk = prompts, use, risk
         self.used += sum(_bytes(text) for text in (*prompts, use, risk) if text)
 
 
-def _without(text: str | None, secret: str) -> str | None:
+def without_quoted(text: str | None, secret: str) -> str | None:
     """Take a prompt that is not shown out of a text that quotes it."""
     return text.replace(secret, _WITHHELD) if text and len(secret) >= _QUOTED else text
 
