@@ -1,4 +1,4 @@
-"""Every metric a second time, from DESIGN section 4 alone: loops over dicts, exact fractions, no arrays.
+"""Every metric a second time, from docs/metrics.md alone: loops over dicts, exact fractions, no arrays.
 
 A metric gives, for one prompt-set and one epoch, what it adds to a numerator and to a denominator, or None where the epoch
 is not complete.

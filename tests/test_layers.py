@@ -1,4 +1,4 @@
-"""Each part of the package imports only parts above it (DESIGN, section 8)."""
+"""Each part of the package imports only parts above it (docs/architecture.md)."""
 
 from __future__ import annotations
 

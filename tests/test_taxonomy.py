@@ -18,7 +18,7 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-DOMAINS = (  # DESIGN, section 1, "harm domain (7)"
+DOMAINS = (  # the seven of the paper's Table 1
     "Physical Harm and Weapons",
     "Hazardous Agent Use",
     "Hate and Harassment",
@@ -27,7 +27,7 @@ DOMAINS = (  # DESIGN, section 1, "harm domain (7)"
     "Privacy and Data Misuse",
     "Evasion and Circumvention",
 )
-TYPES = (  # DESIGN, section 1, "task type (6)"
+TYPES = (  # the six of the paper's Table 2
     "Explanation",
     "Recommendation and Selection",
     "Planning and Procedure",

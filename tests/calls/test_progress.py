@@ -150,7 +150,7 @@ def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(monkeypatch: py
     else:
         asyncio.run(run())
     assert display.updates[0][:2] == (3, 8)
-    assert display.updates[-1][:2] == (4, 8)
+    assert display.updates[-1][:2] == ((4, 8) if fails else (4, 4))  # what ended is all that there was
     assert "$0.50" in display.updates[-1][2]
     assert len(display.updates) >= 3
     assert display.closed == 1

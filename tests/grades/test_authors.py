@@ -1,4 +1,4 @@
-"""The authors' scored files, oddity by oddity (DESIGN, section 3)."""
+"""The authors' scored files, oddity by oddity (docs/compare.md)."""
 
 from __future__ import annotations
 

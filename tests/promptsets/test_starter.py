@@ -52,7 +52,7 @@ def test_the_three_intents_are_about_as_long(prompt_set: PromptSet) -> None:
     assert max(abs(count / mean(words) - 1) for count in words) <= 0.25
 
 
-# ROUGE-L as DESIGN section 6 has it: F1 = 2·LCS / (n + m) on lower-cased words without ASCII punctuation -----------------
+# ROUGE-L: F1 = 2·LCS / (n + m) on lower-cased words without ASCII punctuation -----------------
 
 
 def tokens(text: str) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import resources
 
@@ -53,6 +53,7 @@ class ScriptedModel:
     """A baseline as the client calls it."""
 
     limiter: Limiter | None = None
+    notices: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
         script = name.removeprefix("baseline/")

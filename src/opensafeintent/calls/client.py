@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Protocol
 
@@ -34,6 +34,11 @@ class Model(Protocol):
     identity: str
     """What a call's key names the model by."""
     limiter: Limiter | None
+
+    @property
+    def notices(self) -> Sequence[str]:
+        """What a reader of the results should know of how it was asked."""
+        ...
 
     async def attempt(self, call: Call) -> Attempt:
         """Try once."""
@@ -91,6 +96,12 @@ class Client:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), left)
 
+    @property
+    def notices(self) -> list[str]:
+        """What a reader of the results should know of how models were asked."""
+        models = (model for model in self._models.values() if not isinstance(model, str))
+        return [notice for model in models for notice in model.notices]
+
     def stop_silent_models(self) -> None:
         """Count as stopped every model that was asked and never once answered."""
         for model, error in self.last_errors.items():
@@ -137,7 +148,7 @@ class Client:
 
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
-        give_up = time.monotonic() + _CALL_SECONDS
+        give_up = 0.0
         tries = 0
         for number in count(1):
             if model.limiter is None:
@@ -153,6 +164,7 @@ class Client:
                 self._failures_in_a_row[call.model] = 0
                 return result.outcome
             tries += not result.throttled
+            give_up = give_up or time.monotonic() + _CALL_SECONDS  # waiting for the first slot is no part of it
             pause = _pause_before_next(result, tries)
             if pause is None or time.monotonic() + pause > give_up:
                 self._note_failure(call.model, result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from email.utils import parsedate_to_datetime
@@ -84,6 +85,7 @@ class ChatModel:
         self._proxy = _proxy_for(endpoint.base_url)
         self._limit_field = endpoint.limit_field
         self._unsupported: set[str] = set()
+        self.notices: list[str] = []
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
@@ -194,12 +196,17 @@ class ChatModel:
         if named in self._unsupported:  # another request found out first; this one was already on its way
             return True
         self._unsupported.add(str(named))
+        self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
         return True
 
     def _scrub_bytes(self, reply: bytes) -> bytes:
         """Take our own key out of a reply: what a server echoes must not enter the ledger."""
         key = self._endpoint.api_key
-        return reply.replace(key.encode(), b"***") if key and len(key) >= _SHORTEST_KEY else reply
+        if not key or len(key) < _SHORTEST_KEY:
+            return reply
+        for written in (key, json.dumps(key)[1:-1], key.replace("/", "\\/")):
+            reply = reply.replace(written.encode(), b"***")
+        return reply
 
     def _scrub(self, text: str) -> str:
         key = self._endpoint.api_key

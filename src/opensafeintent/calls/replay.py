@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
@@ -18,6 +19,7 @@ class ReplayModel:
     """Answers with the response that a file holds for a prompt-set, variant and epoch; it cannot be asked anything else."""
 
     limiter: Limiter | None = None
+    notices: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
         path = Path(name.removeprefix("replay/"))

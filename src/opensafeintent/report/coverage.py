@@ -32,6 +32,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     missing_core: float
     """Share of the grades of core responses on record that could not be had."""
     missing_paraphrase: float
+    absent: float
+    """Share of an evaluated model's planned responses that are not on record: the run was stopped, or is being written."""
     missing: dict[str, dict[str, int]]
     """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
     not_graded: int
@@ -49,8 +51,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return self.responses < self.planned
 
     def missing_beyond(self, most: float) -> bool:
-        """Whether core or paraphrase grades are missing beyond a share."""
-        return self.missing_core > most or self.missing_paraphrase > most
+        """Whether core or paraphrase grades, or whole responses, are missing beyond a share."""
+        return max(self.missing_core, self.missing_paraphrase, self.absent) > most
 
 
 def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]) -> Coverage:
@@ -86,6 +88,7 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
         counted=sum(row.counts for row in rows),
         missing_core=gone["core"] / asked["core"] if asked["core"] else 0.0,
         missing_paraphrase=gone["paraphrase"] / asked["paraphrase"] if asked["paraphrase"] else 0.0,
+        absent=0.0 if entry.imported or not planned else 1 - len(rows) / planned,
         missing={kind: dict(sorted(counter.items())) for kind, counter in reasons.items()},
         not_graded=sum(NOT_GRADED in row.missing for row in rows),
         filtered=sum(row.refused == "filter" for row in rows),

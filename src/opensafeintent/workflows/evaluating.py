@@ -106,7 +106,8 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> RunFolder:
         """The run's folder."""
-        return RunFolder(self.out or Path("runs") / name_safe(Path(self.dataset).stem))
+        named = self.dataset if self.dataset.startswith("hf:") else Path(self.dataset).stem
+        return RunFolder(self.out or Path("runs") / name_safe(named))
 
     @property
     def target_sampling(self) -> Sampling:
@@ -230,6 +231,7 @@ def _finish(
 ) -> Outcome:
     outcome = write_results([study_of(folder.path.name, manifest, dataset, graded)], folder.path, max_missing)
     outcome.tally = client.tally
+    outcome.notes += client.notices
     outcome.notes += [
         f"{model}: a call that failed said: {error}"
         for model, error in client.last_errors.items()

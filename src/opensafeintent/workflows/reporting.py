@@ -22,6 +22,7 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.coverage import Coverage
 from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import all_tables, write_tables
@@ -181,8 +182,8 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, dr
     if not drawn_anew:
         _remove_drawings(out)
     beyond = [
-        f"{model}: {coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are "
-        f"missing, more than the {max_missing:.0%} of --max-missing ({_reasons(coverage.missing)})"
+        f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
+        f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
         for group in groups
         for model, coverage in group.coverage.items()
         if coverage.missing_beyond(max_missing)
@@ -204,6 +205,13 @@ def _remove_drawings(out: Path) -> None:
             remove_figures(out / "figures")
     except OSError as error:
         raise InputError(f"{out}: cannot remove an earlier report: {error.strerror or error}") from error
+
+
+def _missing_shares(coverage: Coverage) -> str:
+    absent = f" and {coverage.absent:.1%} of the planned responses are not on record" if coverage.absent else ""
+    return (
+        f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are missing{absent}"
+    )
 
 
 def _reasons(missing: Mapping[str, Mapping[str, int]]) -> str:
