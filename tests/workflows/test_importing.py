@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from loopback import LoopbackServer
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.workflows import (
@@ -746,3 +747,19 @@ def test_a_cut_response_without_a_text_is_missing(dataset: str, tmp_path: Path) 
     assert coverage["missing_core"] == pytest.approx(2 / 12)
     assert coverage["truncated"] == 1  # the other was cut and graded as it stands
     assert outcome.exit_code == 1
+
+
+def test_a_judge_that_never_answered_does_not_stay_in_the_panel(
+    dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A judge that was misspelt once would leave every response with half a panel, which is no grade."""
+    run = tmp_path / "run"
+    take_in(run, json_lines(tmp_path / "m.jsonl", bare_lines()), dataset=dataset)
+    with LoopbackServer(models=["judge"]) as server:
+        monkeypatch.setenv("LOOP_BASE_URL", server.base_url)
+        monkeypatch.setenv("LOOP_API_KEY", "a-key-for-tests")
+        with pytest.raises(Stopped, match="jugde"):
+            grade(GradeSettings(run=run, judges=("openai-api/loop/jugde",)))
+        outcome = grade(GradeSettings(run=run, judges=("openai-api/loop/judge",)))
+    assert outcome.exit_code == 0
+    assert {line["judge"] for line in grades_in(run)} == {"openai-api/loop/judge"}

@@ -249,14 +249,16 @@ def _named(settings: EvaluateSettings, models: Sequence[str]) -> list[str]:
 
 
 def _old_manifest(folder: RunFolder, named: Collection[str]) -> Manifest | None:
-    """Return the manifest of the run that is there, without the models that never answered.
+    """Return the manifest of the run that is there, if there is one, without the models that never answered."""
+    return _without_silent(folder, folder.load()[0], named) if folder.exists() else None
+
+
+def _without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
+    """Leave out the models that never answered.
 
     A name that was misspelt once does not stay in the run; one that is named now is looked at anew, without the judges that
     never answered. A model that is not named now keeps its judges: by them its grades are on record, or missing.
     """
-    if not folder.exists():
-        return None
-    manifest, _ = folder.load()
     path = folder.ledger_path(manifest)
     answering: set[str] = set()
     if path.is_file():
@@ -351,7 +353,7 @@ async def _dry_run(settings: EvaluateSettings, models: Sequence[str], dataset: D
     identities = {name: model_identity(name) for name in _named(settings, models)}
     manifest = _manifest(settings, models, dataset, templates, identities, _old_manifest(folder, set(models)))
     work = _work(settings, models, dataset, templates, manifest)
-    path = settings.ledger or folder.ledger_path(manifest)
+    path = folder.ledger_path(manifest)
     with contextlib.ExitStack() as stack:
         ledger = stack.enter_context(Ledger(path, readonly=True)) if path.is_file() else _EmptyLedger()
         found: Forecast = await forecast(Client(ledger, manifest.identities()), work)  # type: ignore[arg-type]
@@ -398,6 +400,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
 
 async def _grade(settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display) -> Outcome:
     manifest, dataset = folder.load()
+    manifest = _without_silent(folder, manifest, manifest.models)
     as_evaluation = EvaluateSettings(
         models=("imported",),
         judges=settings.judges,
@@ -437,6 +440,7 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
                 judge_sampling=as_evaluation.judge_sampling,
                 templates=manifest.templates | store_templates(templates),
             )
+            opened |= _other_judges(manifest, list(entries), opened, http)
             folder.save(manifest)
             client = Client(ledger, {**manifest.identities(), **opened})
             work = [
