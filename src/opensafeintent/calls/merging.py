@@ -24,6 +24,8 @@ _COLUMNS = (
 )
 _BATCH = 2000
 _SATISFIES = "status <> 'failed'"
+_SAME_ROW = " AND ".join(f"theirs.{name} IS ours.{name}" for name in ("created", "seconds", "response"))
+"""Merged before: no two calls are recorded in the same millisecond, after the same seconds, with the same response."""
 
 
 class Added(msgspec.Struct, kw_only=True):
@@ -155,7 +157,7 @@ class _Copy:
             which = f"WHERE theirs.{_SATISFIES} AND theirs.key IN temp.wanted"
         columns = ", ".join(f"theirs.{name}" for name in _COLUMNS)
         cursor = connection.execute(
-            f"SELECT {columns}, ours.created FROM source.calls AS theirs "
+            f"SELECT {columns}, ours.id IS NOT NULL, {_SAME_ROW} FROM source.calls AS theirs "
             f"LEFT JOIN main.calls AS ours ON ours.key = theirs.key AND ours.{_SATISFIES} {which} ORDER BY theirs.id"
         )
         insert = f"INSERT INTO main.calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
@@ -170,13 +172,13 @@ class _Copy:
 
     def _is_new(self, row: tuple[Any, ...]) -> bool:
         """Tell a row that is to be added from one that was merged before, or that has an outcome here already."""
-        *values, ours = row
-        key, status, error, created = (values[_COLUMNS.index(name)] for name in ("key", "status", "error", "created"))
-        if status == "failed":
-            query = "SELECT 1 FROM main.calls WHERE key = ? AND status = 'failed' AND created = ? AND error = ?"
-            return self._connection.execute(query, (key, created, error)).fetchone() is None
-        self._added.twice += ours not in (None, created)
-        return ours is None
+        *values, has_outcome, same_row = row
+        if values[_COLUMNS.index("status")] == "failed":
+            names = ("key", "created", "seconds", "error")
+            query = f"SELECT 1 FROM main.calls WHERE status = 'failed' AND {' AND '.join(f'{name} IS ?' for name in names)}"
+            return self._connection.execute(query, [values[_COLUMNS.index(name)] for name in names]).fetchone() is None
+        self._added.twice += has_outcome and not same_row
+        return not has_outcome
 
     def _values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Count a row, and return it as it is here."""
