@@ -44,6 +44,12 @@ class ServerError(Exception):
     status_code = 500
 
 
+class Rejected(Exception):
+    """What it raises for 400."""
+
+    status_code = 400
+
+
 class WrongKey(Exception):
     """What it raises for 401."""
 

@@ -17,7 +17,7 @@ import pytest
 
 from calls.support import holds, rows
 from endtoend import environment, grades, osi
-from interop.support import Overloaded, ServerError, UnknownModel, WrongKey, quiet, said, scripted
+from interop.support import Overloaded, Rejected, ServerError, UnknownModel, WrongKey, quiet, said, scripted
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -28,9 +28,11 @@ from opensafeintent.interop.models import model_identity, open_models, served_mo
 pytest.importorskip("inspect_ai")
 from inspect_ai.model import (
     ChatCompletionChoice,
+    ChatMessage,
     ChatMessageAssistant,
     ContentReasoning,
     ContentText,
+    GenerateConfig,
     ModelOutput,
     ModelUsage,
 )
@@ -112,6 +114,48 @@ def test_an_answer_cut_by_the_limit_is_told(
         (outcome,), _ = ask(tmp_path / "l.sqlite")
     assert isinstance(outcome, Answered)
     assert (outcome.stop_reason, outcome.truncated) == (reason, truncated)
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"topics": {"type": "array", "items": {"type": "string"}}, "kind": {"type": "string", "enum": ["a", "b"]}},
+    "required": ["topics", "kind"],
+    "additionalProperties": False,
+}
+
+
+def test_a_schema_reaches_the_provider_whole(tmp_path: Path) -> None:
+    with scripted(lambda *_: said('{"topics": [], "kind": "a"}')) as provider:
+        ask(tmp_path / "l.sqlite", call_to(sampling=Sampling(json_schema=SCHEMA)), call_to())
+    asked = [config.response_schema for _, config in provider.asked]
+    (given,) = [schema for schema in asked if schema is not None]
+    assert (given.name, given.strict) == ("reply", True)
+    assert given.json_schema.model_dump(exclude_none=True) == SCHEMA
+
+
+def test_a_provider_without_structured_output_is_asked_without(tmp_path: Path) -> None:
+    def answer(_: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
+        if config.response_schema is not None:
+            raise Rejected("output_format: this model does not support structured outputs")
+        return said("{}")
+
+    with scripted(answer) as provider:
+        calls = [call_to(f"Note {number}.", sampling=Sampling(json_schema=SCHEMA)) for number in range(3)]
+        outcomes, client = ask(tmp_path / "l.sqlite", *calls)
+        again, _ = ask(tmp_path / "other.sqlite", calls[0])
+    assert [type(outcome) for outcome in (*outcomes, *again)] == [Answered] * 4
+    assert len(client.notices) == 1 and "does not take structured output" in next(iter(client.notices))
+    assert [config.response_schema is None for _, config in provider.asked].count(True) == 4
+
+
+def test_an_error_of_a_call_without_a_schema_is_what_it_is(tmp_path: Path) -> None:
+    def refuse(*_: object) -> ModelOutput:
+        raise Rejected("the json_schema is not to our liking")
+
+    with scripted(refuse) as provider:
+        (outcome,), _ = ask(tmp_path / "l.sqlite", call_to())
+    assert isinstance(outcome, Failed)
+    assert len(provider.asked) == 1
 
 
 def test_no_choices_is_a_broken_reply_that_is_tried_again(tmp_path: Path) -> None:

@@ -31,12 +31,13 @@ ATTEMPT_SECONDS = 600.0
 
 FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicy|data_inspection_failed|flagged_input", re.I)
 UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
+STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I)
+"""What an error names where it is structured output that a model does not take."""
 NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
 SHORTEST_KEY = 8
 """Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 _OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens", "response_format")
-_STRUCTURED = re.compile(r"response_format|json_schema|structured output", re.I)
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
@@ -202,7 +203,7 @@ class ChatModel:
         Reasoning models refuse `temperature`, and newer ones take `max_completion_tokens` for `max_tokens`; both say so.
         """
         named = error.get("param") or next((field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None)
-        if structured and _STRUCTURED.search(f"{named} {told}"):
+        if structured and STRUCTURED.search(f"{named} {told}"):
             named = "response_format"  # servers without it say so in many ways
         elif named not in _OPTIONAL_FIELDS or not re.search(r"unsupported|not support", told, re.I):
             return False

@@ -15,8 +15,8 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from opensafeintent.calls.attempts import Attempt, Replied
-from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
+from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.http import ATTEMPT_SECONDS, STRUCTURED, HttpSession
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
 from opensafeintent.calls.records import Call, Sampling, read_reply
@@ -94,6 +94,7 @@ class InspectModel:
         self._http = http
         self._secrets = Secrets()
         self._models: dict[bytes, Model] = {}
+        self._takes_schemas = True
         self._loading = asyncio.Lock()
         loads = self._provider in (*LOCAL_WEIGHTS, *_STARTS_A_SERVER)
         self._patient = loads
@@ -137,6 +138,7 @@ class InspectModel:
         """Make one request and say what came of it; nothing is raised but cancellation."""
         started = time.monotonic()
         model: Model | None = None
+        with_schema = bool(call.sampling.json_schema) and self._takes_schemas
         try:
             with _warnings_to(self):
                 config = self._config(call.sampling)
@@ -144,17 +146,31 @@ class InspectModel:
                 # in a task of its own: what Inspect notes of a call in the context goes with it
                 output = await asyncio.create_task(model.generate(chat_messages(call), config=config, cache=False))
         except Exception as error:
-            return failed_attempt(error, model, self._secrets, time.monotonic() - started)
+            failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
+            return self._without_schemas(failed) if with_schema else failed
         body = self._secrets.scrub_bytes(completion_of(output, call.sampling.max_tokens))
         try:
             return Replied(read_reply(body), body, time.monotonic() - started)
         except ValueError as error:
             return failed_attempt(error, None, self._secrets, time.monotonic() - started, body)
 
+    def _without_schemas(self, attempt: Attempt) -> Attempt:
+        """Ask without a schema from now on, if that is what the provider does not take."""
+        if not isinstance(attempt, Failure) or attempt.retry or not STRUCTURED.search(attempt.error):
+            return attempt
+        if self._takes_schemas:
+            self._takes_schemas = False
+            self.notices.append(f"{self.identity}: does not take structured output; it was asked without")
+        return Failure(kind="unsupported_field", error=attempt.error, retry=True, seconds=attempt.seconds)
+
     def _config(self, sampling: Sampling) -> GenerateConfig:
-        from inspect_ai.model import GenerateConfig
+        from inspect_ai.model import GenerateConfig, ResponseSchema
+        from inspect_ai.util import JSONSchema
 
         further = {name: value for name, value in sampling.extra.items() if name in _config_fields()}
+        if sampling.json_schema and self._takes_schemas:
+            schema = JSONSchema.model_validate(sampling.json_schema)
+            further = {"response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)} | further
         batches = self._provider in LOCAL_WEIGHTS and self.limiter is not None
         ours = {
             "max_retries": 0,
