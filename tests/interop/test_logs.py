@@ -151,6 +151,35 @@ def test_an_interrupted_log_gives_what_it_holds(tmp_path: Path, go_on: bool) -> 
         assert "5 prompts of the 2 sets in it are not there" in told
 
 
+def test_importing_a_log_again_changes_nothing(tmp_path: Path) -> None:
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
+    for _ in range(2):
+        outcome = brought(tmp_path / "in", path_of(log), path_of(log))
+        assert not [note for note in outcome.notes if "retry" in note]
+        assert len(grades(tmp_path / "in")) == 14
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) -> None:
+    """What the first log has without grades, the retry asked for anew, and the answer may be another one."""
+    (first,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
+    retry = read_eval_log(str(path_of(first)))
+    assert first.samples is not None and retry.samples is not None
+    first.samples = first.samples[:9]
+    if together:
+        first.samples[8].scores = None
+        first.samples[8].output = said("half an answer, cut off")
+    retry.eval.created = "2099-01-01T00:00:00+02:00"
+    paths = [tmp_path / "b-first.eval", tmp_path / "a-retry.eval"]
+    for log, path in zip((first, retry), paths, strict=True):
+        write_eval_log(log, str(path))
+    outcome = brought(tmp_path / "in", *paths) if together else [brought(tmp_path / "in", path) for path in paths][-1]
+    brought(tmp_path / "alone", paths[1])
+    assert grades(tmp_path / "in") == grades(tmp_path / "alone")
+    told = [note for note in outcome.notes if "are taken from its retry" in note]
+    assert told == ([f"{paths[0]}: 9 of its responses are taken from its retry, {paths[1]}"] if together else [])
+
+
 @pytest.mark.parametrize("cut", ["header", "half"])
 def test_a_log_that_was_cut_off_is_read_or_told(tmp_path: Path, cut: str) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
@@ -318,6 +347,16 @@ def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(tmp_path: Pat
     assert calls[1].output.completion == str((sample.scores or {})["opensafeintent_helpfulness"].value)
     # `baseline/judge` counts four characters a token; its replies to the first three questions have 1, 1 and 14 of them
     assert sample.model_usage["opensafeintent/judge"].output_tokens >= 3
+
+
+def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path) -> None:
+    run = run_of(tmp_path, "baseline/comply-all", "baseline/refuse-all", limit=1)
+    logs = [read_eval_log(str(path)) for name in ("a", "b") for path in export(run, tmp_path / name)]
+    for of in ("eval_id", "task_id"):
+        assert len({getattr(log.eval, of) for log in logs}) == 4, of
+    assert len({log.eval.run_id for log in logs}) == 2
+    samples = [sample.uuid for log in logs for sample in log.samples or []]
+    assert len(set(samples)) == len(samples) == 4 * 7
 
 
 def test_imported_responses_are_exported_too(tmp_path: Path) -> None:

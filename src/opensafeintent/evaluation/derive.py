@@ -152,6 +152,6 @@ def _refusal(row: ImportedRow, stop_reason: str) -> Literal["", "filter", "empty
 
 def imported_record(recorded: Any) -> dict[str, Any]:
     """Return what the ledger keeps of an imported response besides its text."""
-    fields: dict[str, Any] = msgspec.to_builtins(recorded)
+    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(recorded))  # as the ledger gives it back
     kept = ("stop_reason", "helpfulness", "harm_severity", "mode", "strategy", "missing", "by_judge")
     return {name: fields[name] for name in kept if fields[name] not in (None, [], {})}

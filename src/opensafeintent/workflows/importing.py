@@ -54,6 +54,8 @@ class _Read(msgspec.Struct, kw_only=True):
     zero_helpfulness: int = 0
     log: InspectLog | None = None
     """What else is known of it, where it is a log of Inspect AI."""
+    notes: list[str] = []
+    """What a reader should know of it, a line each."""
 
     @property
     def model(self) -> str:
@@ -75,6 +77,7 @@ def import_files(settings: ImportSettings) -> Outcome:
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read = [_read(path, labels) for path in settings.files]
+    _leave_to_retries(read)
     dataset = _dataset(settings, labels, of_run, read)
     with folder.lock():
         manifest = folder.load()[0] if folder.exists() else None
@@ -94,7 +97,7 @@ def import_files(settings: ImportSettings) -> Outcome:
             )
         folder.save(_with_models(manifest, by_model))
     outcome = write_results([read_study(folder, settings.out.name)], settings.out, settings.max_missing)
-    outcome.notes += [note for item in read if item.log for note in item.log.notes]
+    outcome.notes += [note for item in read for note in item.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:
         outcome.notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
@@ -119,7 +122,7 @@ def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manife
 def _read(path: Path, taxonomy: Taxonomy) -> _Read:
     if is_inspect_log(path):
         log = read_inspect_log(path)
-        return _Read(path=path, responses=log.responses, log=log)
+        return _Read(path=path, responses=log.responses, log=log, notes=log.notes)
     try:
         records = list(read_records(path))
         if not records:
@@ -143,6 +146,21 @@ def _read(path: Path, taxonomy: Taxonomy) -> _Read:
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return _Read(path=path, responses=responses, prompt_sets=tuple(prompt_sets.values()), zero_helpfulness=zeros)
+
+
+def _leave_to_retries(read: Sequence[_Read]) -> None:
+    """Drop from each log what a later one of the same evaluation holds: a retry carries over what was done, or redoes it."""
+    logs = [(item, item.log) for item in read if item.log and item.log.task_id]
+    logs.sort(key=lambda pair: (pair[1].created, len(pair[1].responses)), reverse=True)
+    latest: dict[tuple[str, str, str, int], Path] = {}
+    for item, log in logs:
+        places = [(log.task_id, response.set_id, response.variant, response.epoch) for response in item.responses]
+        if retries := {latest[place] for place in places if place in latest} - {item.path}:
+            kept = [response for response, place in zip(item.responses, places, strict=True) if place not in latest]
+            dropped = len(item.responses) - len(kept)
+            item.notes = [f"{item.path}: {dropped} of its responses are taken from its retry, {max(retries)}"]
+            item.responses = kept
+        latest = dict.fromkeys(places, item.path) | latest
 
 
 def _ours(path: Path, first: object) -> list[RecordedResponse]:

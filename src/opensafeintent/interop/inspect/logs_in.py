@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,10 @@ _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messag
 class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
     """What a log of our task holds."""
 
+    task_id: str
+    """Of the evaluation: what a retry of it writes has the same."""
+    created: str
+    """When it was begun, in a form whose order is that of time."""
     model: str
     dataset: str
     """The dataset's name, as the task was given it."""
@@ -92,6 +97,8 @@ def read_inspect_log(path: Path) -> InspectLog:
     if not responses:
         raise InputError(f"{path}: no response in it (status: {log.status})")
     return InspectLog(
+        task_id=log.eval.task_id,
+        created=datetime.fromisoformat(log.eval.created).astimezone(UTC).isoformat(),
         model=from_inspect(log.eval.model),
         dataset=about.dataset,
         dataset_hash=about.dataset_hash,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -85,10 +86,11 @@ def export_logs(folder: RunFolder, out: Path, run: Runner) -> list[Path]:
         if not by_model:
             raise InputError(f"{folder.path}: no response on record; there is nothing to export")
         make_private_folder(out)
+        run_id = _unique()
         for model, rows in by_model.items():
             responses = run(partial(_responses, model, rows, manifest, dataset, ledger))
             path = _unused(out / f"{name_safe(model)}.eval", written)
-            written.append(_write(_log_of(model, responses, manifest, dataset), path))
+            written.append(_write(_log_of(model, responses, manifest, dataset, run_id), path))
     return written
 
 
@@ -139,7 +141,12 @@ def _write(log: EvalLog, path: Path) -> Path:
     return path
 
 
-def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset: Dataset) -> EvalLog:
+def _unique() -> str:
+    """Return an identifier as long as Inspect AI's own, by which its tables tell logs and samples apart."""
+    return secrets.token_hex(11)
+
+
+def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset: Dataset, run_id: str) -> EvalLog:
     from inspect_ai.log import (
         EvalConfig,
         EvalDataset,
@@ -161,6 +168,9 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
     samples = [_sample(model, response, dataset, positions) for response in responses]
     judges = [ModelConfig(model=to_inspect(judge)) for judge in entry.judges]
     spec = EvalSpec(
+        eval_id=_unique(),
+        run_id=run_id,
+        task_id=_unique(),
         created=now,
         task=NAME,
         task_version=VERSION,
@@ -238,6 +248,7 @@ def _sample(model: str, response: _Response, dataset: Dataset, positions: Mappin
     scores = scores_of(row)
     return EvalSample(
         id=sample_id(row.set_id, row.variant),
+        uuid=_unique(),
         epoch=row.epoch,
         input=response.prompt,
         target="",

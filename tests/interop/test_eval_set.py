@@ -1,0 +1,92 @@
+"""Our task in an `eval_set` of Inspect AI that is interrupted, or whose provider fails, and run again."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from endtoend import metrics, osi, wait_until
+
+pytest.importorskip("inspect_ai")
+from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
+
+from interop.support import metrics_of
+
+PROGRAM = Path(__file__).with_name("eval_set_program.py")
+MODELS = ("slow/comply-all", "slow/keyword-filter")
+SAMPLES = 6 * 7 * 2
+"""Sets, prompts of each, epochs."""
+AT_ONCE = 2 * 4
+"""Samples under way at the same time, over both models."""
+CALLS_A_SAMPLE = 5
+"""At most: a response, two grades, a mode, a probe."""
+
+
+def begin(folder: Path) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, PROGRAM, folder / "logs", folder / "calls"],
+        env={"PATH": os.environ["PATH"], "HOME": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def finished(folder: Path) -> dict[str, EvalLog]:
+    """Run the set to its end; return the log of each model."""
+    process = begin(folder)
+    out, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, out.decode()
+    done = [log for log in map(read_eval_log, list_eval_logs(str(folder / "logs"))) if log.status == "success"]
+    assert sorted(log.eval.model for log in done) == sorted(MODELS)
+    return {log.eval.model: log for log in done}
+
+
+def calls(folder: Path) -> Counter[str]:
+    path = folder / "calls"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, EvalLog], Counter[str]]:
+    """The same set, undisturbed."""
+    folder = tmp_path_factory.mktemp("whole")
+    return finished(folder), calls(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_interrupted_set_goes_on_to_the_same_numbers(
+    tmp_path: Path, whole: tuple[dict[str, EvalLog], Counter[str]], how: signal.Signals
+) -> None:
+    process = begin(tmp_path)
+    wait_until(lambda: calls(tmp_path).total() > whole[1].total() // 2, 60)
+    process.send_signal(how)
+    process.communicate(timeout=60)
+    assert calls(tmp_path).total() < whole[1].total()
+    logs = finished(tmp_path)
+    for model, log in logs.items():
+        assert log.samples is not None
+        # every prompt once an epoch, those that the first attempt had finished among them
+        assert len({(sample.id, sample.epoch) for sample in log.samples}) == len(log.samples) == SAMPLES
+        assert metrics_of(log) == pytest.approx(metrics_of(whole[0][model]), abs=0, nan_ok=True)
+    assert set(calls(tmp_path)) == set(whole[1])
+    # samples that were under way are begun anew, and no other
+    assert 0 < calls(tmp_path).total() - whole[1].total() <= AT_ONCE * CALLS_A_SAMPLE
+    # all logs, those that were broken off among them, are one evaluation of each model
+    ran = osi("import", *(tmp_path / "logs").glob("*.eval"), "--out", tmp_path / "run")
+    assert ran.code == 0, ran.err
+    for model in MODELS:
+        ours = {name: entry["value"] for name, entry in metrics(tmp_path / "run")["models"][model].items()}
+        theirs = metrics_of(logs[model])
+        assert {name: theirs[name] for name in ours} == pytest.approx({**ours, **nothing(ours)}, abs=0, nan_ok=True)
+
+
+def nothing(found: dict[str, float | None]) -> dict[str, float]:
+    """Return what is null in metrics.json as Inspect AI has it."""
+    return {name: math.nan for name, value in found.items() if value is None}
