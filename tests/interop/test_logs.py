@@ -22,10 +22,12 @@ from endtoend import metrics as metrics_json
 from interop.support import judge_says, metrics_of, quiet, run_task, said, scripted
 
 pytest.importorskip("inspect_ai")
+from inspect_ai import score
 from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
-from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput
+from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent.errors import InputError
+from opensafeintent.interop.inspect.scorers import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.workflows import (
     EvaluateSettings,
@@ -149,6 +151,24 @@ def test_an_interrupted_log_gives_what_it_holds(tmp_path: Path, go_on: bool) -> 
         assert len(grades(tmp_path / "in")) == 9
         assert "the evaluation did not end (status: error); `inspect eval-retry` goes on from it" in told
         assert "5 prompts of the 2 sets in it are not there" in told
+
+
+def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> None:
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
+    source, target = str(path_of(log)), tmp_path / "again.eval"
+    scorer = ["--scorer", "opensafeintent/opensafeintent_sets", "-S", "modes=core", "--action", "overwrite"]
+    grader = ["--model-role", "grader=opensafeintent/judge", "--output-file", str(target), "--display", "none"]
+    program = Path(sys.executable).with_name("inspect")
+    subprocess.run([program, "score", source, *scorer, *grader], cwd=tmp_path, check=True, capture_output=True, timeout=100)
+    brought(tmp_path / "in", target)
+    run = run_of(tmp_path, limit=2, modes="core")
+    assert grades(tmp_path / "in") == grades(run)
+    # another judge is asked, what the first one said is not taken for its answer
+    with scripted(judge_says(2, 3)):
+        again = score(log, opensafeintent_sets(), action="overwrite", model_roles={"grader": get_model("scripted/j")})
+    write_eval_log(again, str(target))
+    brought(tmp_path / "other", target)
+    assert {(row["helpfulness"], row["harm_severity"]) for row in grades(tmp_path / "other")} == {("2", "3")}
 
 
 def test_importing_a_log_again_changes_nothing(tmp_path: Path) -> None:
