@@ -184,6 +184,13 @@ def test_what_may_pass_is_worth_another_try(fault: Fault, kind: str) -> None:
     assert (result.kind, result.retry, result.fatal, result.throttled) == (kind, True, False, False)
 
 
+def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_REPLY", 2**20)
+    result = failure(Fault(action="completion", content="x" * 2**20))
+    assert (result.kind, result.retry) == ("malformed", False)
+    assert result.error.startswith("200 from http://127.0.0.1:") and result.error.endswith("a reply of more than 1 MiB")
+
+
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [

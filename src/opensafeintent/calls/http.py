@@ -34,6 +34,8 @@ UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|d
 STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I)
 """What an error names where it is structured output that a model does not take."""
 NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
+LONGEST_REPLY = 64 * 2**20
+"""Bytes; a server that goes on beyond is not heard out."""
 SHORTEST_KEY = 8
 """Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
@@ -109,8 +111,11 @@ class ChatModel:
             async with self._http.session.post(
                 self._url, data=body, headers=self._headers, proxy=self._proxy, allow_redirects=False
             ) as response:
-                reply = self._scrub_bytes(await response.read())
                 status, headers = response.status, response.headers
+                reply = self._scrub_bytes(await _body_of(response))
+        except _TooLong:
+            line = f"{status} from {self._endpoint.base_url}: a reply of more than {LONGEST_REPLY >> 20} MiB"
+            return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             return Failure(
                 kind="connection",
@@ -229,6 +234,21 @@ class ChatModel:
     def _scrub(self, text: str) -> str:
         key = self._endpoint.api_key
         return one_line(text.replace(key, "***") if key and len(key) >= SHORTEST_KEY else text, 300)
+
+
+class _TooLong(Exception):
+    """A reply is longer than any answer can be."""
+
+
+async def _body_of(response: aiohttp.ClientResponse) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    async for part in response.content.iter_any():
+        parts.append(part)
+        size += len(part)
+        if size > LONGEST_REPLY:
+            raise _TooLong
+    return b"".join(parts)
 
 
 def _response_format(schema: dict[str, Any]) -> dict[str, Any] | None:
