@@ -14,6 +14,7 @@ from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices
 from opensafeintent.cli.printing import new_console, plain
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
+from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
@@ -247,10 +248,15 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
         told = " · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))
         console.print(plain(one_line(told, 1000)))
         for row in response.rows:
-            attempt = f", re-ask {row.attempt}" if row.attempt else ""
-            by = f"{row.purpose} by {_named(row.model)}{attempt}"
+            by = f"{row.purpose} by {_named(row.model)}{_asking(row.attempt)}"
             console.print(plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim")
     console.print(plain(f"\nLedger: {found.ledger}"), soft_wrap=True)
+
+
+def _asking(attempt: int) -> str:
+    """Say which asking of a call it was."""
+    anew, asked_before = divmod(attempt, FIRST_ATTEMPT)
+    return (", anew" if anew else "") + (f", re-ask {asked_before}" if asked_before else "")
 
 
 def _show_text(console: Console, what: str, text: str, secret: str) -> None:

@@ -12,8 +12,9 @@ from opensafeintent.calls.ledger import ImportedRow, Ledger
 from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
 from opensafeintent.evaluation.derive import given_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Task, generation_call, run_task
+from opensafeintent.evaluation.pipeline import Task, generation_call, grade_again, run_task
 from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
 
@@ -42,7 +43,7 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     epoch: int
     attempt: int
-    """0 for the first asking, then one more for each re-ask."""
+    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked for its grade anew."""
     status: str
     stop_reason: str
     template: str
@@ -119,10 +120,14 @@ class RunTexts:
 
     async def _traced_calls(self, task: Task) -> list[TracedRow]:
         """Go through the plan of calls again, with nobody to answer but the ledger, and note what was asked for."""
-        if not self._manifest.models[task.model].judges:
+        entry = self._manifest.models[task.model]
+        if not entry.judges:
             return []
         client = _Watching(self._ledger, self._manifest.identities())
-        await run_task(client, task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))
+        how = (self._manifest.plan(task.model), self._manifest.templates_of(task.model))
+        await run_task(client, task, *how)
+        if entry.judge_samples:
+            await grade_again(client, task, *how, first_attempt=FIRST_ATTEMPT)
         return [
             TracedRow(
                 table="calls",
@@ -138,7 +143,7 @@ class RunTexts:
                 template=call.template,
                 created=created,
             )
-            for call, key in client.asked
+            for key, call in client.asked.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 
@@ -161,13 +166,13 @@ def _imported_row(number: int, row: ImportedRow) -> TracedRow:
 
 
 class _Watching(Client):
-    """A client that remembers what it was asked, in order."""
+    """A client that remembers what it was asked, in order, by key."""
 
     def __init__(self, ledger: Ledger, identities: dict[str, str]) -> None:
         super().__init__(ledger, identities)
         self._identities = identities
-        self.asked: list[tuple[Call, bytes]] = []
+        self.asked: dict[bytes, Call] = {}
 
     async def ask(self, call: Call) -> Outcome:
-        self.asked.append((call, call_key(call, self._identities[call.model])))
+        self.asked[call_key(call, self._identities[call.model])] = call
         return await super().ask(call)
