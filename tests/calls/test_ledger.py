@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from calls.support import rows, user_call
-from opensafeintent.calls.ledger import Entry, ImportedRow, Ledger
+from opensafeintent.calls.imports import ImportedRow
+from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.records import Answered, Message, Refused, Sampling, Usage, call_key
 from opensafeintent.errors import InputError
 
@@ -505,30 +506,30 @@ def test_imported_responses_come_back_as_they_were_and_are_added_once(tmp_path: 
     given = [imported("Grüße " * 100), imported(None, "s2"), imported("", "s3", epoch=2)]
     new = imported("x", "s4", source="two.json", source_sha256="cd")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add_imported(DATASET, given)
-        ledger.add_imported(DATASET, given)
+        ledger.imports.add(DATASET, given)
+        ledger.imports.add(DATASET, given)
         # The same response from another file is no news either; what is new in that file is.
-        ledger.add_imported(DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new])
+        ledger.imports.add(DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new])
     with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
-        assert list(ledger.imported(DATASET)) == [*given, new]
+        assert list(ledger.imports.rows(DATASET)) == [*given, new]
 
 
 def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add_imported(DATASET, [imported("One.")])
-        ledger.add_imported("another", [imported("Another.")])
-        assert [row.response for row in ledger.imported(DATASET)] == ["One."]
-        assert [row.response for row in ledger.imported("another")] == ["Another."]
+        ledger.imports.add(DATASET, [imported("One.")])
+        ledger.imports.add("another", [imported("Another.")])
+        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One."]
+        assert [row.response for row in ledger.imports.rows("another")] == ["Another."]
 
 
 @pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"helpfulness": 4})])
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(tmp_path: Path, other: ImportedRow) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add_imported(DATASET, [imported("One.")])
+        ledger.imports.add(DATASET, [imported("One.")])
         with pytest.raises(InputError, match=r"one\.json: m has another response or grade for set s1, benign, epoch 1"):
-            ledger.add_imported(DATASET, [long, other])
-        assert [row.response for row in ledger.imported(DATASET)] == ["One."]
+            ledger.imports.add(DATASET, [long, other])
+        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One."]
         # The text that was rolled back is stored again when it comes again.
-        ledger.add_imported(DATASET, [long])
-        assert [row.response for row in ledger.imported(DATASET)] == ["One.", "New text " * 30]
+        ledger.imports.add(DATASET, [long])
+        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One.", "New text " * 30]

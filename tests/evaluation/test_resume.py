@@ -69,9 +69,7 @@ def new_calls(server: LoopbackServer, before: Counter[str]) -> Counter[str]:
 
 def test_the_same_command_again_makes_no_call(server: LoopbackServer, dataset: Path, run: Path) -> None:
     before, first = calls(server), (run / "metrics.json").read_bytes()
-    began = time.monotonic()
     again = evaluate(server, dataset, run)
-    assert time.monotonic() - began < 3
     assert again.code == 0
     assert not new_calls(server, before)
     assert (run / "metrics.json").read_bytes() == first

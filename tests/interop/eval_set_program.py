@@ -48,7 +48,7 @@ if __name__ == "__main__":
         "opensafeintent/opensafeintent",
         model=["slow/keyword-filter", "slow/comply-all"],
         model_roles={"grader": "slow/judge"},
-        task_args={"limit": 6, "epochs": 2},
+        task_args={"limit": 4, "epochs": 2},
         log_dir=sys.argv[1],
         max_connections=4,
         max_samples=4,

@@ -21,7 +21,7 @@ from interop.support import metrics_of
 
 PROGRAM = Path(__file__).with_name("eval_set_program.py")
 MODELS = ("slow/comply-all", "slow/keyword-filter")
-SAMPLES = 6 * 7 * 2
+SAMPLES = 4 * 7 * 2
 """Sets, prompts of each, epochs."""
 AT_ONCE = 2 * 4
 """Samples under way at the same time, over both models."""

@@ -84,7 +84,7 @@ def recorded(run: Path) -> list[dict[str, str]]:
     from opensafeintent.calls.ledger import Ledger
 
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        return [{"variant": row.variant, "response": row.response or ""} for row in ledger.imported()]
+        return [{"variant": row.variant, "response": row.response or ""} for row in ledger.imports.rows()]
 
 
 def test_logs_of_several_models_become_one_run(tmp_path: Path) -> None:

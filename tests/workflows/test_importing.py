@@ -87,7 +87,7 @@ def results(folder: Path) -> dict[str, bytes]:
 
 def imported_count(run: Path) -> int:
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
-        return len(list(ledger.imported()))
+        return len(list(ledger.imports.rows()))
 
 
 def same(value: float | None, n: int) -> Any:

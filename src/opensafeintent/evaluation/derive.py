@@ -10,7 +10,8 @@ from typing import Any, Literal
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.calls.imports import ImportedRow
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import is_truncated, without_thinking
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, run_task
@@ -33,7 +34,7 @@ Place = tuple[str, str, str, int]
 def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRow]]:
     """Return the responses that were imported for a dataset, by model."""
     by_model: defaultdict[str, list[ImportedRow]] = defaultdict(list)
-    for row in ledger.imported(dataset.hash):
+    for row in ledger.imports.rows(dataset.hash):
         by_model[row.model].append(row)
     return dict(by_model)
 

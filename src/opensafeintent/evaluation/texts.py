@@ -8,7 +8,8 @@ from typing import Self
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.calls.imports import ImportedRow
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
 from opensafeintent.evaluation.derive import given_tasks
 from opensafeintent.evaluation.manifest import Manifest
@@ -75,7 +76,7 @@ class RunTexts:
         """Return a response's text; None where there is none: filtered by the provider, failed, or never asked for."""
         if self._manifest.models[model].imported:
             place = (model, set_id, variant, epoch)
-            row, text = self._ledger.imported_at(self._dataset.hash, place)
+            row, text = self._ledger.imports.at(self._dataset.hash, place)
             return None if text is None else ResponseText(without_thinking(text).strip(), row)
         call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
         key = call_key(call, self._manifest.models[model].identity)
@@ -107,12 +108,12 @@ class RunTexts:
 
     async def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
         """Return the rows of imported responses, and the calls of those that a judge had to grade."""
-        rows = [row for row in self._ledger.imported(self._dataset.hash) if (row.model, row.set_id) == (model, set_id)]
+        rows = [row for row in self._ledger.imports.rows(self._dataset.hash) if (row.model, row.set_id) == (model, set_id)]
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
         found: list[TracedRow] = []
         for row in rows:
             place = (row.model, row.set_id, row.variant, row.epoch)
-            for number in self._ledger.imported_rows_at(self._dataset.hash, place):
+            for number in self._ledger.imports.rows_at(self._dataset.hash, place):
                 found.append(_imported_row(number, row))
             if (row.variant, row.epoch) in tasks:
                 found += await self._traced_calls(tasks[row.variant, row.epoch])

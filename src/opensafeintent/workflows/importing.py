@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.ledger import ImportedRow, Ledger
+from opensafeintent.calls.imports import ImportedRow
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import RecordedResponse, read_recorded
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
@@ -92,7 +93,7 @@ def import_files(settings: ImportSettings) -> Outcome:
             entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
             manifest = Manifest(version=__version__, dataset=entry)
         with Ledger(folder.ledger_path(manifest)) as ledger:
-            ledger.add_imported(
+            ledger.imports.add(
                 dataset.hash, (row for model, files in by_model.items() for item in files for row in _rows(model, item))
             )
         folder.save(_with_models(manifest, by_model))

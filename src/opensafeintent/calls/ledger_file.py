@@ -1,0 +1,178 @@
+"""The file of a ledger: its tables, how it is opened, and how texts and replies lie in it."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from opensafeintent.canonical import sha256_hex
+from opensafeintent.errors import InputError
+
+__all__ = ["Texts", "connect", "pack", "prepare", "reading", "reason", "text_at", "text_of", "unpack"]
+
+_APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
+_SCHEMA_VERSION = 1
+_LOCK_SECONDS = 0.05
+_LOCK_TRIES = 200
+_COMPRESS = 200  # bytes
+_TEXTS_IN_MEMORY = 4096
+
+_SCHEMA = f"""
+CREATE TABLE texts (id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
+CREATE TABLE calls (
+  id INTEGER PRIMARY KEY,
+  key BLOB NOT NULL,
+  model TEXT NOT NULL,
+  purpose TEXT NOT NULL,
+  template TEXT NOT NULL,
+  template_hash TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
+  request TEXT NOT NULL,
+  status TEXT NOT NULL CHECK (status IN ('answered', 'refused', 'failed')),
+  stop_reason TEXT NOT NULL,
+  input_tokens INTEGER NOT NULL,
+  output_tokens INTEGER NOT NULL,
+  served_model TEXT NOT NULL,
+  seconds REAL NOT NULL,
+  error TEXT NOT NULL,
+  response BLOB NOT NULL,
+  created TEXT NOT NULL
+);
+CREATE UNIQUE INDEX satisfied ON calls (key) WHERE status <> 'failed';
+CREATE INDEX failures ON calls (key) WHERE status = 'failed';
+CREATE TABLE sources (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created TEXT NOT NULL);
+CREATE TABLE imported (
+  id INTEGER PRIMARY KEY,
+  source INTEGER NOT NULL REFERENCES sources (id),
+  dataset TEXT NOT NULL,
+  model TEXT NOT NULL,
+  set_id TEXT NOT NULL,
+  variant TEXT NOT NULL,
+  epoch INTEGER NOT NULL,
+  response INTEGER REFERENCES texts (id),
+  record TEXT NOT NULL
+);
+CREATE INDEX place ON imported (dataset, model, set_id, variant, epoch);
+PRAGMA application_id = {_APPLICATION_ID};
+PRAGMA user_version = {_SCHEMA_VERSION};
+"""
+
+
+def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
+    """Return a connection to a file that is there; it waits for other writers, and may pass between threads."""
+    mode = "mode=rw"
+    if readonly:
+        # without a log beside it the file is whole: it can be read without a trace, also where nothing can be written
+        mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+
+
+def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun: bool) -> None:
+    """Make the tables where there are none, and see that this is a ledger that can be read.
+
+    Args:
+        connection: to the file, or to an empty one in memory in its place.
+        path: the file, for the error.
+        readonly: whether nothing is to be written.
+        begun: whether the file holds anything yet.
+
+    Raises:
+        InputError: it is no ledger, or one of another version.
+    """
+    if not (readonly and begun) and _is_empty(connection):
+        connection.execute("BEGIN IMMEDIATE")
+        if _is_empty(connection):  # another process may have been first
+            for statement in _SCHEMA.split(";"):
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != _APPLICATION_ID:
+        raise InputError(f"{path}: is not a ledger of opensafeintent")
+    if version != _SCHEMA_VERSION:
+        raise InputError(f"{path}: is a ledger of version {version}; this program reads {_SCHEMA_VERSION}")
+    if not readonly:
+        _use_log(connection)
+
+
+def _is_empty(connection: sqlite3.Connection) -> bool:
+    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
+
+
+def _use_log(connection: sqlite3.Connection) -> None:
+    """Switch to the write-ahead log; SQLite does not wait for a lock here, so we do."""
+    for _ in range(_LOCK_TRIES):
+        with contextlib.suppress(sqlite3.OperationalError):
+            connection.execute("PRAGMA journal_mode = WAL")
+            # a first write makes the log's file: by it a reader knows that the ledger is being written (see connect)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            break
+        time.sleep(_LOCK_SECONDS)
+    connection.execute("PRAGMA synchronous = NORMAL")
+
+
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Say of a ledger that cannot be read as it should that it is damaged."""
+    try:
+        yield
+    except (sqlite3.Error, zlib.error, ValueError) as damage:
+        raise InputError(f"{path}: the ledger is damaged: {damage}") from damage
+
+
+class Texts:
+    """The texts that rows refer to, each of them once."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}
+
+    def id_of(self, connection: sqlite3.Connection, text: str) -> int:
+        """Return the id of a text, which is added if it is not there."""
+        if (known := self._ids.get(text)) is not None:
+            return known
+        raw = text.encode()
+        sha = bytes.fromhex(sha256_hex(raw))
+        connection.execute("INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, pack(raw)))
+        identity: int = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()[0]
+        if len(self._ids) > _TEXTS_IN_MEMORY:  # a cache, not a register: memory stays bounded in a run of any size
+            self._ids.clear()
+        self._ids[text] = identity
+        return identity
+
+    def forget(self) -> None:
+        """Forget ids that may have been rolled back."""
+        self._ids.clear()
+
+
+def text_at(connection: sqlite3.Connection, identity: int) -> str:
+    """Return a text by its id."""
+    body = connection.execute("SELECT body FROM texts WHERE id = ?", (identity,)).fetchone()[0]
+    return unpack(body).decode()
+
+
+def text_of(body: bytes | None) -> str | None:
+    """Return a packed text, or None for none."""
+    return None if body is None else unpack(body).decode()
+
+
+def pack(raw: bytes) -> bytes:
+    """Compress what is worth it; the first byte tells."""
+    return b"z" + zlib.compress(raw, 1) if len(raw) > _COMPRESS else b"r" + raw
+
+
+def unpack(body: bytes) -> bytes:
+    """Return what was packed."""
+    return zlib.decompress(body[1:]) if body[:1] == b"z" else body[1:]
+
+
+def reason(error: Exception) -> str:
+    """Return what is wrong with a file, without its name."""
+    if isinstance(error, OSError):
+        return error.strerror or str(error)
+    return str(error)
