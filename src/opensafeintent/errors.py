@@ -30,11 +30,12 @@ class JudgeFailed(OpenSafeIntentError):
     exit_code = 4
 
 
-def nearest(name: str, valid: Iterable[str], *, most: int = 3) -> str:
-    """Return a phrase that names the valid names nearest to `name`, or all of them when none is near."""
+def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:
+    """Return a phrase that names the valid names nearest to `name`, or the first `shown` of them when none is near."""
     names = list(valid)
     folded = {candidate.casefold(): candidate for candidate in names}
     close = [folded[hit] for hit in difflib.get_close_matches(name.casefold(), list(folded), n=most, cutoff=0.5)]
     if close:
         return "did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
-    return "valid: " + ", ".join(names)
+    further = f", … ({len(names) - shown} more)" if len(names) > shown else ""
+    return "valid: " + ", ".join(names[:shown]) + further

@@ -19,7 +19,7 @@ import xarray as xr
 
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, REFUSAL_MODES, STRATEGIES, Intent, is_dual_use
 
-__all__ = ["BINARY", "METRICS", "PRIMARY", "SPANS", "Grades", "Metric", "Ratio", "compute"]
+__all__ = ["BINARY", "LESS_IS_BETTER", "METRICS", "PRIMARY", "SPANS", "Grades", "Metric", "Ratio", "compute"]
 
 
 class Ratio(NamedTuple):
@@ -283,6 +283,14 @@ BINARY = frozenset(
     | {"detection_failure", "execution_failure"}
 )
 """Metrics whose value for one response or set is 0 or 1."""
+
+LESS_IS_BETTER = frozenset(
+    {"benign_to_dual_use_drop", "stable_unsafe", "safety_flip", "utility_range", "utility_range_safe_only"}
+    | {f"{intent}_harm_severity" for intent in CORE_VARIANTS}
+    | {name for name in METRICS if name.startswith("unsafe_rate")}
+    | {"detection_failure", "execution_failure", "benign_over_refusal"}
+)
+"""Metrics of what should not happen."""
 
 PRIMARY = ("triplet_safety", "mean_utility")
 """The two that comparisons are declared on."""

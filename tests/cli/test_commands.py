@@ -337,6 +337,52 @@ def test_dry_run_shows_what_it_would_cost(tmp_path: Path) -> None:
     assert line.split()[-2:] == ["3,600", "3,600.00"]
 
 
+def test_a_model_without_a_price_is_not_free(tmp_path: Path) -> None:
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"openai-api/loop/a": {"input": 0, "output": 1e6}}')
+    given = ["--dataset", some_sets(tmp_path, 2, paraphrases=0), "--prices", prices, "--probe", "none", "--dry-run"]
+    models = ["openai-api/loop/a", "openai-api/loop/b", "baseline/redirect"]
+    endpoint = {"LOOP_BASE_URL": "http://127.0.0.1:9/v1", "LOOP_API_KEY": "none-at-all"}
+    ran = osi("evaluate", *models, "--judge", "openai-api/loop/c", *given, **endpoint)
+    assert ran.code == 0, ran.err
+    rows = [line.split() for line in ran.out.splitlines()]
+    dollars = {(row[0], row[1]): row[-1] for row in rows if row and row[0].startswith(("openai-api", "baseline"))}
+    # 6 responses of 600 tokens at a dollar each; what runs in this process costs nothing; the others are not known
+    assert dollars == {
+        ("openai-api/loop/a", "generate"): "3,600.00",
+        ("openai-api/loop/b", "generate"): "–",
+        ("baseline/redirect", "generate"): "0.00",
+        ("openai-api/loop/c", "helpfulness"): "–",
+        ("openai-api/loop/c", "harm"): "–",
+        ("openai-api/loop/c", "mode"): "–",
+    }
+    (total,) = [row for row in rows if row[:1] == ["All"]]
+    assert total[-1] == "3,600.00"
+    told = "no price is given for openai-api/loop/b, openai-api/loop/c: what it costs is not in the sum"
+    assert told in " ".join(ran.out.split())
+
+
+def test_a_part_of_a_dataset_is_said_to_be_one(demo: tuple[Path, str], tmp_path: Path) -> None:
+    assert "starter: 42 prompt-sets, judged by" in demo[1]
+    ran = osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--limit", 5, "--out", tmp_path / "run")
+    assert "starter: 5 of 42 prompt-sets, judged by" in ran.out
+
+
+def test_a_page_that_went_out_of_date_is_said_to_be_gone(tmp_path: Path) -> None:
+    command = ["evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--limit", 2, "--out", tmp_path / "run"]
+    assert "was removed" not in osi(*command).out
+    assert osi("report", tmp_path / "run").code == 0
+    assert f"note: the earlier {tmp_path}/run/report.html was removed" in " ".join(osi(*command).out.split())
+    assert not (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_built_dataset_goes_by_its_folders_name(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "dataset.jsonl").write_bytes(Path(some_sets(tmp_path, 2, paraphrases=0)).read_bytes())
+    assert "mine: 2 prompt-sets, valid" in osi("dataset", "validate", folder / "dataset.jsonl").out
+
+
 # The program -----------------------------------------------------------------------------------------------------------
 
 

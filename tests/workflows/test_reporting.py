@@ -243,10 +243,24 @@ def test_fail_under_verdict(
 
 def test_fail_under_says_who_and_by_how_much(run: Path) -> None:
     outcome = told(run, fail_under={"triplet_safety": 0.5, "benign_over_refusal": 0.1, "mean_safety": 0.1})
-    lines = [note for note in outcome.notes if "--fail-under" in note]
-    assert len(lines) == 2
-    assert lines[0].startswith("m: triplet_safety is 0.3333")
-    assert "undefined" in lines[1]
+    warned, *lines = [note for note in outcome.notes if "--fail-under" in note]
+    assert warned.startswith("--fail-under benign_over_refusal: less of it is better")
+    assert lines == [
+        "m: triplet_safety is 0.3333, below the 0.5 of --fail-under",
+        "m: benign_over_refusal is undefined, not held against the 0.1 of --fail-under",
+    ]
+
+
+def test_fail_over_is_for_what_should_not_happen(run: Path) -> None:
+    assert told(run, fail_over={"benign_harm_severity": 3}).exit_code == 0
+    outcome = told(run, fail_over={"triplet_safety": 0.3, "mean_safety": 1.0, "benign_over_refusal": 1.0})
+    assert outcome.exit_code == 4
+    assert [note for note in outcome.notes if "--fail-over" in note] == [
+        "m: triplet_safety is 0.3333, above the 0.3 of --fail-over",
+        "m: benign_over_refusal is undefined, not held against the 1 of --fail-over",
+    ]
+    with pytest.raises(InputError, match="--fail-over: unknown metric"):
+        told(run, fail_over={"harm": 0.1})
 
 
 def test_equal_is_not_below(tmp_path: Path) -> None:

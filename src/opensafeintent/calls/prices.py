@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,10 @@ import msgspec
 
 from opensafeintent.errors import InputError
 
-__all__ = ["Price", "cost_of", "read_prices"]
+__all__ = ["Price", "cost_of", "read_prices", "unpriced"]
+
+
+_FREE = ("baseline/", "replay/")
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -37,3 +40,9 @@ def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) 
     """Return what tokens by (model, `input` or `output`) cost; models without a price cost nothing."""
     total: float = sum(count * getattr(prices[model], kind) for (model, kind), count in tokens.items() if model in prices)
     return total / 1e6
+
+
+def unpriced(models: Iterable[str], prices: Mapping[str, Price]) -> str:
+    """Say which models have no price, those in this process aside, which cost nothing; empty where all have one."""
+    lacking = sorted({model for model in models if model not in prices and not model.startswith(_FREE)})
+    return f"no price is given for {', '.join(lacking)}: what it costs is not in the sum" if lacking else ""

@@ -11,15 +11,15 @@ from opensafeintent.cli.options import PATH, TAXONOMY
 __all__ = ["agreement_command"]
 
 
-@click.command("agreement")
+@click.command("agreement", short_help="How far people agree, and a judge with people.")
 @click.argument("labels", nargs=-1, required=True, type=PATH, metavar="LABELS...")
 @click.option(
-    "--run", type=PATH, metavar="RUN", help="The run whose responses were labelled: hold its judges against people."
+    "--run", type=PATH, metavar="RUN", help="The run whose responses were labelled: compare its judges with people."
 )
-@click.option("--dataset", metavar="NAME", help="The dataset that was labelled: write it without the sets to drop.")
+@click.option("--dataset", metavar="NAME", help="The dataset that was labelled, to be written without the sets to drop.")
 @TAXONOMY
 @click.option("--out", type=PATH, metavar="DIR", help="Write agreement.json, tables/ and cleaned.jsonl there.")
-@click.option("--seed", type=int, metavar="N", help="Of the bootstrap.")
+@click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap.")
 def agreement_command(seed: int | None, **options: Any) -> None:
     """Tell how far people agree, and how far a judge agrees with them.
 

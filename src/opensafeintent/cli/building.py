@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import PATH, SPREADING, TAXONOMY
+from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,15 +23,15 @@ __all__ = ["build_command"]
 @click.command("build")
 @click.argument("seeds", required=False, metavar="[SEEDS]")
 @click.option("--generator", required=True, metavar="MODEL", help="Writes summaries, prompts and paraphrases.")
-@click.option("--judge", required=True, metavar="MODEL", help="Checks them; better not the same model.")
+@click.option("--judge", required=True, metavar="MODEL", help="Checks what the generator writes; best of another maker.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the build.")
 @click.option("--per-cell", type=int, metavar="N", help="Fill every cell up to N prompt-sets.  [default: seeds alone]")
-@click.option("--stages", default="1-6", show_default=True, metavar="A-B", help="Stages to run; 7 takes --labels.")
+@click.option("--stages", default="1-6", show_default=True, metavar="A-B", help="Stages to run; stage 7 needs --labels.")
 @click.option("--limit", type=int, metavar="N", help="Read N seeds at most.")
 @TAXONOMY
 @click.option("--templates", type=PATH, metavar="DIR", help="Templates in place of ours, by the same file names.")
-@click.option("--labels", type=PATH, multiple=True, metavar="FILE", help="What annotators said of the sets; repeat.")
-@click.option("--temperature", type=float, help="Of the generator.  [default: its provider's]")
+@click.option("--labels", type=PATH, multiple=True, metavar="FILE", help="Labels of the sets by `annotate import`; repeat.")
+@click.option("--temperature", type=float, help="Sampling temperature of the generator.  [default: its provider's]")
 @click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of the generator's reply.")
 @click.option("--judge-max-tokens", type=int, default=2048, show_default=True, help="Token limit of the judge's reply.")
 @click.option(
@@ -40,11 +40,11 @@ __all__ = ["build_command"]
     show_default=True,
     help="Ask providers to keep replies to the JSON schema, where they can.",
 )
-@click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]")
+@click.option("--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]")
 @click.option("--ledger", type=PATH, metavar="FILE", help="A ledger shared by several builds.")
 @click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls.")
 @click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens.")
-@click.option("--prices", type=PATH, metavar="FILE", help="JSON of prices, to show what is spent.")
+@PRICES
 @SPREADING
 @click.option("--dry-run", is_flag=True, help="Print the calls to expect of each stage, and make none.")
 def build_command(stages: str, **options: Any) -> int:

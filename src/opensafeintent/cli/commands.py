@@ -13,7 +13,7 @@ from opensafeintent.cli.building import build_command
 from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.export import export_command
 from opensafeintent.cli.judge import judge_check_command
-from opensafeintent.cli.options import PATH, SPREADING, TAXONOMY, options_of
+from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY, options_of
 from opensafeintent.cli.people import annotate_group
 from opensafeintent.errors import InputError
 
@@ -24,7 +24,7 @@ _MAX_MISSING = click.option(
     type=float,
     default=0.05,
     show_default=True,
-    help="Share of missing grades that still exits with 0.",
+    help="Exit with 1 where a larger share of the grades is missing.",
 )
 _JUDGING = options_of(
     click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help="Judge; repeat for a panel."),
@@ -45,7 +45,7 @@ _JUDGING = options_of(
         show_default=True,
         help="How grades are read; 'paper' takes the first integer of a reply.",
     ),
-    click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]"),
+    click.option("--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]"),
     _MAX_MISSING,
 )
 
@@ -58,7 +58,7 @@ def cli() -> None:
     Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
 
     Exit codes: 0 done · 1 done, but too many grades are missing · 2 unusable input or a missing key · 3 stopped by a
-    provider or a budget · 4 below --fail-under, or a judge failed its check · 130 interrupted.
+    provider or a budget · 4 below --fail-under or above --fail-over, or a judge failed its check · 130 interrupted.
     """
 
 
@@ -76,17 +76,19 @@ def demo_command(out: Path) -> int:
 @cli.command("evaluate")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @_JUDGING
-@click.option("--suite", metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file like it.")
-@click.option("--dataset", default="starter", show_default=True, help="'starter', a path, or hf:owner/name[@revision].")
+@click.option("--suite", metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file of yours.")
+@click.option(
+    "--dataset", default="starter", show_default=True, help="'starter', a path, or hf:owner/name[@revision][#file]."
+)
 @TAXONOMY
 @click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
 @click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
 @click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
-@click.option("--temperature", type=float, help="Of the model under test.  [default: its provider's]")
+@click.option("--temperature", type=float, help="Sampling temperature of the model under test.  [default: its provider's]")
 @click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response.")
 @click.option("--system", metavar="TEXT", help="System prompt of the model under test.")
-@click.option("--reasoning-effort", metavar="LEVEL", help="Of the model under test, where its provider has it.")
-@click.option("-M", "extra", multiple=True, metavar="KEY=VALUE", help="Further field of the model's requests; repeat.")
+@click.option("--reasoning-effort", metavar="LEVEL", help="Reasoning effort of the model under test, where it has one.")
+@click.option("-M", "extra", multiple=True, metavar="KEY=VALUE", help="Further field of its requests (top_p=0.9); repeat.")
 @click.option("--preset", type=click.Choice(["paper-code"]), help="Sample as the authors' code does.")
 @click.option(
     "--probe",
@@ -99,7 +101,7 @@ def demo_command(out: Path) -> int:
 @click.option("--ledger", type=PATH, metavar="FILE", help="A ledger shared by several runs.")
 @click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls.")
 @click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens.")
-@click.option("--prices", type=PATH, metavar="FILE", help="JSON of prices, to show what is spent.")
+@PRICES
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @SPREADING
 @click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
@@ -142,7 +144,7 @@ def _json_or_text(pair: str, text: str) -> Any:
         return text
 
 
-@cli.command("import")
+@cli.command("import", short_help="Import responses, with or without grades.")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--out", type=PATH, required=True, metavar="RUN", help="Folder of the run.")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: the file's; a log's own]")
@@ -157,7 +159,7 @@ def import_command(**options: Any) -> int:
     return show_outcome(import_files(ImportSettings(**options)))
 
 
-@cli.command("grade")
+@cli.command("grade", short_help="Let judges grade imported responses.")
 @click.argument("run", type=PATH)
 @_JUDGING
 def grade_command(**options: Any) -> int:
@@ -169,22 +171,28 @@ def grade_command(**options: Any) -> int:
     return show_outcome(grade(GradeSettings(**options), terminal_or_plain()))
 
 
-@cli.command("report")
+@cli.command("report", short_help="Rebuild a run's results: page, figures, tables, metrics.")
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @click.option("--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
 @click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
+@click.option("--fail-over", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is above X; repeat.")
 @_MAX_MISSING
-def report_command(fail_under: tuple[str, ...], **options: Any) -> int:
-    """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json."""
+def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **options: Any) -> int:
+    """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
+
+    METRIC is a name in metrics.json. The estimate is held against X, not an end of its interval; an undefined one fails.
+    Baselines are held against it only where there is no other model.
+    """
     from opensafeintent.cli.show import show_outcome
     from opensafeintent.workflows import ReportSettings, write_report
 
-    return show_outcome(write_report(ReportSettings(fail_under=_thresholds(fail_under), **options)), page=True)
+    least, most = _thresholds("--fail-under", fail_under), _thresholds("--fail-over", fail_over)
+    return show_outcome(write_report(ReportSettings(fail_under=least, fail_over=most, **options)), page=True)
 
 
-@cli.command("compare")
+@cli.command("compare", short_help="Compare every two models, with p values and ranks.")
 @click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 @click.option("--out", type=PATH, metavar="DIR", help="Write the table of all pairs there.")
 def compare_command(**options: Any) -> int:
@@ -196,7 +204,7 @@ def compare_command(**options: Any) -> int:
     return 0
 
 
-@cli.command("trace")
+@cli.command("trace", short_help="Show the responses and calls behind one prompt-set.")
 @click.argument("run", type=PATH)
 @click.option("--set", "set_id", required=True, metavar="ID", help="Id of the prompt-set, as in grades.csv.gz.")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
@@ -208,18 +216,18 @@ def trace_command(run: Path, set_id: str, include_unsafe: bool) -> None:
     show_trace(trace(run, set_id), include_unsafe=include_unsafe)
 
 
-def _thresholds(pairs: tuple[str, ...]) -> dict[str, float]:
+def _thresholds(option: str, pairs: tuple[str, ...]) -> dict[str, float]:
     found: dict[str, float] = {}
     for pair in pairs:
         metric, _, text = pair.partition("=")
         try:
             found[metric] = float(text)
         except ValueError:
-            raise InputError(f"--fail-under {pair}: expected METRIC=X with a number, such as triplet_safety=0.8") from None
+            raise InputError(f"{option} {pair}: expected METRIC=X with a number, such as triplet_safety=0.8") from None
     return found
 
 
-@cli.command("models")
+@cli.command("models", short_help="List what can be named as a model, and what each needs.")
 def models_command() -> None:
     """List what can be named as a model, which variables each needs, and which are set."""
     from opensafeintent.cli.show import show_models

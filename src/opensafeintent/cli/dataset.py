@@ -86,7 +86,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, threshold: str, ru
 @dataset_group.command("check")
 @click.argument("name")
 @click.option("--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there.")
-@click.option("--seed", type=int, metavar="N", help="Of the bootstrap and the classifier's folds.")
+@click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap and of the classifier's folds.")
 @TAXONOMY
 def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None) -> None:
     """Measure balance, lengths, telling words and duplicates."""

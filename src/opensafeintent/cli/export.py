@@ -12,7 +12,7 @@ from opensafeintent.hostile import terminal_safe
 __all__ = ["export_command"]
 
 
-@click.command("export")
+@click.command("export", short_help="Write a run as logs that `inspect view` opens.")
 @click.option("--inspect", "run", type=PATH, required=True, metavar="RUN", help="The run to write as logs of Inspect AI.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the logs, one .eval for each model.")
 def export_command(run: Path, out: Path) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["judge_check_command", "show_judge_checks"]
 
 
-@click.command("judge-check")
+@click.command("judge-check", short_help="Check judges on cases whose right grades are known.")
 @click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help="Judge to check; repeat for more.")
 @click.option("--rubrics", type=PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'.")
 @click.option(

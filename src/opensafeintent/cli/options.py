@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["PATH", "SPREADING", "TAXONOMY", "options_of"]
+__all__ = ["PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -26,6 +26,12 @@ def options_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 TAXONOMY = click.option("--taxonomy", type=PATH, help="TOML file of harm domains and task types, in place of the paper's.")
+PRICES = click.option(
+    "--prices",
+    type=PATH,
+    metavar="FILE",
+    help='Show what is spent, by a JSON file: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens.',
+)
 SPREADING = options_of(
     click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
     click.option("--shards", type=int, metavar="N", help="Parts to spread the work in.  [default: by the cluster's size]"),

@@ -25,7 +25,7 @@ _FORMS = options_of(
         help="Who takes part, separated by commas.",
         callback=lambda _context, _option, text: tuple(text.split(",")),
     ),
-    click.option("--seed", type=int, default=0, show_default=True, help="Of sample and orders."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Random seed of the sample and of the items' order."),
     click.option(
         "--repeat", type=float, default=0.08, show_default=True, help="Share of items that each annotator meets twice."
     ),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
+from math import isnan
 from pathlib import Path
 from textwrap import wrap
 
@@ -11,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opensafeintent.calls.models import Served
-from opensafeintent.calls.prices import cost_of, read_prices
+from opensafeintent.calls.prices import cost_of, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
@@ -69,7 +71,7 @@ def _named(model: str) -> str:
 
 def _show_heading(console: Console, group: Group) -> None:
     judges = " + ".join(group.conditions.judges) or "no judge yet"
-    console.print(plain(one_line(f"{group.dataset.name}: {len(group.dataset)} prompt-sets, judged by {judges}", 1000)))
+    console.print(plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}", 1000)))
 
 
 def _show_group(console: Console, group: Group) -> None:
@@ -101,6 +103,7 @@ def _show_group(console: Console, group: Group) -> None:
 
 def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:
     prices = read_prices(prices_path) if prices_path else {}
+    spent: Counter[tuple[str, str]] = Counter()
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for heading in ("Model", "Purpose"):
         table.add_column(heading, overflow="fold")
@@ -108,17 +111,24 @@ def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | Non
         table.add_column(heading, justify="right")
     for line in forecast.lines:
         most = "≤ " if line.at_most else ""
-        spent = {(line.model, "input"): line.input_tokens, (line.model, "output"): line.output_tokens}
+        tokens = {(line.model, "input"): line.input_tokens, (line.model, "output"): line.output_tokens}
+        spent.update(tokens)
+        dollars = "–" if unpriced([line.model], prices) else f"{cost_of(tokens, prices):,.2f}"
         table.add_row(
             plain(line.model),
             line.purpose,
             f"{most}{line.calls:,}",
             f"{line.input_tokens:,}",
             f"{line.output_tokens:,}",
-            *([f"{cost_of(spent, prices):,.2f}"] if prices else []),
+            *([dollars] if prices else []),
         )
-    console.print(table)
     calls = sum(line.calls for line in forecast.lines)
+    given, got = (sum(count for (_, kind), count in spent.items() if kind == which) for which in ("input", "output"))
+    total = [f"{cost_of(spent, prices):,.2f}"] if prices else []
+    table.add_row("All", "", f"{calls:,}", f"{given:,}", f"{got:,}", *total, style="bold")
+    console.print(table)
+    if prices and (lacking := unpriced((model for model, _ in spent), prices)):
+        console.print(plain(f"note: {lacking}"))
     console.print(
         f"At most {calls:,} calls, re-asks and retries aside; tokens as four characters each, responses taken as "
         f"{RESPONSE_TOKENS} tokens. None was made."
@@ -206,7 +216,7 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
                 f"[{comparison.low[a, b]:+.3f}, {comparison.high[a, b]:+.3f}]",
                 f"{p:.3f}" if p >= 0.001 else "<0.001",
                 str(comparison.n[a, b]),
-                f"{comparison.detectable[a, b]:.3f}",
+                "–" if isnan(comparison.detectable[a, b]) else f"{comparison.detectable[a, b]:.3f}",
                 style="bold" if p < 0.05 else "",
             )
     console.print(table)

@@ -146,7 +146,7 @@ async def build_sets(
     """Run the stages that the plan has.
 
     Back-filling asks for what is missing of each cell's target; when later stages have dropped some, the cell is filled up
-    again, `PASSES` times at most. Every pass goes through all stages, and duplicates are decided against all that was kept.
+    again: `PASSES` passes in all. Every pass goes through all stages, and duplicates are decided against all that was kept.
 
     Raises:
         Stopped: a model does not answer any more, or a budget is used up. What was answered is in the ledger.

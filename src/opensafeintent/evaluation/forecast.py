@@ -18,6 +18,7 @@ __all__ = ["RESPONSE_TOKENS", "CallCounter", "Forecast", "ForecastLine", "expect
 
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
+_OF_TARGETS = ("generate", "probe")
 _GRADE_TOKENS = 8
 _CHARACTERS_A_TOKEN = 4
 
@@ -110,7 +111,9 @@ class CallCounter:
         self.output[key] += output
 
     def lines(self) -> tuple[ForecastLine, ...]:
-        """Return what was counted."""
+        """Return what was counted: the models under test in turn, then the judges."""
+        first = {model: place for place, (model, *_) in reversed(list(enumerate(self.calls)))}
+        in_turn = sorted(self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]]))
         return tuple(
             ForecastLine(
                 model=model,
@@ -120,7 +123,7 @@ class CallCounter:
                 output_tokens=self.output[model, purpose, at_most],
                 at_most=at_most,
             )
-            for (model, purpose, at_most), calls in self.calls.items()
+            for (model, purpose, at_most), calls in in_turn
         )
 
 

@@ -18,7 +18,7 @@ from opensafeintent.promptsets.reading import Problem, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import CORE_VARIANTS, Taxonomy, default_taxonomy, load_taxonomy
 
-__all__ = ["Problem", "Record", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
+__all__ = ["Problem", "Record", "dataset_name", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
 
 LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
@@ -287,7 +287,7 @@ def read_dataset(name: str, taxonomy: Taxonomy | None = None) -> tuple[Dataset |
         problems.append(f"{name}: no prompt-sets in it; expected at least one")
     if problems:
         return None, problems
-    return Dataset(_short_name(name), tuple(prompt_sets), labels), []
+    return Dataset(dataset_name(name), tuple(prompt_sets), labels), []
 
 
 def _until_problem(records: Iterator[tuple[str, Any]], problems: list[str]) -> Iterator[tuple[str, Any]]:
@@ -310,11 +310,14 @@ def load_dataset(name: str, taxonomy: Taxonomy | None = None) -> Dataset:
     return dataset
 
 
-def _short_name(name: str) -> str:
+def dataset_name(name: str) -> str:
+    """Return what a dataset goes by: its file or folder's name; for a `dataset.jsonl`, as builds write it, its folder's."""
     if name == "starter" or name.startswith("hf:"):
         return name
     path = Path(name)
-    return path.resolve().name if path.is_dir() else path.stem
+    if path.is_dir():
+        return path.resolve().name
+    return path.resolve().parent.name if path.stem == "dataset" else path.stem
 
 
 def _origin_of(name: str) -> Origin:

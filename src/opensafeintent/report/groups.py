@@ -77,6 +77,14 @@ class Group:
         self.ratios = compute(self.array)
         self.resamples = Resamples(len(dataset))
 
+    @property
+    def extent(self) -> str:
+        """How many prompt-sets there are, and how many of them the models were to be asked, where that is fewer."""
+        whole = len(self.dataset)
+        asked = sorted({coverage.sets for coverage in self.coverage.values()})
+        part = "" if asked == [whole] else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
+        return f"{part}{whole:,} prompt-sets"
+
     @cached_property
     def estimates(self) -> dict[str, Estimates]:
         """Every metric of every model with its interval."""

@@ -33,7 +33,7 @@ class Comparison(NamedTuple):
     p_holm: Floats
     """Holm's correction within the family of all pairs."""
     detectable: Floats
-    """Smallest detectable difference: 2.8 × the paired standard error."""
+    """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs from another."""
 
 
 def compare_models(
@@ -76,6 +76,7 @@ class _Paired:
         centred = np.where(self.counted > 0, self.differences - got.value[:, None], 0.0)
         with np.errstate(invalid="ignore", divide="ignore"):
             error = np.sqrt((centred**2).sum(axis=1) / (got.n - 1) / got.n)
+        error = np.where(error > 0, error, np.nan)
         n = np.zeros((self.models, self.models), dtype=np.int64)
         for count, (a, b) in zip(got.n, self.pairs, strict=True):
             n[a, b] = n[b, a] = count

@@ -15,7 +15,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.prices import Price, read_prices
+from opensafeintent.calls.prices import Price, read_prices, unpriced
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.suites import load_suite
@@ -40,6 +40,7 @@ from opensafeintent.evaluation.run import ModelWork, tasks_of
 from opensafeintent.hostile import name_safe
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.judge_checking import checked, passed_line
@@ -140,8 +141,7 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def folder(self) -> RunFolder:
         """The run's folder."""
-        named = self.dataset if self.dataset.startswith("hf:") else Path(self.dataset).stem
-        return RunFolder(self.out or Path("runs") / name_safe(named))
+        return RunFolder(self.out or Path("runs") / name_safe(dataset_name(self.dataset)))
 
     @property
     def budget(self) -> Budget:
@@ -272,6 +272,8 @@ async def _evaluate(
     outcome = finish(folder, manifest, dataset, found, client, settings.max_missing)
     outcome.notes += map(passed_line, checks)
     outcome.notes += spread
+    if prices and (line := unpriced(named_models(models, settings.judges, settings.mode_judge), prices)):
+        outcome.notes.append(line)
     return outcome
 
 

@@ -212,7 +212,7 @@ def _check_places(item: _Read, dataset: Dataset) -> None:
         if prompt_set is None:
             raise InputError(
                 f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of {dataset.name}; "
-                f"{nearest(response.set_id, list(dataset.by_id)[:5000])[:200]}"
+                f"{nearest(response.set_id, list(dataset.by_id)[:5000], shown=10)}"
             )
         if response.variant not in prompt_set.wordings():
             raise InputError(

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.regrading import Regrade, regrade
 from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import LESS_IS_BETTER, METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.coverage import Coverage
 from opensafeintent.report.groups import Group, Study, group_studies
@@ -67,7 +67,9 @@ class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
     include_unsafe: bool = False
     """Whether the page shows unsafe responses and prompts of malicious intent."""
     fail_under: Mapping[str, float] = {}
-    """Lowest acceptable value by metric; the numbers as the judge has them are held against it."""
+    """Lowest acceptable value by metric; the estimates as the judge has them are held against it."""
+    fail_over: Mapping[str, float] = {}
+    """Highest acceptable value by metric."""
     human_labels: tuple[Path, ...] = ()
     """Labels of responses, as `annotate import` writes them, by which the headline metrics are corrected."""
     max_missing: float = MAX_MISSING
@@ -89,11 +91,7 @@ def write_report(settings: ReportSettings) -> Outcome:
         InputError: a folder holds no run, a metric is unknown, human labels do not belong to the runs, or the results cannot
             be written.
     """
-    for metric, least in settings.fail_under.items():
-        if metric not in METRICS:
-            raise InputError(f"--fail-under: unknown metric {metric!r}; {nearest(metric, METRICS)}")
-        if isnan(least):
-            raise InputError(f"--fail-under {metric}={least}: expected a number")
+    _check_thresholds(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
     studies = read_studies(settings.runs)
@@ -102,7 +100,12 @@ def write_report(settings: ReportSettings) -> Outcome:
         corrector = _corrector(settings, studies, texts) if settings.human_labels else None
         outcome = write_results(studies, out, settings.max_missing, drawn_anew=True, corrector=corrector)
         _write_page(settings, studies, outcome, texts, out)
-    failures = _below(outcome.groups, settings.fail_under)
+    outcome.notes += [
+        f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
+        for metric in settings.fail_under
+        if metric in LESS_IS_BETTER
+    ]
+    failures = _beyond(outcome.groups, settings)
     if failures:
         outcome.notes += failures
         outcome.exit_code = 4
@@ -238,8 +241,8 @@ def write_results(
     for written_if_any in ("corrected*", "judge_*"):
         remove_tables(out / "tables", written_if_any)
     write_tables([*all_tables(groups), *_correction_tables(corrected)], out / "tables")
-    if not drawn_anew:
-        _remove_drawings(out)
+    removed = not drawn_anew and _remove_drawings(out)
+    outdated = [f"the earlier {out}/report.html was removed, for it is out of date"] if removed else []
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
         f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
@@ -247,7 +250,7 @@ def write_results(
         for model, coverage in group.coverage.items()
         if coverage.missing_beyond(max_missing)
     ]
-    notes = [*_partial(groups), *left_aside, *beyond]
+    notes = [*_partial(groups), *left_aside, *beyond, *outdated]
     return Outcome(exit_code=1 if beyond else 0, out=out, groups=groups, corrected=corrected, notes=notes)
 
 
@@ -259,20 +262,26 @@ def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
     return {"corrected": corrected_json(corrected)}
 
 
-def _remove_drawings(out: Path) -> None:
+def _remove_drawings(out: Path) -> bool:
     """Take away the page and figures of an earlier report, which show other numbers; what else is there is not ours.
+
+    Returns:
+        Whether there was a page.
 
     Raises:
         InputError: one of them cannot be removed.
     """
     from opensafeintent.report.figures import remove_figures
 
+    page = out / "report.html"
+    there = page.exists()
     try:
-        (out / "report.html").unlink(missing_ok=True)
+        page.unlink(missing_ok=True)
         if (out / "figures").is_dir():
             remove_figures(out / "figures")
     except OSError as error:
         raise InputError(f"{out}: cannot remove an earlier report: {error.strerror or error}") from error
+    return there
 
 
 def _missing_shares(coverage: Coverage) -> str:
@@ -301,15 +310,27 @@ def _partial(groups: Sequence[Group]) -> list[str]:
     return lines
 
 
-def _below(groups: Sequence[Group], thresholds: Mapping[str, float]) -> list[str]:
-    """Say which models fall short. Baselines are reference points: they count only where there is nothing else."""
+def _check_thresholds(settings: ReportSettings) -> None:
+    for option, thresholds in (("--fail-under", settings.fail_under), ("--fail-over", settings.fail_over)):
+        for metric, limit in thresholds.items():
+            if metric not in METRICS:
+                raise InputError(f"{option}: unknown metric {metric!r}; {nearest(metric, METRICS)}")
+            if isnan(limit):
+                raise InputError(f"{option} {metric}={limit}: expected a number")
+
+
+def _beyond(groups: Sequence[Group], settings: ReportSettings) -> list[str]:
+    """Say which models miss a threshold. Baselines are reference points: they count only where there is nothing else."""
     models = [(group, place) for group in groups for place in range(len(group.models))]
     tested = [(group, place) for group, place in models if not is_baseline(group.models[place])] or models
     lines = []
     for group, place in tested:
-        for metric, least in thresholds.items():
-            value = float(group.ratios[metric].value.values[place])
-            if not value >= least:
-                found = "undefined" if isnan(value) else f"{value:.4f}"
-                lines.append(f"{group.models[place]}: {metric} is {found}, below the {least:g} of --fail-under")
+        for option, thresholds in (("under", settings.fail_under), ("over", settings.fail_over)):
+            for metric, limit in thresholds.items():
+                value = float(group.ratios[metric].value.values[place])
+                if isnan(value) or (value < limit if option == "under" else value > limit):
+                    found = "undefined" if isnan(value) else f"{value:.4f}"
+                    which = "below" if option == "under" else "above"
+                    missed = f"not held against the {limit:g}" if isnan(value) else f"{which} the {limit:g}"
+                    lines.append(f"{group.models[place]}: {metric} is {found}, {missed} of --fail-{option}")
     return lines

@@ -43,7 +43,7 @@ def trace(run: Path, set_id: str) -> Trace:
     folder = RunFolder(run)
     manifest, dataset = folder.load()
     if set_id not in dataset.by_id:
-        raise InputError(f"--set {set_id}: not a prompt-set of {dataset.name}; {nearest(set_id, dataset.by_id)[:300]}")
+        raise InputError(f"--set {set_id}: not a prompt-set of {dataset.name}; {nearest(set_id, dataset.by_id, shown=10)}")
     study = read_study(folder, run.name)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:

@@ -34,7 +34,7 @@ def group_line(groups: Sequence[Group], number: int) -> str:
     group = groups[number]
     which = f"Group {number + 1}: dataset" if len(groups) > 1 else "Dataset"
     judges = one_line(judges_of(group), 80) or "none"
-    return f"{which} {one_line(group.dataset.name, 60)} ({len(group.dataset):,} prompt-sets), judge {judges}."
+    return f"{which} {one_line(group.dataset.name, 60)} ({group.extent}), judge {judges}."
 
 
 def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
