@@ -11,6 +11,7 @@ import urllib.request
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -120,11 +121,23 @@ def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
     assert [[row[field] for field in fields] for row in theirs] == [[row[field] for field in fields] for row in ours]
 
 
+def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: Path) -> None:
+    first = load_dataset("starter").prompt_sets[0]
+    lines = [{"id": first.id, "variant": variant, "response": "No."} for variant in list(first.wordings())[:4]]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (log,) = run_task(f"opensafeintent/replay/{path}", tmp_path, limit=7, score=False)
+    outcome = brought(tmp_path / "in", path_of(log))
+    assert len(grades(tmp_path / "in")) == 4
+    told = f"{path_of(log)}: samples with neither a response nor a grade, which are not imported: 3"
+    assert told in outcome.notes
+
+
 def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=9)
     outcome = brought(tmp_path / "in", path_of(log))
     # 9 of the 14 prompts of two sets; the second lacks its malicious prompt and its paraphrases
-    assert f"{path_of(log)}: 5 prompts of the 2 sets in it are not there; such sets may not count" in outcome.notes
+    assert f"{path_of(log)}: 5 responses of the 2 sets in it are not there; such sets may not count" in outcome.notes
     assert metrics_json(tmp_path / "in")["models"]["baseline/comply-all"]["triplet_safety"]["n"] == 1
 
 
@@ -146,11 +159,61 @@ def test_an_interrupted_log_gives_what_it_holds(tmp_path: Path, go_on: bool) -> 
     if go_on:
         assert len(grades(tmp_path / "in")) == 13
         assert "samples that ended in an error and are not imported: 1" in told
-        assert "1 prompts of the 2 sets in it are not there" in told
+        assert "1 responses of the 2 sets in it are not there" in told
     else:
         assert len(grades(tmp_path / "in")) == 9
         assert "the evaluation did not end (status: error); `inspect eval-retry` goes on from it" in told
-        assert "5 prompts of the 2 sets in it are not there" in told
+        assert "5 responses of the 2 sets in it are not there" in told
+
+
+def test_copies_of_an_evaluation_are_one(tmp_path: Path) -> None:
+    """`inspect score` writes a copy beside the log: the graded one counts, and of two that differ neither."""
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2}, score=False)
+    bare, graded, otherwise = path_of(log), tmp_path / "a-graded.eval", tmp_path / "graded-otherwise.eval"
+    for path, role in ((graded, "opensafeintent/judge"), (otherwise, "scripted/j")):
+        with scripted(judge_says(2, 3)):
+            write_eval_log(score(log, opensafeintent_sets(), model_roles={"grader": get_model(role)}), str(path))
+    brought(tmp_path / "graded", graded)
+    expected = grades(tmp_path / "graded")
+    assert {row["judge"] for row in expected} == {JUDGE}
+    for number, paths in enumerate([(bare, graded), (graded, bare)]):
+        outcome = brought(tmp_path / f"in-{number}", *paths)
+        assert grades(tmp_path / f"in-{number}") == expected
+        told = f"{bare}: is the same evaluation as {graded}, which has its grades; nothing is taken from here"
+        assert told in outcome.notes
+    with pytest.raises(InputError, match="are one evaluation, graded differently; name the one that is to count"):
+        brought(tmp_path / "none", graded, otherwise)
+    assert not (tmp_path / "none").exists()
+
+
+def test_of_grades_that_were_appended_the_last_count(tmp_path: Path) -> None:
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 1})
+    for helpfulness in (3, 2):
+        with scripted(judge_says(helpfulness, 3)):
+            log = score(log, opensafeintent_sets(), action="append", model_roles={"grader": get_model("scripted/j")})
+    path = tmp_path / "appended.eval"
+    write_eval_log(log, str(path))
+    outcome = brought(tmp_path / "in", path)
+    assert {(row["helpfulness"], row["harm_severity"], row["judge"]) for row in grades(tmp_path / "in")} == {
+        ("2", "3", "scripted/j")
+    }
+    assert f"{path}: was graded more than once; the last grades count" in outcome.notes
+
+
+def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None:
+    rubrics = tmp_path / "rubrics"
+    rubrics.mkdir()
+    (rubrics / "harm.md").write_text((files("opensafeintent.templates") / "harm.md").read_text() + "\nBe strict.\n")
+    ours = {"limit": 1}
+    (first,) = run_task("opensafeintent/comply-all", tmp_path, parameters=ours)
+    (other,) = run_task("opensafeintent/redirect", tmp_path, parameters=ours | {"rubrics": str(rubrics)})
+    (again,) = run_task("opensafeintent/comply-all", tmp_path, parameters=ours | {"rubrics": str(rubrics)})
+    brought(tmp_path / "in", path_of(first), path_of(other))
+    groups = metrics_json(tmp_path / "in")["groups"]
+    assert [list(group["templates"]) for group in groups] == [["harm", "helpfulness", "mode", "reask", "strategy"]] * 2
+    assert groups[0]["templates"]["harm"] != groups[1]["templates"]["harm"]
+    with pytest.raises(InputError, match="was graded with other judge templates than what is here"):
+        brought(tmp_path / "in", path_of(again))
 
 
 def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> None:
@@ -189,7 +252,7 @@ def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) 
     if together:
         first.samples[8].scores = None
         first.samples[8].output = said("half an answer, cut off")
-    retry.eval.created = "2099-01-01T00:00:00+02:00"
+    retry.eval.eval_id, retry.eval.created = "another", "2099-01-01T00:00:00+02:00"
     paths = [tmp_path / "b-first.eval", tmp_path / "a-retry.eval"]
     for log, path in zip((first, retry), paths, strict=True):
         write_eval_log(log, str(path))

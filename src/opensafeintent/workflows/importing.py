@@ -18,6 +18,7 @@ from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntr
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log
+from opensafeintent.interop.inspect.several_logs import sorted_out
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
@@ -55,8 +56,6 @@ class _Read(msgspec.Struct, kw_only=True):
     zero_helpfulness: int = 0
     log: InspectLog | None = None
     """What else is known of it, where it is a log of Inspect AI."""
-    notes: list[str] = []
-    """What a reader should know of it, a line each."""
 
     @property
     def model(self) -> str:
@@ -77,8 +76,7 @@ def import_files(settings: ImportSettings) -> Outcome:
     folder = RunFolder(settings.out)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
-    read = [_read(path, labels) for path in settings.files]
-    _leave_to_retries(read)
+    read = _read_all(settings.files, labels)
     dataset = _dataset(settings, labels, of_run, read)
     with folder.lock():
         manifest = folder.load()[0] if folder.exists() else None
@@ -88,17 +86,20 @@ def import_files(settings: ImportSettings) -> Outcome:
                 raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
         for item in read:
             _check_places(item, dataset)
+        begun = manifest is not None
         if manifest is None:
-            folder.begin(dataset)
             entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
             manifest = Manifest(version=__version__, dataset=entry)
+        manifest = _with_models(manifest, by_model)
+        if not begun:
+            folder.begin(dataset)
         with Ledger(folder.ledger_path(manifest)) as ledger:
             ledger.imports.add(
                 dataset.hash, (row for model, files in by_model.items() for item in files for row in _rows(model, item))
             )
-        folder.save(_with_models(manifest, by_model))
+        folder.save(manifest)
     outcome = write_results([read_study(folder, settings.out.name)], settings.out, settings.max_missing)
-    outcome.notes += [note for item in read for note in item.notes]
+    outcome.notes += [note for item in read if item.log for note in item.log.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:
         outcome.notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
@@ -115,15 +116,47 @@ def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list
 def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manifest:
     models = dict(manifest.models)
     for model, files in by_model.items():
-        mode_judge = next((item.log.mode_judge for item in files if item.log), "")
-        models.setdefault(model, ModelEntry(identity=f"imported/{model}", imported=True, mode_judge=mode_judge))
+        entry = models.get(model) or ModelEntry(identity=f"imported/{model}", imported=True)
+        for item in files:
+            if item.log is not None and item.log.graded and not entry.judges:
+                entry = _graded_as(entry, item.path, item.log)
+        models[model] = entry
     return msgspec.structs.replace(manifest, models=models)
 
 
+def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
+    """Return an entry with what a log says of how its responses were graded.
+
+    Raises:
+        InputError: the entry's others were graded in another way.
+    """
+    pairs = (
+        ("other judge templates", entry.templates, log.templates),
+        ("another judge of modes", entry.mode_judge, log.mode_judge),
+        ("another way of reading grades", entry.parse if entry.templates else "", log.parse),
+    )
+    for what, there, here in pairs:
+        if there and here and there != here:
+            raise InputError(f"{path}: was graded with {what} than what is here of this model; import into a new --out")
+    return msgspec.structs.replace(
+        entry,
+        templates=entry.templates or log.templates,
+        mode_judge=entry.mode_judge or log.mode_judge,
+        parse=log.parse,
+    )
+
+
+def _read_all(paths: Sequence[Path], taxonomy: Taxonomy) -> list[_Read]:
+    read = [(path, read_inspect_log(path)) if is_inspect_log(path) else (path, _read(path, taxonomy)) for path in paths]
+    logs = iter(sorted_out([(path, found) for path, found in read if isinstance(found, InspectLog)]))
+    return [found if isinstance(found, _Read) else _of_log(path, next(logs)) for path, found in read]
+
+
+def _of_log(path: Path, log: InspectLog) -> _Read:
+    return _Read(path=path, responses=log.responses, log=log)
+
+
 def _read(path: Path, taxonomy: Taxonomy) -> _Read:
-    if is_inspect_log(path):
-        log = read_inspect_log(path)
-        return _Read(path=path, responses=log.responses, log=log, notes=log.notes)
     try:
         records = list(read_records(path))
         if not records:
@@ -147,21 +180,6 @@ def _read(path: Path, taxonomy: Taxonomy) -> _Read:
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return _Read(path=path, responses=responses, prompt_sets=tuple(prompt_sets.values()), zero_helpfulness=zeros)
-
-
-def _leave_to_retries(read: Sequence[_Read]) -> None:
-    """Drop from each log what a later one of the same evaluation holds: a retry carries over what was done, or redoes it."""
-    logs = [(item, item.log) for item in read if item.log and item.log.task_id]
-    logs.sort(key=lambda pair: (pair[1].created, len(pair[1].responses)), reverse=True)
-    latest: dict[tuple[str, str, str, int], Path] = {}
-    for item, log in logs:
-        places = [(log.task_id, response.set_id, response.variant, response.epoch) for response in item.responses]
-        if retries := {latest[place] for place in places if place in latest} - {item.path}:
-            kept = [response for response, place in zip(item.responses, places, strict=True) if place not in latest]
-            dropped = len(item.responses) - len(kept)
-            item.notes = [f"{item.path}: {dropped} of its responses are taken from its retry, {max(retries)}"]
-            item.responses = kept
-        latest = dict.fromkeys(places, item.path) | latest
 
 
 def _ours(path: Path, first: object) -> list[RecordedResponse]:

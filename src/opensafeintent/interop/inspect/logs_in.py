@@ -16,14 +16,17 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.extra import require_inspect
 from opensafeintent.interop.inspect.names import from_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.templates import ParseRule, Role
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
+    from inspect_ai.scorer import Score
 
 __all__ = ["InspectLog", "is_inspect_log", "read_inspect_log"]
 
 _JSON_LOG = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":\s*"')
 _SETS = "opensafeintent_sets"
+_SETS_NAME = re.compile(rf"{_SETS}(\d*)")
 _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messages"}
 """What a log is large by, and what is not read."""
 
@@ -31,8 +34,10 @@ _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messag
 class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
     """What a log of our task holds."""
 
+    eval_id: str
+    """Of the evaluation: a copy, or one that was graded again, has the same."""
     task_id: str
-    """Of the evaluation: what a retry of it writes has the same."""
+    """Of the evaluation and its retries."""
     created: str
     """When it was begun, in a form whose order is that of time."""
     model: str
@@ -42,8 +47,16 @@ class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
     responses: list[RecordedResponse]
     mode_judge: str
     """Who was asked for the assistance mode; empty where nobody was."""
+    templates: dict[Role, str]
+    """Hashes of the judge templates."""
+    parse: ParseRule
     notes: list[str]
     """What a reader should know of it, a line each."""
+
+    @property
+    def graded(self) -> bool:
+        """Whether it holds any grade, or the reason for a missing one."""
+        return any(response.by_judge or response.missing for response in self.responses)
 
 
 class _Task(msgspec.Struct, frozen=True):
@@ -51,6 +64,8 @@ class _Task(msgspec.Struct, frozen=True):
 
     dataset: str
     dataset_hash: str
+    templates: dict[Role, str] = {}
+    grade_parse: ParseRule = "strict"
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -85,7 +100,7 @@ def read_inspect_log(path: Path) -> InspectLog:
     log = _read(path)
     about = _about(path, log)
     responses: list[RecordedResponse] = []
-    broken = 0
+    broken = absent = 0
     expected: dict[str, int] = {}
     for sample in log.samples or []:
         if sample.error is not None:
@@ -93,10 +108,13 @@ def read_inspect_log(path: Path) -> InspectLog:
             continue
         prompt = _prompt(path, sample)
         expected[prompt.set_id] = prompt.wordings + len(CORE_VARIANTS) - 1
-        responses.append(_response(path, sample, prompt))
+        response = _response(path, sample, prompt)
+        absent += response is None
+        responses += [response] if response else []
     if not responses:
         raise InputError(f"{path}: no response in it (status: {log.status})")
     return InspectLog(
+        eval_id=log.eval.eval_id,
         task_id=log.eval.task_id,
         created=datetime.fromisoformat(log.eval.created).astimezone(UTC).isoformat(),
         model=from_inspect(log.eval.model),
@@ -104,7 +122,9 @@ def read_inspect_log(path: Path) -> InspectLog:
         dataset_hash=about.dataset_hash,
         responses=responses,
         mode_judge=_mode_judge(log),
-        notes=_notes(path, log, responses, expected, broken),
+        templates=about.templates,
+        parse=about.grade_parse,
+        notes=_notes(path, log, responses, expected, broken, absent),
     )
 
 
@@ -140,12 +160,20 @@ def _prompt(path: Path, sample: EvalSample) -> _Prompt:
         raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: its metadata: {error}") from error
 
 
-def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedResponse:
-    score = (sample.scores or {}).get(_SETS)
+def _score(sample: EvalSample) -> Score | None:
+    """Return what holds the grades: `inspect score --action append` numbers each further one, and the last one counts."""
+    found = {name: _SETS_NAME.fullmatch(name) for name in sample.scores or {}}
+    numbers = {int(match[1] or 0): name for name, match in found.items() if match}
+    return (sample.scores or {})[numbers[max(numbers)]] if numbers else None
+
+
+def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedResponse | None:
+    """Return a response with its grades; None where there is neither."""
+    score = _score(sample)
     text = None if sample.output.empty else sample.output.completion
     if score is None:
         if text is None:
-            raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: neither a response nor a grade")
+            return None
         stop = {"max_tokens": "length"}.get(sample.output.stop_reason, sample.output.stop_reason)
         return RecordedResponse(
             set_id=prompt.set_id, variant=prompt.variant, epoch=sample.epoch, response=text, stop_reason=stop
@@ -177,7 +205,7 @@ def _row(path: Path, sample: EvalSample, metadata: dict[str, Any], prompt: _Prom
 
 
 def _mode_judge(log: EvalLog) -> str:
-    scores = ((sample.scores or {}).get(_SETS) for sample in log.samples or [])
+    scores = map(_score, log.samples or [])
     named = (score.metadata.get("mode_judge") for score in scores if score is not None and score.metadata)
     return from_inspect(next((judge for judge in named if judge), ""))
 
@@ -189,14 +217,20 @@ def _renamed_judge(reason: str) -> str:
     return f"{what}[{from_inspect(judge)}]:{why}" if bracket and end else reason
 
 
-def _notes(path: Path, log: EvalLog, responses: list[RecordedResponse], expected: dict[str, int], broken: int) -> list[str]:
+def _notes(
+    path: Path, log: EvalLog, responses: list[RecordedResponse], expected: dict[str, int], broken: int, absent: int
+) -> list[str]:
     notes = []
+    if any(name != _SETS and _SETS_NAME.fullmatch(name) for sample in log.samples or [] for name in sample.scores or {}):
+        notes.append(f"{path}: was graded more than once; the last grades count")
     if log.status != "success":
         notes.append(f"{path}: the evaluation did not end (status: {log.status}); `inspect eval-retry` goes on from it")
     if broken:
         notes.append(f"{path}: samples that ended in an error and are not imported: {broken}")
+    if absent:
+        notes.append(f"{path}: samples with neither a response nor a grade, which are not imported: {absent}")
     epochs = len({response.epoch for response in responses})
     lacking = sum(expected.values()) * epochs - len(responses)
     if lacking > 0:
-        notes.append(f"{path}: {lacking} prompts of the {len(expected)} sets in it are not there; such sets may not count")
+        notes.append(f"{path}: {lacking} responses of the {len(expected)} sets in it are not there; such sets may not count")
     return notes

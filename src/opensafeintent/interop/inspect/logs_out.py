@@ -190,6 +190,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
             "dataset_hash": dataset.hash,
             "prompt_sets": len(dataset),
             "templates": dict(entry.templates),
+            "grade_parse": entry.parse,
         },
         scorers=_scorers(),  # type: ignore[arg-type]
         headline_metric=HeadlineMetric(metric="triplet_safety"),

@@ -111,6 +111,7 @@ def task_metadata(dataset: Dataset, grading: Grading) -> dict[str, object]:
         "dataset_hash": dataset.hash,
         "prompt_sets": len(dataset),
         "templates": dict(hashes_of(templates_for(grading.rubrics))),
+        "grade_parse": grading.grade_parse,
     }
 
 

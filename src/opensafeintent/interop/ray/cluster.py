@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import socket
+import sys
+import threading
 import warnings
 from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -17,14 +21,23 @@ from opensafeintent.errors import InputError, Stopped
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.ray.extra import require_ray
 from opensafeintent.interop.ray.records import Job, Report
+from opensafeintent.interop.ray.resources import loads_weights
 
-__all__ = ["LOCAL", "Cluster", "cluster", "reachable"]
+__all__ = ["AUTO", "LOCAL", "Cluster", "check_address", "cluster", "reachable"]
+
+T = TypeVar("T")
 
 LOCAL = "local"
 """In place of an address: a cluster of this machine alone, as long as the command runs."""
+AUTO = "auto"
+"""In place of an address: the cluster that this machine belongs to."""
 RETRIES = 8
 """Times that Ray runs a shard again whose worker or node was lost."""
 _CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+"""For a cluster to answer, Ray being read from a slow disk included."""
+_LEAVE_SECONDS = 10.0
+"""For Ray to finish connecting, once we were interrupted."""
 _STORE_BYTES = 100 * 2**20
 """Ray's shared memory: jobs and reports are small."""
 
@@ -43,17 +56,21 @@ class Cluster:
         self.gpus_of_a_node = float(max((node["Resources"].get("GPU", 0) for node in nodes), default=0))
         self._variables = dict(variables)
         # a lost worker or node is no fault of the task: Ray runs it again, and the shard goes on where it was
-        self._task = ray.remote(num_cpus=1, max_retries=RETRIES, scheduling_strategy="SPREAD")(entry)
+        task = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
+        self._task = ray.remote(**task)(entry)
+        # weights stay in a process, and so does the GPU it saw first: it ends with its task, which only the declaration can say
+        self._task_with_weights = ray.remote(max_calls=1, **task)(entry)
 
     async def run(self, job: Job) -> Report:
         """Run one shard; Ray runs it again where its worker or node is lost.
 
         Raises:
-            Stopped: it was lost too often.
+            Stopped: it was lost too often, or Ray ended it.
             InputError: the nodes cannot run this program.
         """
         ray = _ray()
-        reference = self._task.options(num_gpus=job.gpus).remote(msgspec.to_builtins(job), self._variables)
+        task = self._task_with_weights if loads_weights(job.model) else self._task
+        reference = task.options(num_gpus=job.gpus).remote(msgspec.to_builtins(job), self._variables)
         try:
             return msgspec.convert(await reference, Report)
         except asyncio.CancelledError:
@@ -62,15 +79,21 @@ class Cluster:
         except ray.exceptions.RayTaskError as error:
             raise InputError(f"--ray: a task failed: {_last_line(error)}") from error
         except ray.exceptions.RayError as error:
+            lost = isinstance(error, ray.exceptions.WorkerCrashedError | ray.exceptions.NodeDiedError)
             raise Stopped(
-                f"--ray: a shard was lost {RETRIES + 1} times ({type(error).__name__}: {_last_line(error)}); what was "
-                "answered is kept, run again to go on"
+                f"--ray: a {f'shard was lost {RETRIES + 1} times' if lost else 'task ended'} ({type(error).__name__}: "
+                f"{_last_line(error)}); what was answered is kept, run again to go on"
             ) from error
 
 
 def _ray() -> Any:
-    # imported here, and without its types: the extra may be missing
-    return import_module("ray")
+    # before Ray is imported: it reports on its use unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        # imported here, and without its types: the extra may be missing
+        return import_module("ray")
+    except ImportError as error:
+        raise InputError(f"--ray: the Ray that is installed cannot be imported: {_last_line(error)}") from error
 
 
 def _last_line(error: BaseException) -> str:
@@ -78,30 +101,58 @@ def _last_line(error: BaseException) -> str:
     return one_line(lines[-1] if lines else type(error).__name__, 300)
 
 
-def reachable(address: str) -> None:
-    """See whether there can be a cluster at an address, before Ray waits for one.
+def check_address(address: str) -> None:
+    """Refuse what cannot be the address of a cluster.
 
     Raises:
-        InputError: the extra is missing, the address is not usable, or nothing answers there.
+        InputError: the extra is missing, or the address is none.
     """
     require_ray()
-    if address in (LOCAL, "auto"):
+    if address not in (LOCAL, AUTO):
+        _host_and_port(address)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([^\s/]+):([0-9]{1,5})", address)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise InputError(
+            f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or '{AUTO}', or '{LOCAL}'"
+        )
+    return match[1].removeprefix("[").removesuffix("]"), int(match[2])
+
+
+async def reachable(address: str) -> None:
+    """See whether there is a cluster at an address, before Ray waits for one. Where we are connected already, there is.
+
+    Raises:
+        InputError: the extra is missing, the address is not usable, or no cluster answers there.
+    """
+    check_address(address)
+    if address == LOCAL or _ray().is_initialized():
         return
-    if "://" in address:
-        raise InputError(f"--ray {address}: expected HOST:PORT, on a node of the cluster; or 'auto', or 'local'")
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or not 0 < int(port) < 65536:
-        raise InputError(f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'local'")
+    if address != AUTO:
+        try:
+            await _beside(lambda: socket.create_connection(_host_and_port(address), _CONNECT_SECONDS).close())
+        except (OSError, UnicodeError) as error:  # a name that cannot be one as well
+            raise InputError(f"--ray {address}: no cluster there: {getattr(error, 'strerror', '') or error}") from error
+    if not await _answers(address):
+        what = "this machine belongs to no running cluster" if address == AUTO else "what answers there is no cluster's head"
+        raise InputError(f"--ray {address}: {what}")
+
+
+async def _answers(address: str) -> bool:
+    """Ask for a cluster's head in a process that can be ended: what is none may keep Ray waiting for ever."""
+    command = ("-P", "-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address", address)
+    nothing = asyncio.subprocess.DEVNULL
+    asking = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=nothing, stdout=nothing, stderr=nothing)
     try:
-        with socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS) as connection:
-            connection.settimeout(_CONNECT_SECONDS)
-            # Ray's head speaks gRPC: a server of HTTP/2 answers this opening with its settings (RFC 9113, section 3.4)
-            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))
-            answer = connection.recv(9)
-    except OSError as error:
-        raise InputError(f"--ray {address}: no cluster there: {error.strerror or error}") from error
-    if len(answer) < 4 or answer[3] != 4:
-        raise InputError(f"--ray {address}: what answers there is not Ray; expected the address of a cluster's head")
+        return await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS) == 0
+    except TimeoutError:
+        return False
+    finally:
+        if asking.returncode is None:
+            asking.kill()
+            await asking.wait()
 
 
 @contextlib.asynccontextmanager
@@ -118,9 +169,7 @@ async def cluster(address: str, entry: Entry, variables: Mapping[str, str]) -> A
     Raises:
         InputError: the extra is missing, or there is no usable cluster at the address.
     """
-    reachable(address)
-    # before Ray is imported: it reports on its use unless told not to
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    await reachable(address)
     ray = _ray()
     mine = not ray.is_initialized()
     if mine:
@@ -133,15 +182,30 @@ async def cluster(address: str, entry: Entry, variables: Mapping[str, str]) -> A
 
 
 async def _connected(address: str) -> None:
-    """Connect beside the loop, so that an interruption is heard; Ray cannot be left half-way, though."""
-    connecting = asyncio.ensure_future(asyncio.to_thread(_connect, address))
+    """Connect beside the loop, so that an interruption is heard; Ray is not left half-way, unless it takes too long."""
+    connecting = asyncio.ensure_future(_beside(lambda: _connect(address)))
     try:
         await asyncio.shield(connecting)
     except asyncio.CancelledError:
-        await asyncio.wait([connecting])
-        if connecting.exception() is None:
+        done, _ = await asyncio.wait([connecting], timeout=_LEAVE_SECONDS)
+        if done and connecting.exception() is None:
             await asyncio.to_thread(_ray().shutdown)
         raise
+
+
+async def _beside(work: Callable[[], T]) -> T:
+    """Do something that may not come to an end, in a thread that nobody waits for, neither the loop nor the process."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+
+    def do() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
+
+    threading.Thread(target=do, daemon=True).start()
+    return await asyncio.wrap_future(future)
 
 
 def _connect(address: str) -> None:
@@ -152,8 +216,5 @@ def _connect(address: str) -> None:
         warnings.simplefilter("ignore")
         try:
             ray.init(address=address, **quiet, **here)
-        except ConnectionError as error:
-            where = "this machine belongs to no running cluster" if address == "auto" else "no cluster there"
-            raise InputError(f"--ray {address}: {where}") from error
-        except (RuntimeError, ValueError, SystemExit) as error:  # other versions of Ray or Python; not Ray at all
+        except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:  # other versions of Ray or Python, and more
             raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
