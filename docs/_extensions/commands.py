@@ -67,7 +67,7 @@ def _options(context: click.Context) -> list[nodes.Node]:
     records = [
         record
         for parameter in context.command.get_params(context)
-        if parameter.name != "help" and (record := parameter.get_help_record(context))
+        if "--help" not in parameter.opts and (record := parameter.get_help_record(context)) and record[1]
     ]
     rows = [
         nodes.definition_list_item(

@@ -71,6 +71,8 @@ def locked_folder(path: Path, doing: str) -> Iterator[None]:
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:  # EAGAIN or EACCES: taken
             raise InputError(f"{path}: another process is {doing} this folder; wait for it") from error
+        except OSError as error:
+            raise InputError(f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk") from error
         yield

@@ -442,6 +442,25 @@ def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path) -
     assert len(set(samples)) == len(samples) == 4 * 7
 
 
+def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:
+    run = run_of(tmp_path, limit=2, epochs=2, modes="core", probe="all")
+    (path,) = export(run, tmp_path / "out")
+    args = read_eval_log(str(path)).eval.task_args
+    expected = {"dataset": "starter", "limit": 2, "epochs": 2, "modes": "core", "probe": "all"}
+    assert args == expected | {"grade_parse": "strict", "judge_max_tokens": 2048}
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters=args)
+    assert log.samples is not None and len(log.samples) == 2 * 7 * 2
+
+
+def test_a_folder_with_logs_is_left_as_it_is(tmp_path: Path) -> None:
+    first, second = run_of(tmp_path, limit=1), run_of(tmp_path, limit=2, name="second")
+    (path,) = export(first, tmp_path / "out")
+    before = path.read_bytes()
+    with pytest.raises(InputError, match="is there already; export into an empty folder"):
+        export(second, tmp_path / "out")
+    assert path.read_bytes() == before
+
+
 def test_imported_responses_are_exported_too(tmp_path: Path) -> None:
     prompt_set = load_dataset("starter").prompt_sets[0]
     responses = tmp_path / "mine.jsonl"
@@ -463,11 +482,11 @@ def test_models_whose_names_are_alike_as_files_have_a_log_each(tmp_path: Path) -
     grades_given = {"helpfulness": 1, "harm_severity": 0}
     lines = [{"id": prompt_set.id, "variant": name, "response": "No.", **grades_given} for name in prompt_set.wordings()]
     responses.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for model in ("lab/m", "lab-m"):
+    for model in ("lab/m", "Lab-M"):
         brought(tmp_path / "in", responses, dataset="starter", model=model)
     logs = export(tmp_path / "in", tmp_path / "logs")
-    assert [path.name for path in logs] == ["lab-m.eval", "lab-m-2.eval"]
-    assert {read_eval_log(str(path), header_only=True).eval.model for path in logs} == {"lab/m", "lab-m"}
+    assert [path.name for path in logs] == ["Lab-M.eval", "lab-m-2.eval"]
+    assert {read_eval_log(str(path), header_only=True).eval.model for path in logs} == {"lab/m", "Lab-M"}
 
 
 @pytest.mark.parametrize(("run", "line"), [("nowhere", "no run here"), ("empty", "there is nothing to export")])

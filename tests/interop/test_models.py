@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -319,18 +320,46 @@ def test_a_missing_or_old_extra_is_named(found: str | None, name: str, line: str
     assert str(error.value).startswith(line)
 
 
+def test_a_provider_that_a_package_registers_is_found(tmp_path: Path) -> None:
+    """As Inspect AI's own command finds it: by the package's entry point."""
+    info = tmp_path / "mylab-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mylab\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[inspect_ai]\nmylab = mylab_provider\n")
+    (tmp_path / "mylab_provider.py").write_text(
+        "from inspect_ai.model import ModelAPI, ModelOutput, modelapi\n"
+        "@modelapi(name='mylab')\n"
+        "class MyLab(ModelAPI):\n"
+        "    async def generate(self, input, tools, tool_choice, config):\n"
+        "        return ModelOutput.from_content('mylab', 'No.')\n"
+    )
+    code = "import sys; from opensafeintent.cli import main; sys.exit(main())"
+    options = ["mylab/m", "--judge", "baseline/judge", "--limit", "1", "--out", str(tmp_path / "run")]
+    done = subprocess.run(
+        [sys.executable, "-c", code, "evaluate", *options],
+        env=environment() | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(grades(tmp_path / "run")) == 7
+
+
 def test_the_list_names_the_extra_and_what_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-ant-0123456789")
-    monkeypatch.delenv("AZUREAI_API_KEY", raising=False)
+    monkeypatch.setenv("AZUREAI_API_KEY", "0123456789")
+    monkeypatch.setenv("AZUREAI_BASE_URL", "  ")
     served = {line.name: line for line in served_models()}
-    assert (served["anthropic/MODEL"].how, served["anthropic/MODEL"].set_now) == ("inspect extra", True)
-    assert not served["azureai/MODEL"].set_now
+    assert (served["anthropic/MODEL"].how, served["anthropic/MODEL"].lacking) == ("inspect extra", ())
+    assert served["azureai/MODEL"].lacking == ("AZUREAI_BASE_URL",)
     assert served["openai/MODEL"].how == "native"
     with version_of(None):
         assert {line.name: line for line in served_models()}["hf/MODEL"].how == "inspect extra (not installed)"
-    shown = osi("models")
+    shown = osi("models", AZUREAI_API_KEY="0123456789")
     assert shown.code == 0
     assert "inspect extra" in shown.out and "anthropic/MODEL" in shown.out
+    assert re.search(r"AZUREAI_API_KEY\s+✓ set", shown.out) and re.search(r"AZUREAI_BASE_URL\s+✗ not set", shown.out)
 
 
 def test_inspect_is_loaded_for_no_other_model(tmp_path: Path) -> None:

@@ -286,7 +286,15 @@ def test_without_a_grader_nothing_is_run(tmp_path: Path) -> None:
         ({"dataset": "nowhere.jsonl"}, "nowhere.jsonl: no such dataset"),
         ({"modes": "all"}, "a task parameter is not valid: Invalid enum value 'all'"),
         ({"rubrics": "nowhere"}, "nowhere: no such folder of rubrics"),
-        ({"limit": -1}, "a sample of -1 prompt-sets"),
+        ({"limit": -1}, "a task parameter is not valid: Expected `int` >= 1 - at `$.limit`"),
+        ({"limit": "abc"}, "Expected `int | null`, got `str` - at `$.limit`"),
+        ({"limit": 1.5}, "at `$.limit`"),
+        ({"limit": 0}, "at `$.limit`"),
+        ({"limit": True}, "at `$.limit`"),
+        ({"epochs": 0}, "at `$.epochs`"),
+        ({"epochs": "x"}, "at `$.epochs`"),
+        ({"dataset": 5}, "at `$.dataset`"),
+        ({"judge_max_tokens": -3}, "at `$.judge_max_tokens`"),
     ],
 )
 def test_a_parameter_that_is_not_valid_is_told(tmp_path: Path, parameters: dict[str, Any], line: str) -> None:

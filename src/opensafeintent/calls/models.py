@@ -95,8 +95,11 @@ class Served(msgspec.Struct, frozen=True):
     about: str
     needs: tuple[str, ...] = ()
     """Variables without which it cannot be used."""
-    set_now: bool = True
-    """Whether they are set."""
+
+    @property
+    def lacking(self) -> tuple[str, ...]:
+        """Those of them that are not set."""
+        return tuple(name for name in self.needs if not os.environ.get(name, "").strip())
 
 
 def served_models() -> list[Served]:
@@ -107,7 +110,7 @@ def served_models() -> list[Served]:
         url, key = variables(name)
         needs = () if provider.local else (key,)
         about = f"{provider.base_url}  (or {url}{f'; {key} if it wants one' if provider.local else ''})"
-        lines.append(Served(f"{name}/MODEL", "native", about, needs, all(map(os.environ.get, needs))))
+        lines.append(Served(f"{name}/MODEL", "native", about, needs))
     about = "any chat-completions server; P in capitals, - and . as _"
-    lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY"), set_now=False))
+    lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY")))
     return lines

@@ -12,6 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Self
 
@@ -58,23 +59,23 @@ class AttemptFiles(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, folder: Path, shard: str) -> list[Self]:
         """Return every attempt at a shard so far, in order."""
-        numbers = (path.name.split(".")[-2] for path in folder.glob(f"{shard}.*.begun"))
-        return [cls(folder, shard, number) for number in sorted(int(number) for number in numbers if number.isdecimal())]
+        # by their names: on a network file system a list may lack what another machine has just made
+        every = (cls(folder, shard, number) for number in count(1))
+        return list(takewhile(lambda files: files.begun.exists(), every))
 
     @classmethod
     def begin(cls, folder: Path, shard: str) -> Self:
         """Return the files of a new attempt, which nobody else has."""
-        number = len(cls.of(folder, shard)) + 1
-        while True:
+        for number in count(1):
             files = cls(folder, shard, number)
             try:
                 os.close(os.open(files.begun, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             except FileExistsError:
-                number += 1
+                continue
             except OSError as error:
                 raise InputError(f"{folder}: cannot write here: {error.strerror or error}") from error
-            else:
-                return files
+            return files
+        raise AssertionError("counting does not end")
 
 
 class ShardLedger(Ledger):
@@ -86,19 +87,21 @@ class ShardLedger(Ledger):
     """
 
     def __init__(self, files: AttemptFiles, known: Sequence[Path] = ()) -> None:
-        super().__init__(files.ledger)
+        self.files = files
         self.found_earlier = 0
         """Outcomes that an earlier attempt at this shard had recorded."""
-        self._stack = ExitStack()
-        beside = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="opensafeintent-")))
-        earlier = [found.ledger for found in AttemptFiles.of(files.folder, files.shard) if found.number < files.number]
-        open_for_reading = [
-            self._stack.enter_context(Ledger(settled(path, beside), readonly=True, missing_ok=True))
-            for path in (*earlier, *known)
-        ]
-        self._earlier, self._known = open_for_reading[: len(earlier)], open_for_reading[len(earlier) :]
-        self._begun = os.open(files.begun, os.O_WRONLY | os.O_APPEND)
-        self._stack.callback(os.close, self._begun)
+        earlier = [AttemptFiles(files.folder, files.shard, number).ledger for number in range(1, files.number)]
+        with ExitStack() as stack:
+            beside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="opensafeintent-")))
+            open_for_reading = [
+                stack.enter_context(Ledger(settled(path, beside), readonly=True, missing_ok=True))
+                for path in (*earlier, *known)
+            ]
+            self._earlier, self._known = open_for_reading[: len(earlier)], open_for_reading[len(earlier) :]
+            self._begun = os.open(files.begun, os.O_WRONLY | os.O_APPEND)
+            stack.callback(os.close, self._begun)
+            super().__init__(files.ledger)
+            self._stack = stack.pop_all()
 
     def find(self, key: bytes) -> Answered | Refused | None:
         """Return the outcome that satisfies a key, from here or from before."""
@@ -148,6 +151,8 @@ class Spent(msgspec.Struct, frozen=True):
     calls: int = 0
     """Requests, retries included."""
     tokens: int = 0
+    recorded: int = 0
+    """Of the requests, those that are on record."""
 
 
 def spent_in(folder: Path, shard: str) -> Spent:
@@ -156,12 +161,13 @@ def spent_in(folder: Path, shard: str) -> Spent:
     Raises:
         InputError: a ledger among them is damaged.
     """
-    calls = tokens = 0
+    calls = tokens = recorded = 0
     for files in AttemptFiles.of(folder, shard):
         begun, rows, spent = _counts(files)
         calls += max(begun.total(), rows.total())
         tokens += spent
-    return Spent(calls, tokens)
+        recorded += rows.total()
+    return Spent(calls, tokens, recorded)
 
 
 def lost_calls(folder: Path, shard: str) -> tuple[int, int]:

@@ -51,7 +51,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for line in outcome.stopped:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
     for note in outcome.notes:
-        console.print(plain(f"note: {note}"))
+        console.print(plain(f"note: {one_line(note, 2000)}"))
     if outcome.tally is not None:
         tally = outcome.tally
         made = tally.made.total()
@@ -142,9 +142,9 @@ def show_models(models: list[Served]) -> None:
     for heading in ("Model", "Served", "Needs", "About"):
         table.add_column(heading, overflow="fold")
     for line in models:
-        needs = " ".join(line.needs)
-        state = f"{needs} {'✓ set' if line.set_now else '✗ not set'}" if needs else "–"
-        table.add_row(line.name, line.how, state if "P_" not in needs else needs, line.about)
+        pattern = "P_BASE_URL" in line.needs  # a name for any variables
+        marked = [name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}" for name in line.needs]
+        table.add_row(line.name, line.how, (" " if pattern else "\n").join(marked) or "–", line.about)
     console.print(table)
 
 

@@ -33,7 +33,7 @@ from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import Instructions, load_instructions
 from opensafeintent.workflows.build_progress import BuildProgress
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.spreading.options import Spreading, check_options, take_up_build
+from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_build
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.spreading.building import BuildSpreader
@@ -371,4 +371,5 @@ async def _dry_run(settings: BuildSettings, plan: Plan, seeds: StageResult[Seed]
     with Ledger(path, readonly=True, missing_ok=True) as ledger:
         workshop = _workshop(settings, Client(ledger, identities), identities, instructions, None)
         built = await build_sets(workshop, seeds, plan, Watcher())
-    return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast_build(built, plan))
+    notes = left_shards(folder.path)
+    return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast_build(built, plan), notes=notes)

@@ -47,7 +47,8 @@ from opensafeintent.workflows.judge_checking import checked, passed_line
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share
 from opensafeintent.workflows.running import finish, named_models, other_judges, run_calls, without_silent
-from opensafeintent.workflows.spreading.options import Spreading, check_options, take_up_run
+from opensafeintent.workflows.spreading.evaluation import see_cluster, spread_evaluation
+from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_run
 
 __all__ = ["EvaluateSettings", "demo", "evaluate"]
 
@@ -250,6 +251,8 @@ async def _evaluate(
             work = _work(settings, models, dataset, templates, manifest)
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
+                if settings.spreading is not None:
+                    await see_cluster(settings.spreading, manifest, work, client)
                 examination = _examination(settings, work, templates)
                 checks = await checked(
                     client, folder, manifest, examination, display, max_connections=settings.max_connections, prices=prices
@@ -290,8 +293,6 @@ def _elsewhere(
         return None
 
     async def spread() -> None:
-        from opensafeintent.workflows.spreading.evaluation import spread_evaluation
-
         notes.extend(await spread_evaluation(spreading, folder, manifest, work, client))
 
     return spread
@@ -392,4 +393,4 @@ async def _dry_run(settings: EvaluateSettings, models: Sequence[str], dataset: D
         client = Client(ledger, manifest.identities())
         found = await forecast(client, work)
         again = await forecast_regrades(client, manifest, dataset)
-    return Outcome(exit_code=0, forecast=Forecast(found.lines + again))
+    return Outcome(exit_code=0, forecast=Forecast(found.lines + again), notes=left_shards(folder.path))

@@ -21,6 +21,7 @@ from opensafeintent.workflows.evaluating import EvaluateSettings
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome
 from opensafeintent.workflows.running import finish, named_models, other_judges, run_calls, without_silent
+from opensafeintent.workflows.spreading.options import left_shards
 
 __all__ = ["GradeSettings", "grade"]
 
@@ -50,7 +51,9 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     templates = load_templates(settings.rubrics)
     folder.load()  # before the lock, which makes the folder
     with folder.lock():
-        return run_async(lambda: _grade(settings, folder, templates, display or Quiet()))
+        outcome = run_async(lambda: _grade(settings, folder, templates, display or Quiet()))
+    outcome.notes[:0] = left_shards(folder.path)
+    return outcome
 
 
 async def _grade(settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display) -> Outcome:

@@ -30,6 +30,7 @@ from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, remove_tables, write_tables
 from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.spreading.options import left_shards
 
 if TYPE_CHECKING:
     from opensafeintent.report.correction import CorrectedGroup
@@ -100,6 +101,7 @@ def write_report(settings: ReportSettings) -> Outcome:
         corrector = _corrector(settings, studies, texts) if settings.human_labels else None
         outcome = write_results(studies, out, settings.max_missing, drawn_anew=True, corrector=corrector)
         _write_page(settings, studies, outcome, texts, out)
+    outcome.notes[:0] = [line for run in dict.fromkeys(settings.runs) for line in left_shards(run)]
     outcome.notes += [
         f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
         for metric in settings.fail_under

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from typing import Annotated
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -33,7 +34,7 @@ class Grading(msgspec.Struct, frozen=True, kw_only=True):
     modes: ModesScope = "dual_use"
     probe: ProbeScope = "unsafe"
     grade_parse: ParseRule = "strict"
-    judge_max_tokens: int = 2048
+    judge_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2048
 
     def plan(self, judges: tuple[str, ...]) -> JudgePlan:
         """Return the plan of a run with these settings."""

@@ -19,7 +19,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import derive, given_tasks, imported_rows
-from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.pipeline import Task, run_task
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.files import make_private_folder
@@ -87,6 +87,7 @@ def export_logs(folder: RunFolder, out: Path, run: Runner) -> list[Path]:
         if not by_model:
             raise InputError(f"{folder.path}: no response on record; there is nothing to export")
         make_private_folder(out)
+        _refuse_others(out)
         run_id = _unique()
         for model, rows in by_model.items():
             responses = run(partial(_responses, model, rows, manifest, dataset, ledger))
@@ -95,10 +96,21 @@ def export_logs(folder: RunFolder, out: Path, run: Runner) -> list[Path]:
     return written
 
 
+def _refuse_others(out: Path) -> None:
+    """Refuse a folder that has logs already: which of them are of this run could not be told afterwards.
+
+    Raises:
+        InputError: there is one.
+    """
+    if there := next(out.glob("*.eval"), None):
+        raise InputError(f"{there}: is there already; export into an empty folder, or remove the logs in this one")
+
+
 def _unused(path: Path, written: Collection[Path]) -> Path:
-    """Return a path that no other model of the run has: `a/b` and `a-b` are one as the names of files."""
+    """Return a path that no other model of the run has: `a/b` and `A-b` are one as the names of files."""
     number, unused = 2, path
-    while unused in written:
+    taken = {str(other).casefold() for other in written}
+    while str(unused).casefold() in taken:
         unused, number = path.with_stem(f"{path.stem}-{number}"), number + 1
     return unused
 
@@ -176,6 +188,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
         task=NAME,
         task_version=VERSION,
         task_registry_name=NAME,
+        task_args=_task_args(entry, manifest, dataset),
         dataset=EvalDataset(
             name=dataset.name, samples=len({sample.id for sample in samples}), sample_ids=list({s.id: s for s in samples})
         ),
@@ -199,6 +212,21 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
     log = EvalLog(eval=spec, plan=plan, samples=samples, stats=EvalStats(started_at=now, completed_at=now), status="success")
     recompute_metrics(log)
     return log
+
+
+def _task_args(entry: ModelEntry, manifest: Manifest, dataset: Dataset) -> dict[str, Any]:
+    """Return the parameters of the task that would ask the same: what `inspect eval-retry` goes by."""
+    judging = manifest.judge_sampling.max_tokens if manifest.judge_sampling else None
+    args = {
+        "dataset": dataset.name,
+        "limit": entry.limit,
+        "epochs": entry.epochs,
+        "modes": entry.modes,
+        "probe": entry.probe,
+        "grade_parse": entry.parse,
+        "judge_max_tokens": judging,
+    }
+    return {name: value for name, value in args.items() if value is not None}
 
 
 def _scorers() -> list[dict[str, Any]]:

@@ -75,11 +75,15 @@ class InspectProviders:
 
 def _registered() -> list[str]:
     """Return the names of all providers that Inspect AI knows, those of installed packages among them."""
+    from inspect_ai._util.entrypoints import (  # inspect-evals-lint: ignore[private_api_imports] -- no public way
+        ensure_entry_points,
+    )
     from inspect_ai._util.registry import (  # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
         registry_find,
         registry_unqualified_name,
     )
 
+    ensure_entry_points()
     return sorted({registry_unqualified_name(info) for info in registry_find(lambda info: info.type == "modelapi")})
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import msgspec
 
 from opensafeintent.calls.models import Served
@@ -33,6 +31,10 @@ PROVIDERS: dict[str, ForeignProvider] = {
     ),
     "azureai": ForeignProvider("Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"),
     "openai/azure": ForeignProvider("Azure OpenAI", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL"), "openai"),
+    "openai/bedrock": ForeignProvider("models of OpenAI on Amazon Bedrock; the credentials of AWS", (), "openai"),
+    "mistral/azure": ForeignProvider(
+        "Mistral on Azure", ("AZUREAI_MISTRAL_API_KEY", "AZUREAI_MISTRAL_BASE_URL"), "mistralai"
+    ),
     "bedrock": ForeignProvider("Amazon Bedrock; the credentials of AWS as its own tools take them", (), "aioboto3"),
     "sagemaker": ForeignProvider("Amazon SageMaker; the credentials of AWS", (), "aioboto3"),
     "cloudflare": ForeignProvider("Workers AI", ("CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_API_TOKEN"), "openai"),
@@ -52,7 +54,7 @@ def served_through_inspect() -> list[Served]:
     lines = []
     for name, provider in PROVIDERS.items():
         about = f"{provider.about}  (pip install {provider.package})"
-        lines.append(Served(f"{name}/MODEL", state, about, provider.needs, all(map(os.environ.get, provider.needs))))
+        lines.append(Served(f"{name}/MODEL", state, about, provider.needs))
     lines.append(
         Served("inspect/P/MODEL", state, "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME")
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, TypeVar
 
 import msgspec
 from inspect_ai import Task, task
@@ -29,6 +30,7 @@ NAME = "opensafeintent/opensafeintent"
 VERSION = "1-A"
 """Before the dash what makes results comparable, after it the interface, as the register of Inspect evals has it."""
 _MAX_TOKENS = 4096
+Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 
 
 @task
@@ -62,6 +64,7 @@ def opensafeintent(
     grading = _checked(
         Grading(rubrics=rubrics, modes=modes, probe=probe, grade_parse=grade_parse, judge_max_tokens=judge_max_tokens)
     )
+    _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy))
     try:
         sets = load_dataset(dataset, load_taxonomy(Path(taxonomy)) if taxonomy else None)
         chosen = stratified_sample(sets.prompt_sets, limit)
@@ -80,10 +83,22 @@ def opensafeintent(
     )
 
 
-def _checked(grading: Grading) -> Grading:
+_Count = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Extent(msgspec.Struct, frozen=True):
+    """The parameters that say what is evaluated."""
+
+    dataset: str
+    limit: _Count | None
+    epochs: _Count
+    taxonomy: str | None
+
+
+def _checked(parameters: Parameters) -> Parameters:
     """Refuse parameters that are not valid; the command line of Inspect AI lets any text through."""
     try:
-        return msgspec.convert(msgspec.to_builtins(grading), Grading)
+        return msgspec.convert(msgspec.to_builtins(parameters), type(parameters))
     except msgspec.ValidationError as error:
         raise Refusal(f"opensafeintent: a task parameter is not valid: {error}") from error
 

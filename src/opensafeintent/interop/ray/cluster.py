@@ -58,7 +58,7 @@ class Cluster:
         # a lost worker or node is no fault of the task: Ray runs it again, and the shard goes on where it was
         task = {"num_cpus": 1, "max_retries": RETRIES, "scheduling_strategy": "SPREAD"}
         self._task = ray.remote(**task)(entry)
-        # weights stay in a process, and so does the GPU it saw first: it ends with its task, which only the declaration can say
+        # weights stay in a process, and so does the GPU that it saw first: it ends with its task
         self._task_with_weights = ray.remote(max_calls=1, **task)(entry)
 
     async def run(self, job: Job) -> Report:

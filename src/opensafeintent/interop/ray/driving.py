@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Collection, Sequence
 from math import ceil
@@ -10,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
-from opensafeintent.calls.shards import Spent
+from opensafeintent.calls.shards import Spent, spent_in
 from opensafeintent.calls.tally import Budget, Tally
-from opensafeintent.errors import InputError, OpenSafeIntentError
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
 from opensafeintent.interop.ray.records import Job, Progress, Report
 
@@ -20,6 +21,8 @@ __all__ = ["Driver", "Ended", "Pool"]
 
 _SECONDS = 0.5
 """Between looks at how far the shards are."""
+_UNSEEN_SECONDS = 90.0
+"""Until what shards recorded is to be seen here: so long a network file system may show a folder as it was."""
 
 
 class Pool(Protocol):
@@ -77,8 +80,8 @@ class Driver:
         self._budget, self._max_connections, self._essential = budget, max_connections, set(essential)
         self._pending: deque[Job] = deque()
         self._running: dict[str, Job] = {}
-        self._spent: dict[str, Spent] = {}
-        self._reports: list[Report] = []
+        self._reports: dict[str, Report] = {}
+        """Of the last attempt at each shard: it tells of the earlier ones as well."""
         self._changed = asyncio.Condition()
         self._over = False
         self._before = _copy(tally)
@@ -87,6 +90,9 @@ class Driver:
         """Run all shards; what became of them is in the folder, and in what is returned.
 
         Cancelled, it ends the processes at once; what they had recorded stays.
+
+        Raises:
+            InputError: what was recorded does not come to be seen here; it stays in the folder.
         """
         lanes = max(1, min(len(jobs), self._pool.slots, self._max_connections or len(jobs)))
         before = self._before
@@ -102,8 +108,20 @@ class Driver:
             for worker in workers:
                 worker.cancel()
             await asyncio.gather(*workers, watching, return_exceptions=True)
+        await self._all_seen()
         self.ended.unfinished = bool(self._pending) and not self._over
         return self.ended
+
+    async def _all_seen(self) -> None:
+        """Wait until all that shards say they recorded is to be seen here, for the folder is removed once it is merged."""
+        until = time.monotonic() + _UNSEEN_SECONDS
+        for shard, report in self._reports.items():
+            while (await asyncio.to_thread(spent_in, self._shards.path, shard)).recorded < report.spent.recorded:
+                if time.monotonic() > until:
+                    raise InputError(
+                        f"{self._shards.path}: what shard {shard} recorded cannot all be seen here; run again to take it up"
+                    )
+                await asyncio.sleep(_SECONDS)
 
     async def _lane(self, number: int, lanes: int) -> None:
         """Run one shard after another, with this lane's part of the connections."""
@@ -112,7 +130,7 @@ class Driver:
             share = self._max_connections // lanes + (number < self._max_connections % lanes)
         while (job := await self._next()) is not None:
             calls, tokens = self._calls.take(), self._tokens.take()
-            spent = self._spent.get(job.name, Spent())
+            spent = self._reports[job.name].spent if job.name in self._reports else Spent()
             bounded = msgspec.structs.replace(
                 job,
                 max_connections=share,
@@ -135,7 +153,7 @@ class Driver:
         """Return the next shard that there is room for; wait while all of the budget is handed out."""
         async with self._changed:
             while self._pending and not self._over:
-                if self._calls.left and self._tokens.left:
+                if self._calls.left > 0 and self._tokens.left > 0:
                     job = self._fitting()
                     if job is not None:  # else those that hold the GPUs go on with it
                         self._running[job.name] = job
@@ -155,8 +173,7 @@ class Driver:
 
     def _note(self, job: Job, report: Report) -> None:
         del self._running[job.name]
-        self._spent[job.name] = report.spent
-        self._reports.append(report)
+        self._reports[job.name] = report
         ended = self.ended
         for model, line in report.stopped.items():
             ended.stopped.setdefault(model, line)
@@ -164,6 +181,9 @@ class Driver:
         ended.notices |= dict.fromkeys(report.notices)
         if report.ended == "unusable":
             ended.error = ended.error or InputError(report.line)
+            self._halt(report.line)
+        elif report.ended == "halted" and not self._over:  # and not by us
+            ended.error = ended.error or Stopped(f"{report.line}; what was answered is kept, run again to go on")
             self._halt(report.line)
         elif gone := self._essential & set(ended.stopped):
             self._halt(ended.stopped[min(gone)])
@@ -180,34 +200,37 @@ class Driver:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(_SECONDS)
-            self._show(list((await asyncio.to_thread(self._shards.progress)).values()))
+            self._show(await asyncio.to_thread(self._shards.progress))
 
-    def _show(self, progress: Sequence[Progress]) -> None:
+    def _show(self, shards: Sequence[Sequence[Progress]]) -> None:
         tally, before = self._tally, self._before
         made, tokens = before.made.copy(), before.tokens.copy()
-        for shard in progress:
-            for purpose, count in shard.made.items():
+        # what any attempt made counts; what is found is found anew by the last one
+        every, last = [said for attempts in shards for said in attempts], [attempts[-1] for attempts in shards]
+        for attempt in every:
+            for purpose, count in attempt.made.items():
                 made["", purpose] += count
-            for model, (given, got) in shard.tokens.items():
+            for model, (given, got) in attempt.tokens.items():
                 tokens[model, "input"] += given
                 tokens[model, "output"] += got
         tally.made, tally.tokens = made, tokens
-        tally.reused_calls = before.reused_calls + sum(shard.reused for shard in progress)
-        tally.retries = before.retries + sum(shard.retries for shard in progress)
-        tally.refusals = before.refusals + sum(shard.refusals for shard in progress)
-        tally.missing = before.missing + sum(shard.missing for shard in progress)
-        tally.in_flight = sum(shard.in_flight for shard in progress)
-        self.items_done = sum(shard.items for shard in progress)
+        tally.reused_calls = before.reused_calls + sum(shard.reused for shard in last)
+        tally.retries = before.retries + sum(attempt.retries for attempt in every)
+        tally.refusals = before.refusals + sum(shard.refusals for shard in last)
+        tally.missing = before.missing + sum(shard.missing for shard in last)
+        tally.in_flight = sum(shard.in_flight for shard in last)
+        self.items_done = sum(shard.items for shard in last)
 
     def settle(self, merged: Merged) -> None:
         """Put what was recorded into the tally, in place of what shards said on their way."""
         tally, before, added = self._tally, self._before, merged.added
         tally.made, tally.tokens = before.made + added.made, before.tokens + added.tokens
-        tally.retries = before.retries + added.retries
+        # requests that were lost or made twice are in no row, and were made all the same
+        tally.retries = before.retries + added.retries + merged.lost + added.twice
         tally.answers = before.answers + added.answers
         tally.refusals = before.refusals + added.refusals
-        tally.reused_calls = before.reused_calls + sum(report.reused for report in self._reports)
-        tally.missing = before.missing + sum(report.missing for report in self._reports)
+        tally.reused_calls = before.reused_calls + sum(report.reused for report in self._reports.values())
+        tally.missing = before.missing + sum(report.missing for report in self._reports.values())
         tally.in_flight = 0
 
 
@@ -230,7 +253,7 @@ class _Purse:
     def give_back(self, part: int | None, spent: int) -> None:
         """Take back what a shard did not use."""
         if part is not None:
-            self.left = max(self.left + part - spent, 0)
+            self.left += part - spent
 
 
 def _copy(tally: Tally) -> Tally:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
+import socket
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,10 @@ from opensafeintent.interop.ray.records import Progress
 __all__ = ["Merged", "ShardsFolder"]
 
 _SCHEMA = 1
+_APPEARS_SECONDS = 10.0
+"""Until a node sees a folder that was just made: network file systems take their time."""
+_GONE_SECONDS = 30.0
+"""Without one look at the folder that succeeds, before it counts as gone."""
 
 
 class _Marker(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +58,7 @@ class ShardsFolder:
 
     def __init__(self, run: Path) -> None:
         self.path = run / "shards"
+        self._seen = time.monotonic()
 
     @property
     def known(self) -> Path:
@@ -89,12 +96,16 @@ class ShardsFolder:
         Raises:
             InputError: it is not.
         """
-        try:
-            marker = self._marker()
-        except InputError:
-            marker = None
-        if marker is None or marker.token != token:
-            raise InputError(f"{self.path}: is not to be seen; the folder of a run has to be one that all nodes share")
+        until = time.monotonic() + _APPEARS_SECONDS
+        while self._token() != token:
+            if time.monotonic() > until:
+                raise InputError(f"{self.path}: is not to be seen; the folder of a run has to be one that all nodes share")
+            time.sleep(0.5)
+
+    def _token(self) -> str | None:
+        with contextlib.suppress(InputError):
+            return self._marker().token
+        return None
 
     def halt(self, line: str) -> None:
         """Tell all tasks to begin no further call."""
@@ -103,26 +114,26 @@ class ShardsFolder:
             self._control.write_text(line, encoding="utf-8")
 
     def halted(self) -> str:
-        """Return why tasks are to stop, or nothing."""
+        """Return why tasks are to stop, or nothing. One look that fails is no reason: on a network a file may be away."""
         try:
-            return self._control.read_text("utf-8")
-        except OSError:
-            return "the folder of shards is gone"
+            line = self._control.read_text("utf-8", errors="replace")
+        except OSError as error:
+            if time.monotonic() - self._seen < _GONE_SECONDS:
+                return ""
+            return f"{socket.gethostname()}: {self.path} cannot be seen any more: {error.strerror or error}"
+        self._seen = time.monotonic()
+        return line
 
-    def progress(self) -> dict[str, Progress]:
-        """Return how far the last attempt at each shard is, as far as it has said."""
-        latest: dict[str, int] = {}
-        for path in self.path.glob("*.*.json"):
-            shard, number, _ = path.name.split(".")
-            if number.isdecimal():
-                latest[shard] = max(latest.get(shard, 0), int(number))
-        found = {}
-        for shard, last in latest.items():
+    def progress(self) -> list[list[Progress]]:
+        """Return, of each shard, how far every attempt at it is or was, in order, as far as it has said."""
+        found: dict[str, list[Progress]] = {}
+        names = (path.name.split(".") for path in self.path.glob("*.*.json"))
+        for shard, number in sorted((shard, int(number)) for shard, number, _ in names if number.isdecimal()):
             # a file that is just being written reads as a broken one; the next look finds it whole
             with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-                raw = AttemptFiles(self.path, shard, last).progress.read_bytes()
-                found[shard] = msgspec.json.decode(raw, type=Progress)
-        return found
+                raw = AttemptFiles(self.path, shard, number).progress.read_bytes()
+                found.setdefault(shard, []).append(msgspec.json.decode(raw, type=Progress))
+        return list(found.values())
 
     def take_up(self, of: Mapping[str, str], ledger: Path) -> Merged | None:
         """Merge what an interrupted run has left, if it has, and remove it.
@@ -158,14 +169,14 @@ class ShardsFolder:
         """Put every shard into the run's ledger, then remove the folder. Merging twice adds nothing.
 
         Raises:
-            InputError: a shard is damaged, or the ledger cannot be written; the folder stays.
+            InputError: a shard is damaged, and adds nothing, or the ledger cannot be written; the folder stays.
         """
         merged = Merged()
         for shard in self._marker().shards:
             with tempfile.TemporaryDirectory(prefix="opensafeintent-") as beside:
                 for files in AttemptFiles.of(self.path, shard):
                     if files.ledger.exists():
-                        merged.added.add(merge_ledger(ledger, settled(files.ledger, Path(beside))))
+                        merged.added.add(_merge(ledger, files.ledger, Path(beside)))
             lost, again = lost_calls(self.path, shard)
             merged.lost += lost
             merged.again += again
@@ -179,3 +190,10 @@ class ShardsFolder:
                 if path.name != "shards.json":
                     path.unlink()
         shutil.rmtree(self.path, ignore_errors=True)
+
+
+def _merge(ledger: Path, shard: Path, beside: Path) -> Added:
+    try:
+        return merge_ledger(ledger, settled(shard, beside))
+    except InputError as error:
+        raise InputError(f"{error}. Where it is {shard} that is damaged, move it away to go on without its calls") from error

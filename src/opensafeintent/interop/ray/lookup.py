@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -42,6 +43,7 @@ class _Looking(Client):
 
     async def ask(self, call: Call) -> Outcome:
         """Look a call up."""
+        await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
         outcome = await super().ask(call)
         if isinstance(outcome, Failed):
             self.lacking = True

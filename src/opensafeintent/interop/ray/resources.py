@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 
-from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, is_native, provider_of, variables
+from opensafeintent.calls.providers import INSPECT_PROVIDERS, LOCAL_WEIGHTS, is_native, provider_of, variables
 from opensafeintent.interop.inspect.providers import PROVIDERS
 
 __all__ = ["loads_weights", "variables_of"]
 
-_SERVERS = ("vllm", "vllm-completions", "sglang")
-"""Providers of Inspect AI that start a server, unless a variable says where one is."""
+_SERVERS = {"vllm": "VLLM_BASE_URL", "vllm-completions": "VLLM_BASE_URL", "sglang": "SGLANG_BASE_URL"}
+"""Providers of Inspect AI that start a server, unless this variable says where one is."""
 _FURTHER = {
     "bedrock": ("AWS_",),
     "sagemaker": ("AWS_",),
@@ -19,6 +19,7 @@ _FURTHER = {
     "openai": ("OPENAI_", "AZUREAI_", "AZURE_"),
     "azureai": ("AZUREAI_", "AZURE_"),
     "anthropic": ("ANTHROPIC_", "AWS_", "GOOGLE_", "AZUREAI_", "AZURE_"),
+    "vllm-completions": ("VLLM_",),
     "mistral": ("MISTRAL_", "AZUREAI_", "AZURE_"),
 }
 """What the variables of a provider begin with, where it is more than its own name."""
@@ -29,7 +30,7 @@ def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> boo
     provider = provider_of(name)
     if provider in LOCAL_WEIGHTS:
         return True
-    return name.startswith(FOREIGN) and provider in _SERVERS and not environment.get(f"{provider.upper()}_BASE_URL")
+    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
 
 
 def variables_of(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:

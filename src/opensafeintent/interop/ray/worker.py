@@ -91,8 +91,7 @@ async def _work(job: Job) -> Report:
         known = [shards.known] if shards.known.exists() else []
         with ShardLedger(files, known) as ledger:
             client = Client(ledger, {name: ledger.noted(model) for name, model in opened.items()}, budget)
-            report = await _asked(client, shards, files, shard, budget)
-            report = msgspec.structs.replace(report, reused=max(client.tally.reused_calls - ledger.found_earlier, 0))
+            report = await _asked(client, shards, ledger, shard, budget)
     return msgspec.structs.replace(report, spent=await asyncio.to_thread(spent_in, shards.path, job.name))
 
 
@@ -103,10 +102,12 @@ def _check_identities(job: Job, wanted: Mapping[str, str], here: Mapping[str, st
 
 
 async def _asked(
-    client: Client, shards: ShardsFolder, files: AttemptFiles, shard: EvaluationShard | BuildShard, budget: Budget
+    client: Client, shards: ShardsFolder, ledger: ShardLedger, shard: EvaluationShard | BuildShard, budget: Budget
 ) -> Report:
     """Make the calls of a shard, while progress is written and the control file is looked at."""
-    watching = asyncio.ensure_future(_watch(client, shards, files, shard))
+    with contextlib.suppress(OSError):
+        ledger.files.progress.touch(0o600)
+    watching = asyncio.ensure_future(_watch(client, shards, ledger, shard))
     line = ""
     try:
         await shard.ask(client)
@@ -114,7 +115,7 @@ async def _asked(
         line = str(stopped)
     finally:
         watching.cancel()
-        _write_progress(client, files, shard)
+        _write_progress(client, ledger, shard)
     ended = "done"
     if line:
         ended = "stopped" if client.stopped_models else "budget" if budget.reached(client.tally) else "halted"
@@ -124,19 +125,25 @@ async def _asked(
         stopped=client.stopped_models,
         last_errors=client.last_errors,
         notices=tuple(client.notices),
+        reused=_reused(client, ledger),
         missing=client.tally.missing,
     )
 
 
-async def _watch(client: Client, shards: ShardsFolder, files: AttemptFiles, shard: EvaluationShard | BuildShard) -> None:
+def _reused(client: Client, ledger: ShardLedger) -> int:
+    """Return how many calls were on record before the work was spread."""
+    return max(client.tally.reused_calls - ledger.found_earlier, 0)
+
+
+async def _watch(client: Client, shards: ShardsFolder, ledger: ShardLedger, shard: EvaluationShard | BuildShard) -> None:
     while True:
-        await asyncio.to_thread(_write_progress, client, files, shard)
+        await asyncio.to_thread(_write_progress, client, ledger, shard)
         if line := await asyncio.to_thread(shards.halted):
             client.halt(Stopped(line))
         await asyncio.sleep(_SECONDS)
 
 
-def _write_progress(client: Client, files: AttemptFiles, shard: EvaluationShard | BuildShard) -> None:
+def _write_progress(client: Client, ledger: ShardLedger, shard: EvaluationShard | BuildShard) -> None:
     tally = client.tally
     tokens = tally.tokens.copy()
     progress = Progress(
@@ -144,7 +151,7 @@ def _write_progress(client: Client, files: AttemptFiles, shard: EvaluationShard 
         process=os.getpid(),
         made=_by_purpose(tally.made),
         retries=tally.retries,
-        reused=tally.reused_calls,
+        reused=_reused(client, ledger),
         in_flight=tally.in_flight,
         refusals=tally.refusals,
         missing=tally.missing,
@@ -152,7 +159,7 @@ def _write_progress(client: Client, files: AttemptFiles, shard: EvaluationShard 
         items=shard.items_done,
     )
     with contextlib.suppress(OSError):  # progress alone is no reason to stop
-        files.progress.write_bytes(msgspec.json.encode(progress))
+        ledger.files.progress.write_bytes(msgspec.json.encode(progress))
 
 
 def _by_purpose(made: Mapping[tuple[str, str], int]) -> dict[str, int]:

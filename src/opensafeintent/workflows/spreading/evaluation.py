@@ -12,7 +12,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.run import ModelWork, raise_if_over
-from opensafeintent.interop.ray.cluster import Cluster, cluster
+from opensafeintent.interop.ray.cluster import Cluster, cluster, reachable
 from opensafeintent.interop.ray.driving import Ended
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
 from opensafeintent.interop.ray.lookup import lacking_sets
@@ -33,7 +33,17 @@ from opensafeintent.workflows.spreading.common import (
 from opensafeintent.workflows.spreading.identity import run_identity
 from opensafeintent.workflows.spreading.options import Spreading
 
-__all__ = ["parts", "spread_evaluation"]
+__all__ = ["parts", "see_cluster", "spread_evaluation"]
+
+
+async def see_cluster(spreading: Spreading, manifest: Manifest, work: Sequence[ModelWork], client: Client) -> None:
+    """See whether there is a cluster, where some work will need one.
+
+    Raises:
+        InputError: there is none.
+    """
+    if (await lacking_sets(client.ledger, manifest.identities(), work)).sets:
+        await reachable(spreading.address)
 
 
 async def spread_evaluation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import isfinite
+from pathlib import Path
 
 import msgspec
 
@@ -10,10 +11,11 @@ from opensafeintent.calls.tally import Budget
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.interop.ray.cluster import check_address
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
 from opensafeintent.workflows.spreading.identity import build_identity, run_identity
 
-__all__ = ["Spreading", "check_options", "take_up_build", "take_up_run"]
+__all__ = ["Spreading", "check_options", "left_shards", "take_up_build", "take_up_run"]
 
 
 class Spreading(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,8 +35,10 @@ def check_options(ray: str | None, shards: int | None, gpus_per_model: float | N
     """Refuse options that cannot be meant.
 
     Raises:
-        InputError: see above.
+        InputError: see above; or the extra is missing.
     """
+    if ray is not None:
+        check_address(ray)
     for option, value in (("--shards", shards), ("--gpus-per-model", gpus_per_model)):
         if value is None:
             continue
@@ -42,6 +46,18 @@ def check_options(ray: str | None, shards: int | None, gpus_per_model: float | N
             raise InputError(f"{option} is for --ray, which is not given")
         if not isfinite(value) or value < (1 if option == "--shards" else 0):
             raise InputError(f"{option} is {value}; expected a number from {1 if option == '--shards' else 0}")
+    if gpus_per_model is not None and round(gpus_per_model, 0 if gpus_per_model > 1 else 4) != gpus_per_model:
+        raise InputError(
+            f"--gpus-per-model is {gpus_per_model:g}; expected a whole number, or a part of one GPU with up to four decimals"
+        )
+
+
+def left_shards(run: Path) -> list[str]:
+    """Say, to a command that does not take them up, that a run's folder holds shards of an interrupted run."""
+    shards = ShardsFolder(run)
+    if not shards.exists():
+        return []
+    return [f"{shards.path}: holds calls of an interrupted run, which are not counted here; running it again takes them up"]
 
 
 def take_up_run(folder: RunFolder) -> list[str]:
