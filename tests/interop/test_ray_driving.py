@@ -8,8 +8,11 @@ import json
 import re
 import socket
 import sqlite3
+import stat
+import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,11 +20,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from endtoend import JUDGE, STARTER, TARGET, Ran, answering, calls, evaluate, osi, some_sets
+from endtoend import JUDGE, STARTER, TARGET, Ran, calls, evaluate, osi, some_sets, wait_until
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
-from opensafeintent.errors import InputError
-from opensafeintent.interop.ray.cluster import reachable
-from opensafeintent.interop.ray.records import Job, Report
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.merging import Added
+from opensafeintent.calls.shards import Spent
+from opensafeintent.calls.tally import Budget, Tally
+from opensafeintent.errors import InputError, Stopped
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.evaluation.run import ModelWork, tasks_of
+from opensafeintent.interop.ray import cluster as connecting
+from opensafeintent.interop.ray import driving, folder
+from opensafeintent.interop.ray.cluster import Cluster, check_address, reachable
+from opensafeintent.interop.ray.driving import Driver
+from opensafeintent.interop.ray.folder import Merged, ShardsFolder
+from opensafeintent.interop.ray.lookup import lacking_sets
+from opensafeintent.interop.ray.records import Job, Progress, Report
 from opensafeintent.interop.ray.resources import loads_weights, variables_of
 from opensafeintent.interop.ray.worker import run_shard
 from opensafeintent.workflows.loop import run_async
@@ -146,6 +160,39 @@ def test_regrades_and_checks_of_judges_are_made_here(
     assert pool.jobs
 
 
+def test_cluster_is_looked_for_before_the_judge_is_checked(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, closed_port: int
+) -> None:
+    """Where nothing is left to ask, none is needed, as ever."""
+    options = ("--check-judge", "--limit", 1, "--ray", f"127.0.0.1:{closed_port}")
+    ran = evaluate(server, dataset, tmp_path / "run", *options)
+    assert ran.code == 2
+    assert "no cluster there" in ran.errors[0]
+    assert not server.requests
+    assert evaluate(server, dataset, tmp_path / "run", *options[:-2]).code == 0
+    assert evaluate(server, dataset, tmp_path / "run", *options).code == 0
+
+
+def test_interruption_is_heard_while_the_ledger_is_looked_through(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
+    assert evaluate(server, dataset, tmp_path / "run").code == 0
+    run = RunFolder(tmp_path / "run")
+    manifest, sets = run.load()
+    tasks = tasks_of(TARGET, sets.prompt_sets, 1)
+    work = [ModelWork(model=TARGET, plan=manifest.plan(TARGET), templates=manifest.templates_of(TARGET), tasks=tasks)]
+
+    async def interrupted() -> None:
+        with Ledger(run.ledger_path(manifest), readonly=True) as ledger:
+            looking = asyncio.ensure_future(lacking_sets(ledger, manifest.identities(), work))
+            await asyncio.sleep(0)
+            looking.cancel()
+            await looking
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+
+
 def test_call_that_two_shards_make_counts_once_and_is_reported(pool: Threads, dataset: Path, tmp_path: Path) -> None:
     """Two models that say the same: one process asks the judge once, two shards at the same time may ask it twice."""
     records = [
@@ -229,6 +276,164 @@ def test_budget_of_tokens_ends_the_run(pool: Threads, server: LoopbackServer, da
     with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as connection:
         (spent,) = connection.execute("SELECT sum(input_tokens + output_tokens) FROM calls").fetchone()
     assert 20_000 <= spent < 40_000  # what is in flight as it runs out is let finish
+
+
+def new_driver(tmp_path: Path, budget: Budget | None = None, pool: driving.Pool | None = None) -> Driver:
+    shards = ShardsFolder(tmp_path)
+    shards.begin({}, ())
+    return Driver(pool or Threads(), shards, Tally(), budget=budget or Budget())
+
+
+def new_job(number: int) -> Job:
+    return Job(name=f"{number:05d}", run="", working_folder="", token="", version="", kind="evaluate", models=(), model="m")
+
+
+def test_requests_that_were_lost_or_made_twice_count_as_spent(tmp_path: Path) -> None:
+    driver = new_driver(tmp_path)
+    added = Added(rows=5, made=Counter({("m", "generate"): 4}), twice=2)
+    driver.settle(Merged(added=added, lost=3, again=3))
+    # five rows, two that another shard had the outcome of, three that never became a row
+    assert driver._tally.calls == 5 + 2 + 3
+
+
+class Overspending:
+    """Each shard wants 900 tokens, and takes up to 200 more than its part: what was in flight as that ran out."""
+
+    slots = 4
+    gpus = 0.0
+
+    def __init__(self) -> None:
+        self.spent: Counter[str] = Counter()
+
+    async def run(self, job: Job) -> Report:
+        assert job.most_tokens is not None
+        before = self.spent[job.name]
+        self.spent[job.name] = min(900, job.most_tokens + 200)
+        await asyncio.sleep(0.001 * (1 + int(job.name) % 4))
+        assert self.spent[job.name] > before
+        return Report(ended="done" if self.spent[job.name] == 900 else "budget", spent=Spent(0, self.spent[job.name]))
+
+
+def test_what_is_overspent_is_missing_elsewhere(tmp_path: Path) -> None:
+    pool = Overspending()
+    ended = asyncio.run(new_driver(tmp_path, Budget(tokens=3000), pool).run([new_job(number) for number in range(20)]))
+    assert ended.unfinished
+    assert 3000 <= pool.spent.total() <= 3000 + 4 * 200  # of the four at work as it ran out
+
+
+def test_progress_does_not_go_back_with_a_lost_worker(tmp_path: Path) -> None:
+    driver = new_driver(tmp_path)
+    attempts = [
+        Progress(
+            node="a", process=1, made={"generate": 5}, tokens={"m": (50, 5)}, retries=1, reused=2, missing=1, in_flight=4
+        ),
+        Progress(node="b", process=2, made={"generate": 1}, tokens={"m": (10, 1)}, reused=2, missing=1, in_flight=3),
+    ]
+    for number, progress in enumerate(attempts, 1):
+        (tmp_path / "shards" / f"00000.{number}.json").write_bytes(msgspec.json.encode(progress))
+    driver._show(ShardsFolder(tmp_path).progress())
+    tally = driver._tally
+    # what both made; what the second one found again, and could not have again either, counts once
+    assert (tally.made.total(), tally.retries, tally.tokens.total()) == (6, 1, 66)
+    assert (tally.reused_calls, tally.missing, tally.in_flight) == (2, 1, 3)
+
+
+def test_grade_that_cannot_be_had_counts_once_however_often_its_shard_goes_on(
+    pool: Threads, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: list[int] = []
+    settle = Driver.settle
+
+    def noted(self: Driver, merged: Merged) -> None:
+        settle(self, merged)
+        settled.append(self._tally.missing)
+
+    monkeypatch.setattr(Driver, "settle", noted)
+    pool.slots = 2
+    unreadable = Fault(action="status", status=400, match=Match(purpose=HARM))
+    with LoopbackServer(faults=[unreadable]) as server:
+        options = ("--max-missing", 1, "--probe", "none", "--modes", "none")
+        # parts of four calls: every shard goes on many times
+        ran = spread(server, dataset, tmp_path / "run", "--shards", 8, "--budget-calls", 30, *options)
+    assert ran.code == 3, ran.err
+    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as connection:
+        (harm,) = connection.execute("SELECT count(DISTINCT key) FROM calls WHERE purpose LIKE '%harm%'").fetchone()
+    assert len(pool.jobs) > 8
+    assert 0 < settled[0] <= harm
+
+
+# A shard that ends by itself, and folders that take their time ---------------------------------------------------------
+
+
+def test_folder_is_gone_only_when_no_look_at_it_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shards = ShardsFolder(tmp_path)
+    shards.begin({}, ())
+    control = tmp_path / "shards" / "control"
+    assert shards.halted() == ""
+    control.rename(control.with_name("away"))
+    assert shards.halted() == ""
+    monkeypatch.setattr(folder, "_GONE_SECONDS", 0.0)
+    assert "shards cannot be seen any more: No such file or directory" in shards.halted()
+    control.write_bytes("arrêt".encode()[:4])  # half-written, within a letter
+    assert shards.halted() == "arr\ufffd"
+
+
+def test_shard_that_ends_by_itself_ends_the_run_with_its_line(
+    pool: Threads, server: LoopbackServer, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def halted(_: Threads, __: Job) -> Report:
+        return Report(ended="halted", line="node-7: /run/shards cannot be seen any more")
+
+    monkeypatch.setattr(Threads, "run", halted)
+    ran = spread(server, dataset, tmp_path / "run", "--max-missing", 1)
+    assert ran.code == 3
+    assert ran.errors == ["error: node-7: /run/shards cannot be seen any more; what was answered is kept, run again to go on"]
+
+
+def late(pool: Threads, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Have what a shard recorded appear some time after its report, as on a network file system."""
+    run = Threads.run
+
+    async def reported_first(self: Threads, job: Job) -> Report:
+        report = await run(self, job)
+        ledger = Path(job.run, "shards", f"{job.name}.1.sqlite")
+        away = ledger.rename(ledger.with_name(f".{ledger.name}"))
+        threading.Timer(seconds, away.rename, [ledger]).start()
+        return report
+
+    monkeypatch.setattr(Threads, "run", reported_first)
+
+
+def test_what_shards_reported_is_waited_for(
+    pool: Threads, server: LoopbackServer, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late(pool, monkeypatch, 1.0)
+    assert spread(server, dataset, tmp_path / "run", "--shards", 2).code == 0
+    assert server.stats()["total"] == rows(tmp_path / "run").total()
+    assert server.stats()["duplicates"] == 0
+
+
+def test_what_does_not_appear_is_left_where_it_is(
+    pool: Threads, server: LoopbackServer, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driving, "_UNSEEN_SECONDS", 0.0)
+    with monkeypatch.context() as patch:
+        late(pool, patch, 3.0)
+        ran = spread(server, dataset, tmp_path / "run", "--shards", 1)
+    assert ran.code == 2
+    assert "what shard 00000 recorded cannot all be seen here; run again to take it up" in ran.errors[0]
+    wait_until((tmp_path / "run" / "shards" / "00000.1.sqlite").exists)
+    made = server.stats()["total"]
+    assert evaluate(server, dataset, tmp_path / "run").code == 0
+    assert server.stats()["total"] == made
+
+
+def test_folder_that_appears_late_is_waited_for(tmp_path: Path) -> None:
+    shards = ShardsFolder(tmp_path)
+    token = shards.begin({}, ())
+    away = shards.path.rename(tmp_path / "away")
+    threading.Timer(0.3, away.rename, [shards.path]).start()
+    shards.check(token)
 
 
 # Models that stop ------------------------------------------------------------------------------------------------------
@@ -316,6 +521,40 @@ def test_shards_that_were_left_are_taken_up(server: LoopbackServer, dataset: Pat
     assert not (interrupted / "shards").exists()
     assert evaluate(server, dataset, tmp_path / "one").code == 0
     assert same(tmp_path / "one", interrupted)
+
+
+def test_files_of_shards_are_private(interrupted: Path) -> None:
+    files = [*(interrupted / "shards").iterdir()]
+    assert {path.suffix for path in files} >= {".json", ".sqlite", ".begun"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_damaged_shard_is_named_with_a_way_out(server: LoopbackServer, dataset: Path, interrupted: Path) -> None:
+    damaged = interrupted / "shards" / "00001.1.sqlite"
+    damaged.write_bytes(b"no database at all" * 300)
+    ran = evaluate(server, dataset, interrupted)
+    assert ran.code == 2
+    assert ran.errors[0].endswith(f"Where it is {damaged} that is damaged, move it away to go on without its calls")
+    damaged.unlink()
+    asked = calls(server)[GENERATE]
+    assert asked == 28
+    assert evaluate(server, dataset, interrupted).code == 0
+    assert calls(server)[GENERATE] == 28 + 14 + 28  # what was in it is made again, and what had not been done
+    assert not (interrupted / "shards").exists()
+
+
+def test_commands_that_do_not_take_shards_up_say_that_they_are_there(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, interrupted: Path
+) -> None:
+    from opensafeintent import evaluate as evaluation_of
+    from opensafeintent.workflows.evaluating import EvaluateSettings
+
+    line = f"{interrupted}/shards: holds calls of an interrupted run, which are not counted here; running it again"
+    ran = osi("report", interrupted, "--max-missing", 1, "--out", tmp_path / "report")
+    assert line.replace(" ", "") in "".join(ran.out.split()), ran.out + ran.err
+    settings = EvaluateSettings(models=(TARGET,), judges=(JUDGE,), dataset=str(dataset), out=interrupted, dry_run=True)
+    (note,) = evaluation_of(settings).notes
+    assert note.startswith(line)
 
 
 def test_shards_of_another_run_are_refused(server: LoopbackServer, dataset: Path, tmp_path: Path, interrupted: Path) -> None:
@@ -422,9 +661,12 @@ def test_node_with_another_version_says_so() -> None:
     assert re.search(r"has opensafeintent \S+, and the run was begun with 0; install the same", report["line"])
 
 
-def test_node_that_does_not_see_the_folder_says_so(interrupted: Path, tmp_path: Path) -> None:
+def test_node_that_does_not_see_the_folder_says_so(
+    interrupted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from opensafeintent import __version__
 
+    monkeypatch.setattr(folder, "_APPEARS_SECONDS", 0.0)
     for run in (tmp_path / "elsewhere", interrupted):  # there is nothing, or something of that name
         report = run_shard(job(run, version=__version__), {}, run_async)
         assert report["ended"] == "unusable"
@@ -465,6 +707,7 @@ def test_variables_are_lent_to_a_worker_and_taken_back(monkeypatch: pytest.Monke
 ENVIRONMENT: Mapping[str, str] = {
     **{"OPENAI_API_KEY": "1", "OPENAI_BASE_URL": "2", "OPENAI_ORG": "3", "LOOP_API_KEY": "4", "LOOP_BASE_URL": "5"},
     **{"ANTHROPIC_API_KEY": "6", "AWS_PROFILE": "7", "HF_TOKEN": "8", "HF_HOME": "9", "HOME": "10", "GROQ_API_KEY": "11"},
+    "VLLM_BASE_URL": "12",
 }
 
 
@@ -474,6 +717,7 @@ ENVIRONMENT: Mapping[str, str] = {
         (("openai/gpt", "openai-api/loop/m"), {"OPENAI_API_KEY", "OPENAI_BASE_URL", "LOOP_API_KEY", "LOOP_BASE_URL"}),
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
         (("bedrock/m",), {"AWS_PROFILE"}),
+        (("vllm-completions/m",), {"VLLM_BASE_URL"}),
         (("hf/org/m", "baseline/refuse-all", "replay/a.jsonl"), {"HF_TOKEN"}),
     ],
 )
@@ -489,6 +733,9 @@ def test_tasks_get_the_variables_of_their_models_alone(names: tuple[str, ...], e
     [
         ("hf/org/m", True),
         ("inspect/vllm/org/m", True),
+        ("vllm-completions/org/m", True),
+        ("inspect/vllm-completions/org/m", True),
+        ("inspect/sglang/org/m", True),
         ("vllm/org/m", False),
         ("openai/gpt", False),
         ("anthropic/claude", False),
@@ -496,7 +743,7 @@ def test_tasks_get_the_variables_of_their_models_alone(names: tuple[str, ...], e
 )
 def test_which_models_load_weights_where_they_are_asked(name: str, loads: bool) -> None:
     assert loads_weights(name, {}) is loads
-    assert not loads_weights("inspect/vllm/org/m", {"VLLM_BASE_URL": "http://somewhere/v1"})
+    assert not loads_weights(name, {"VLLM_BASE_URL": "http://a/v1", "SGLANG_BASE_URL": "http://b/v1"}) or name == "hf/org/m"
 
 
 @pytest.mark.parametrize(
@@ -536,23 +783,107 @@ def test_judge_whose_weights_every_task_would_load_is_refused(
 # Addresses and options -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("address", ["head", "head:", "head:port", ":6379", "head:70000", "ray://head:10001", "https://x"])
+@pytest.mark.parametrize(
+    "address", ["head", "head:", "head:port", ":6379", "head:70000", "head:\u0666", "ray://head:10001", "https://x", ""]
+)
 def test_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=f"--ray {re.escape(address)}: expected HOST:PORT"):
-        reachable(address)
+        check_address(address)
 
 
-def test_no_cluster_at_the_address() -> None:
+@pytest.fixture
+def closed_port() -> Iterator[int]:
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]  # bound, and nobody listens
-        with pytest.raises(InputError, match=rf"--ray 127\.0\.0\.1:{port}: no cluster there: "):
-            reachable(f"127.0.0.1:{port}")
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        port: int = taken.getsockname()[1]
+        yield port
 
 
-def test_something_else_at_the_address() -> None:
-    with answering(b"{}") as server, pytest.raises(InputError, match="is not Ray"):
-        reachable(f"127.0.0.1:{server.server_port}")
+@pytest.mark.parametrize("host", ["127.0.0.1", "a..b", "x" * 70, "[::1]"])
+def test_no_cluster_at_the_address(host: str, closed_port: int) -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(InputError, match=rf"--ray {re.escape(host)}:{closed_port}: no cluster there: \S"):
+        asyncio.run(reachable(f"{host}:{closed_port}"))
+
+
+class AnotherService:
+    """A server of HTTP/2 that is not Ray's: it answers as such, and then says nothing more."""
+
+    def __enter__(self) -> str:
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        threading.Thread(target=self._serve, daemon=True).start()
+        return f"127.0.0.1:{self._socket.getsockname()[1]}"
+
+    def _serve(self) -> None:
+        connections = []
+        with contextlib.suppress(OSError):
+            while True:
+                connections.append(self._socket.accept()[0])
+                connections[-1].sendall(bytes(3) + b"\x04" + bytes(5))  # its settings: RFC 9113, section 3.4
+
+    def __exit__(self, *_: object) -> None:
+        self._socket.close()
+
+
+def test_another_service_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+    monkeypatch.setattr(connecting, "_ANSWER_SECONDS", 2.0)
+    with AnotherService() as address, pytest.raises(InputError, match="what answers there is no cluster's head"):
+        run_async(lambda: reachable(address))
+
+
+def test_interruption_is_heard_while_ray_connects(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Ray never comes back, though it is given some time to."""
+    pytest.importorskip("ray")
+    monkeypatch.setattr(connecting, "_LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(connecting, "_connect", lambda _: time.sleep(20))
+
+    async def interrupted() -> None:
+        async def connect() -> None:
+            async with connecting.cluster("local", run_task_there, {}):
+                raise AssertionError("never connected")
+
+        task = asyncio.ensure_future(connect())
+        await asyncio.sleep(0.3)
+        task.cancel()
+        await task
+
+    began = time.monotonic()
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(interrupted())
+    assert time.monotonic() - began < 10
+
+
+def test_ray_that_does_not_import_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray")
+
+    def broken(_: str) -> None:
+        raise ImportError("libfoo.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(connecting, "import_module", broken)
+    with pytest.raises(InputError, match=r"--ray: the Ray that is installed cannot be imported: libfoo\.so\.1"):
+        asyncio.run(reachable("127.0.0.1:6379"))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"), [("WorkerCrashedError", "a shard was lost 9 times"), ("RaySystemError", "a task ended")]
+)
+def test_why_ray_ended_a_task_is_told(name: str, said: str) -> None:
+    ray = pytest.importorskip("ray")
+
+    class Task:
+        def options(self, **_: object) -> Task:
+            return self
+
+        def remote(self, *_: object) -> asyncio.Future[None]:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            future.set_exception(getattr(ray.exceptions, name)(*(["why"] if name == "RaySystemError" else [])))
+            return future
+
+    pool = Cluster.__new__(Cluster)
+    pool._task, pool._variables = Task(), {}
+    with pytest.raises(Stopped, match=rf"--ray: {said} \({name}: .+\); what was answered is kept"):
+        asyncio.run(pool.run(new_job(0)))
 
 
 def test_run_is_not_begun_where_there_is_no_cluster(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
@@ -567,7 +898,10 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opensafeintent.interop.ray.extra.find_spec", lambda _: None)
     for address in ("local", "auto", "127.0.0.1:9"):
         with pytest.raises(InputError, match=r'--ray needs an extra: pip install "opensafeintent\[ray\]"'):
-            reachable(address)
+            check_address(address)
+
+
+WHOLE = "expected a whole number, or a part of one GPU with up to four decimals"
 
 
 @pytest.mark.parametrize(
@@ -578,6 +912,12 @@ def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         (("--ray", "local", "--shards", 0), "--shards is 0; expected a number from 1"),
         (("--ray", "local", "--gpus-per-model", -1), "--gpus-per-model is -1.0; expected a number from 0"),
         (("--ray", "local", "--gpus-per-model", "nan"), "--gpus-per-model is nan; expected a number from 0"),
+        (("--ray", "local", "--gpus-per-model", 1.5), f"--gpus-per-model is 1.5; {WHOLE}"),
+        (("--ray", "local", "--gpus-per-model", 0.00001), f"--gpus-per-model is 1e-05; {WHOLE}"),
+        (
+            ("--ray", "head"),
+            "--ray head: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'auto', or 'local'",
+        ),
     ],
 )
 def test_options_that_cannot_be_meant(
