@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-engine lint docs bench lock clean
+.PHONY: demo test engine test-engine lint docs bench lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -18,8 +18,10 @@ test: lint
 
 # Real local engines on tiny random weights: torch and transformers, 1.2 GB, in an environment of their own over the other.
 ENGINE := .venv-engine
-test-engine: $(ENGINE)/.ready
+test-engine: engine
 	$(ENGINE)/bin/python -m pytest tests/calls/test_real_engine.py tests/interop/test_hf.py
+
+engine: $(ENGINE)/.ready
 
 $(ENGINE)/.ready: requirements-engine.txt $(VENV)/.dev
 	$(BIN)/python -m venv $(ENGINE)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.distributions import t_quantile
 
-__all__ = ["CONFIDENCE", "RESAMPLES", "SEED", "Estimates", "Resamples", "estimate", "wilson"]
+__all__ = ["CONFIDENCE", "RESAMPLES", "SEED", "Estimates", "Resamples", "estimate", "widened_tail", "wilson"]
 
 Floats = NDArray[np.float64]
 
@@ -137,7 +137,7 @@ def estimate(
             if defined < (1 - _MOST_UNDEFINED) * resamples.count:
                 small[place] = True
                 continue
-            tail = _widened_tail(int(n[place]))
+            tail = widened_tail(int(n[place]))
             low[place], high[place] = _quantile(drawn[:defined], tail), _quantile(drawn[:defined], 1 - tail)
             method[place] = "bootstrap"
     for place in np.flatnonzero(small & (n > 0)):
@@ -213,8 +213,8 @@ def _effective_sets(numerator: Floats, denominator: Floats, share: float) -> flo
 
 
 @lru_cache(maxsize=4096)
-def _widened_tail(n: int) -> float:
-    """Return the tail probability at which a percentile interval of `n` sets covers what a t interval would."""
+def widened_tail(n: int) -> float:
+    """Return the tail at which a percentile interval of `n` units covers what a t interval would (Hesterberg, 2015)."""
     quantile = t_quantile(0.5 + CONFIDENCE / 2, n - 1)
     return NormalDist().cdf(-quantile * sqrt(n / (n - 1)))
 

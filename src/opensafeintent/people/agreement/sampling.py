@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from math import isnan, sqrt
-from statistics import NormalDist
+from math import isnan
 from typing import Any, Literal
 
 import numpy as np
@@ -13,8 +12,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.people.agreement.coefficients import Level, RatingCounts, Scheme
 from opensafeintent.people.agreement.records import Estimate
-from opensafeintent.statistics.distributions import t_quantile
-from opensafeintent.statistics.intervals import CONFIDENCE, RESAMPLES, SEED, Resamples, estimate, wilson
+from opensafeintent.statistics.intervals import RESAMPLES, SEED, Resamples, estimate, widened_tail, wilson
 
 __all__ = ["Sample"]
 
@@ -178,7 +176,7 @@ class Sample:
         defined = drawn[~np.isnan(drawn)]
         if units < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
             return Estimate(value=value, n=n)
-        tail = _widened_tail(units)
+        tail = widened_tail(units)
         low, high = np.quantile(defined, (tail, 1 - tail))
         return Estimate(value=value, n=n, ci=(float(low), float(high)), ci_method="bootstrap")
 
@@ -203,9 +201,3 @@ def _deviating(top: Floats, bottom: Floats) -> int:
 def _effective_units(bottom: Floats) -> float:
     """Return how many units of equal weight are as informative (Kish, Survey Sampling, 1965): (Σ w)² / Σ w²."""
     return float(bottom.sum() ** 2 / (bottom**2).sum())
-
-
-def _widened_tail(units: int) -> float:
-    """Return the tail probability at which a percentile interval covers what a t interval would (Hesterberg 2015)."""
-    quantile = t_quantile(0.5 + CONFIDENCE / 2, units - 1)
-    return NormalDist().cdf(-quantile * sqrt(units / (units - 1)))
