@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import locked_folder, make_private_folder, write_private
 
 
 def mode_of(path: Path) -> int:
@@ -59,3 +61,25 @@ def test_a_folder_that_cannot_be_is_an_input_error(tmp_path: Path, name: str, co
 def test_a_file_without_its_folder_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot write: No such file or directory"):
         write_private(tmp_path / "nowhere" / "file", "text")
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EAGAIN, "another process is evaluating into this folder; wait for it"),
+        (errno.EACCES, "another process is evaluating into this folder; wait for it"),
+        (errno.ENOLCK, "cannot be locked: No locks available; choose one on another disk"),
+        (errno.ENOSYS, "cannot be locked: Function not implemented; choose one on another disk"),
+    ],
+)
+def test_why_a_folder_cannot_be_locked_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refused(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with pytest.raises(InputError, match=f"run: {said}"), locked_folder(tmp_path / "run", "evaluating into"):
+        pass

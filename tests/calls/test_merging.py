@@ -7,6 +7,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -209,7 +211,7 @@ def test_lost_requests_are_those_begun_and_not_recorded(tmp_path: Path) -> None:
         for number in (6, 8, 10):
             ask(ledger, number, recorded=False)  # lost with the worker
     assert lost_calls(tmp_path, "00000") == (3, 0)
-    assert spent_in(tmp_path, "00000") == Spent(calls=7, tokens=2 * 13)
+    assert spent_in(tmp_path, "00000") == Spent(calls=7, tokens=2 * 13, recorded=4)
     with ShardLedger(AttemptFiles.begin(tmp_path, "00000")) as ledger:
         ask(ledger, 6)
         ask(ledger, 8, recorded=False)  # lost once more
@@ -217,7 +219,7 @@ def test_lost_requests_are_those_begun_and_not_recorded(tmp_path: Path) -> None:
         ask(ledger, 8)
     # 6 once and 8 twice were made again; 10 was not
     assert lost_calls(tmp_path, "00000") == (4, 3)
-    assert spent_in(tmp_path, "00000") == Spent(calls=10, tokens=4 * 13)
+    assert spent_in(tmp_path, "00000") == Spent(calls=10, tokens=4 * 13, recorded=6)
     assert lost_calls(tmp_path, "00001") == (0, 0)
 
 
@@ -228,3 +230,27 @@ def test_note_that_was_cut_off_and_ledger_that_was_never_begun(tmp_path: Path) -
     files.ledger.touch()
     assert lost_calls(tmp_path, "00000") == (1, 0)
     assert merge_ledger(tmp_path / "main.sqlite", files.ledger).rows == 0
+
+
+def test_attempts_are_found_by_name_where_a_list_lacks_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network file system may list a folder as it was a minute ago."""
+    for _ in range(2):
+        with ShardLedger(AttemptFiles.begin(tmp_path, "00000")) as ledger:
+            ask(ledger, 2)
+    monkeypatch.setattr(Path, "glob", lambda *_: iter(()))
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter(()))
+    assert spent_in(tmp_path, "00000") == Spent(calls=2, tokens=2 * 13, recorded=2)
+    third = AttemptFiles.begin(tmp_path, "00000")
+    assert third.number == 3
+    with ShardLedger(third) as ledger:
+        assert ledger.find(call_key(call(2), "p/m")) is not None
+
+
+def test_attempt_that_cannot_begin_leaves_nothing_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    (tmp_path / "known.sqlite").write_bytes(b"no database at all" * 300)
+    with pytest.raises(InputError, match="known"):
+        ShardLedger(AttemptFiles.begin(tmp_path, "00000"), [tmp_path / "known.sqlite"])
+    assert not list((tmp_path / "temporary").iterdir())
+    assert not [thread for thread in threading.enumerate() if thread.name == "ledger"]

@@ -19,10 +19,15 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from endtoend import JUDGE, KEY, TARGET, Ran, begin, evaluate, finish, osi, some_sets, wait_until
 from loopback import LoopbackProcess
+from opensafeintent.errors import InputError
+from opensafeintent.interop.ray.cluster import cluster, reachable
+from opensafeintent.interop.ray.records import Job
+from opensafeintent.workflows.loop import run_async
 
 ray = pytest.importorskip("ray")
 
@@ -43,7 +48,7 @@ class TwoNodes:
         from ray.cluster_utils import Cluster
 
         noticing = {"health_check_period_ms": 500, "health_check_failure_threshold": 3, "health_check_initial_delay_ms": 0}
-        head = {"num_cpus": 2, "include_dashboard": False, "_system_config": noticing}
+        head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False, "_system_config": noticing}
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self._second: Any = None
 
@@ -166,6 +171,13 @@ def test_two_nodes_come_to_what_one_process_comes_to(
     assert f"{made:,} taken from the ledger" in " ".join(again.out.split())
 
 
+def test_only_the_head_of_a_cluster_is_taken_for_one(nodes: TwoNodes) -> None:
+    run_async(lambda: reachable(nodes.address))
+    elsewhere = f"{nodes.address.rpartition(':')[0]}:{nodes.cluster.head_node.node_manager_port}"
+    with pytest.raises(InputError, match=f"--ray {elsewhere}: what answers there is no cluster's head"):
+        run_async(lambda: reachable(elsewhere))
+
+
 def test_key_is_in_no_file_of_rays(nodes: TwoNodes) -> None:
     session = Path(nodes.cluster.head_node.get_session_dir_path())
     files = [path for path in session.rglob("*") if path.is_file()]
@@ -235,6 +247,25 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+@pytest.mark.usefixtures("connected")
+def test_process_that_loads_weights_ends_with_its_task(nodes: TwoNodes) -> None:
+    """Else the next model finds the weights of this one in memory, and a GPU that is another's by now."""
+
+    def entry(*_: object) -> dict[str, Any]:
+        return {"ended": "done", "line": f"{os.getpid()} {os.environ.get('CUDA_VISIBLE_DEVICES')}"}
+
+    job = Job(name="00000", run="", working_folder="", token="", version="", kind="evaluate", models=(), model="hf/org/m")
+
+    async def one_after_the_other() -> list[list[str]]:
+        async with cluster(nodes.address, entry, {}) as pool:
+            lines = [(await pool.run(msgspec.structs.replace(job, gpus=gpus))).line for gpus in (1.0, 1.0, 0.5, 0.0)]
+        return [line.split() for line in lines]
+
+    found = run_async(one_after_the_other)
+    assert len({pid for pid, _ in found}) == 4
+    assert {gpu for _, gpu in found[:3]} <= {"0", "1"}
 
 
 @pytest.mark.usefixtures("connected")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
 import sqlite3
@@ -12,10 +13,10 @@ import stat
 import threading
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -169,8 +170,10 @@ def test_cluster_is_looked_for_before_the_judge_is_checked(
     assert ran.code == 2
     assert "no cluster there" in ran.errors[0]
     assert not server.requests
-    assert evaluate(server, dataset, tmp_path / "run", *options[:-2]).code == 0
-    assert evaluate(server, dataset, tmp_path / "run", *options).code == 0
+    assert evaluate(server, dataset, tmp_path / "run", "--limit", 1).code == 0
+    made = len(server.requests)
+    assert evaluate(server, dataset, tmp_path / "run", *options).code == 4  # this judge does not pass
+    assert len(server.requests) > made
 
 
 def test_interruption_is_heard_while_the_ledger_is_looked_through(
@@ -338,28 +341,24 @@ def test_progress_does_not_go_back_with_a_lost_worker(tmp_path: Path) -> None:
     assert (tally.reused_calls, tally.missing, tally.in_flight) == (2, 1, 3)
 
 
-def test_grade_that_cannot_be_had_counts_once_however_often_its_shard_goes_on(
-    pool: Threads, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settled: list[int] = []
-    settle = Driver.settle
+class OnTheSecondGo:
+    """A shard whose part of the budget is used up, and which goes on; each time it cannot have the same grade."""
 
-    def noted(self: Driver, merged: Merged) -> None:
-        settle(self, merged)
-        settled.append(self._tally.missing)
+    slots = 1
+    gpus = 0.0
 
-    monkeypatch.setattr(Driver, "settle", noted)
-    pool.slots = 2
-    unreadable = Fault(action="status", status=400, match=Match(purpose=HARM))
-    with LoopbackServer(faults=[unreadable]) as server:
-        options = ("--max-missing", 1, "--probe", "none", "--modes", "none")
-        # parts of four calls: every shard goes on many times
-        ran = spread(server, dataset, tmp_path / "run", "--shards", 8, "--budget-calls", 30, *options)
-    assert ran.code == 3, ran.err
-    with closing(sqlite3.connect(tmp_path / "run" / "ledger.sqlite")) as connection:
-        (harm,) = connection.execute("SELECT count(DISTINCT key) FROM calls WHERE purpose LIKE '%harm%'").fetchone()
-    assert len(pool.jobs) > 8
-    assert 0 < settled[0] <= harm
+    def __init__(self) -> None:
+        self.ends: Iterator[Literal["budget", "done"]] = iter(("budget", "done"))
+
+    async def run(self, _: Job) -> Report:
+        return Report(ended=next(self.ends), missing=1, reused=4)
+
+
+def test_what_a_shard_finds_again_as_it_goes_on_counts_once(tmp_path: Path) -> None:
+    driver = new_driver(tmp_path, Budget(calls=10), OnTheSecondGo())
+    asyncio.run(driver.run([new_job(0)]))
+    driver.settle(Merged())
+    assert (driver._tally.missing, driver._tally.reused_calls) == (1, 4)
 
 
 # A shard that ends by itself, and folders that take their time ---------------------------------------------------------
@@ -394,11 +393,13 @@ def late(pool: Threads, monkeypatch: pytest.MonkeyPatch, seconds: float) -> None
     """Have what a shard recorded appear some time after its report, as on a network file system."""
     run = Threads.run
 
+    def hide(ledger: Path) -> None:
+        away = ledger.rename(ledger.with_name(f"away-{ledger.name}"))
+        threading.Timer(seconds, away.rename, [ledger]).start()
+
     async def reported_first(self: Threads, job: Job) -> Report:
         report = await run(self, job)
-        ledger = Path(job.run, "shards", f"{job.name}.1.sqlite")
-        away = ledger.rename(ledger.with_name(f".{ledger.name}"))
-        threading.Timer(seconds, away.rename, [ledger]).start()
+        hide(Path(job.run, "shards", f"{job.name}.1.sqlite"))
         return report
 
     monkeypatch.setattr(Threads, "run", reported_first)
@@ -418,7 +419,7 @@ def test_what_does_not_appear_is_left_where_it_is(
 ) -> None:
     monkeypatch.setattr(driving, "_UNSEEN_SECONDS", 0.0)
     with monkeypatch.context() as patch:
-        late(pool, patch, 3.0)
+        late(pool, patch, 1.5)
         ran = spread(server, dataset, tmp_path / "run", "--shards", 1)
     assert ran.code == 2
     assert "what shard 00000 recorded cannot all be seen here; run again to take it up" in ran.errors[0]
@@ -686,8 +687,6 @@ def test_unusable_node_ends_the_run_with_its_line(
 
 
 def test_variables_are_lent_to_a_worker_and_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    import os
-
     from opensafeintent import __version__
 
     monkeypatch.setenv("LOOP_API_KEY", "the node's own")

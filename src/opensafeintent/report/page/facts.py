@@ -82,7 +82,7 @@ def facts_of(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
     counted = sum(coverage.counted for coverage in group.coverage.values())
     facts = [
         ("Dataset", f"{one_line(dataset.name, 60)} · sha256 {dataset.hash[:16]}"),
-        ("Extent", f"{group.extent}, in {len(domains)} harm domains and {len(types)} task types"),
+        ("Extent", f"{group.extent}; {len(domains)} harm domains, {len(types)} task types"),
         ("Models", f"{len(group.models)}"),
         ("Responses", f"{responses:,}, of which {counted:,} have both grades"),
         ("Judge" if len(conditions.judges) == 1 else "Judges", _named(conditions.judges)),
