@@ -178,6 +178,14 @@ def test_only_the_head_of_a_cluster_is_taken_for_one(nodes: TwoNodes) -> None:
         run_async(lambda: reachable(elsewhere))
 
 
+def test_cluster_of_this_machine_lives_as_long_as_the_command(server: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    command = ("evaluate", TARGET, "--judge", JUDGE, "--limit", 1)
+    ran = finish(begin(*command, "--dataset", dataset, "--out", tmp_path / "run", "--ray", "local", server=server))
+    assert ran.code == 0, ran.err
+    assert rows(tmp_path / "run" / "ledger.sqlite")
+    assert not (tmp_path / "run" / "shards").exists()
+
+
 def test_key_is_in_no_file_of_rays(nodes: TwoNodes) -> None:
     session = Path(nodes.cluster.head_node.get_session_dir_path())
     files = [path for path in session.rglob("*") if path.is_file()]

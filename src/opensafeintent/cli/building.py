@@ -9,6 +9,7 @@ import click
 
 from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY
 from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -71,15 +72,16 @@ def _show(outcome: BuildOutcome) -> int:
     from opensafeintent.cli.printing import new_console, plain
 
     console = new_console()
+    told = [plain(f"note: {one_line(note, 2000)}") for note in outcome.notes]
     if outcome.forecast is not None:
         console.print(_forecast_table(outcome.forecast))
         total = sum(line.calls for line in outcome.forecast.lines)
         console.print(plain(f"{total:,} calls to make. What is not known yet is taken to pass every stage without repairs."))
+        console.print(*told, sep="\n", end="\n" if told else "")
         return outcome.exit_code
     assert outcome.built is not None
     console.print(_funnel_table(outcome.built))
-    for note in outcome.notes:
-        console.print(plain(f"note: {note}"))
+    console.print(*told, sep="\n", end="\n" if told else "")
     tally = outcome.tally
     if tally is not None:
         made = tally.made.total()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from math import isnan
 from pathlib import Path
 from textwrap import wrap
@@ -42,6 +43,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     console = new_console()
     if outcome.forecast is not None:
         _show_forecast(console, outcome.forecast, prices)
+        _show_notes(console, outcome.notes)
         return outcome.exit_code
     for group in outcome.groups:
         console.print()
@@ -50,8 +52,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     for line in outcome.stopped:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
-    for note in outcome.notes:
-        console.print(plain(f"note: {one_line(note, 2000)}"))
+    _show_notes(console, outcome.notes)
     if outcome.tally is not None:
         tally = outcome.tally
         made = tally.made.total()
@@ -63,6 +64,11 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     if not page:
         console.print(plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
     return outcome.exit_code
+
+
+def _show_notes(console: Console, notes: Iterable[str]) -> None:
+    for note in notes:
+        console.print(plain(f"note: {one_line(note, 2000)}"))
 
 
 def _named(model: str) -> str:

@@ -183,7 +183,9 @@ async def cluster(address: str, entry: Entry, variables: Mapping[str, str]) -> A
 
 async def _connected(address: str) -> None:
     """Connect beside the loop, so that an interruption is heard; Ray is not left half-way, unless it takes too long."""
-    connecting = asyncio.ensure_future(_beside(lambda: _connect(address)))
+    # the servers that Ray starts here die with the thread that started them: the loop's threads last as long as it does
+    connect = asyncio.to_thread(_connect, address) if address == LOCAL else _beside(lambda: _connect(address))
+    connecting = asyncio.ensure_future(connect)
     try:
         await asyncio.shield(connecting)
     except asyncio.CancelledError:
