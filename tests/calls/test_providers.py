@@ -144,8 +144,8 @@ def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
     served = {line.name: line for line in served_models()}
-    assert (served["openai/MODEL"].needs, served["openai/MODEL"].set_now) == (("OPENAI_API_KEY",), False)
-    assert (served["groq/MODEL"].needs, served["groq/MODEL"].set_now) == (("GROQ_API_KEY",), True)
-    assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].set_now) == ((), True)
+    assert (served["openai/MODEL"].needs, served["openai/MODEL"].lacking) == (("OPENAI_API_KEY",), ("OPENAI_API_KEY",))
+    assert (served["groq/MODEL"].needs, served["groq/MODEL"].lacking) == (("GROQ_API_KEY",), ())
+    assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].lacking) == ((), ())
     assert served["baseline/refuse-all"].how == "in process"
     assert not any("gsk-secret" in repr(line) for line in served.values())

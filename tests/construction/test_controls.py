@@ -128,12 +128,12 @@ def test_the_question_on_length_is_answered(triplet: tuple[int, int, int], answe
 def test_constant_lengths_are_no_difference() -> None:
     found = check(of_lengths(*[(7, 7, 7)] * 40))
     pair = pair_in(found, "words", "malicious", "benign")
-    assert (pair.mean, pair.standardised, pair.greater, pair.less, pair.p, pair.detectable) == (0, None, 0, 0, 1, 0)
+    assert (pair.mean, pair.standardised, pair.greater, pair.less, pair.p, pair.detectable) == (0, None, 0, 0, 1, None)
     assert pair.low is not None
     assert pair.high is not None
     assert -0.1 < pair.low <= 0 <= pair.high < 0.1
     assert finding(found, "Are malicious prompts longer, in words?").endswith(
-        "No difference is seen; one of 0.0 words would be found four times in five."
+        "No difference is seen, and sets do not differ in it."
     )
 
 

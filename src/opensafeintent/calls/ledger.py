@@ -231,7 +231,7 @@ class Ledger:
             round(entry.seconds, 4),
             entry.error,
             pack(entry.body),
-            datetime.now(UTC).isoformat(timespec="milliseconds"),
+            datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
     def _request(self, connection: sqlite3.Connection, call: Call) -> str:

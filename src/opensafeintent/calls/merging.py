@@ -25,7 +25,7 @@ _COLUMNS = (
 _BATCH = 2000
 _SATISFIES = "status <> 'failed'"
 _SAME_ROW = " AND ".join(f"theirs.{name} IS ours.{name}" for name in ("created", "seconds", "response"))
-"""Merged before: no two calls are recorded in the same millisecond, after the same seconds, with the same response."""
+"""Merged before: no two calls are recorded in the same microsecond, after the same seconds, with the same response."""
 
 
 class Added(msgspec.Struct, kw_only=True):

@@ -86,7 +86,8 @@ def _parity(parity: Parity) -> str:
         told = [f"{answer}: {_against(malicious, more, less, unit)}."]
     else:
         size = max(pair.detectable or 0.0 for pair in malicious)
-        told = [f"No difference is seen; one of {size:.1f} {unit} would be found four times in five."]
+        found = f"; one of {size:.1f} {unit} would be found four times in five" if size else ", and sets do not differ in it"
+        told = [f"No difference is seen{found}."]
     if _sign(dual_use):
         told.append(f"Dual-use prompts are {_against([dual_use], more, less, unit)}.")
     return " ".join([question, *told])

@@ -99,7 +99,7 @@ def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Compariso
         less=_rounded((differences < 0).mean()) if n else None,
         p=_rounded(compared.p[at]) if several else None,
         p_holm=_rounded(compared.p_holm[at]) if several else None,
-        detectable=_rounded(compared.detectable[at] * scale) if several else None,
+        detectable=_rounded(compared.detectable[at] * scale) if spread else None,
     )
 
 
