@@ -9,7 +9,6 @@ import click
 
 from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY
 from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -69,19 +68,18 @@ def _stages(text: str) -> tuple[int, int]:
 
 
 def _show(outcome: BuildOutcome) -> int:
-    from opensafeintent.cli.printing import new_console, plain
+    from opensafeintent.cli.printing import new_console, plain, print_notes
 
     console = new_console()
-    told = [plain(f"note: {one_line(note, 2000)}") for note in outcome.notes]
     if outcome.forecast is not None:
         console.print(_forecast_table(outcome.forecast))
         total = sum(line.calls for line in outcome.forecast.lines)
         console.print(plain(f"{total:,} calls to make. What is not known yet is taken to pass every stage without repairs."))
-        console.print(*told, sep="\n", end="\n" if told else "")
+        print_notes(console, outcome.notes)
         return outcome.exit_code
     assert outcome.built is not None
     console.print(_funnel_table(outcome.built))
-    console.print(*told, sep="\n", end="\n" if told else "")
+    print_notes(console, outcome.notes)
     tally = outcome.tally
     if tally is not None:
         made = tally.made.total()

@@ -51,14 +51,13 @@ def judge_check_command(**options: Any) -> int:
 
 def show_judge_checks(found: JudgeChecks) -> int:
     """Print what a check found, and return its exit code."""
-    from opensafeintent.cli.printing import new_console, plain
+    from opensafeintent.cli.printing import new_console, plain, print_notes
 
     console = new_console()
     for check in found.checks:
         console.print()
         _show_check(console, check)
-    for note in found.notes:
-        console.print(plain(f"note: {note}"))
+    print_notes(console, found.notes)
     made = found.tally.made.total()
     console.print()
     console.print(

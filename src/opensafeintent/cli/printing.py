@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Iterable
 
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.hostile import terminal_safe
+from opensafeintent.hostile import one_line, terminal_safe
 
-__all__ = ["new_console", "plain"]
+__all__ = ["new_console", "plain", "print_notes"]
 
 
 def new_console() -> Console:
@@ -22,3 +23,9 @@ def new_console() -> Console:
 def plain(text: str) -> Text:
     """Return a text as it is: no markup is read in it, and control characters are made visible."""
     return Text(terminal_safe(text))
+
+
+def print_notes(console: Console, notes: Iterable[str]) -> None:
+    """Print what a reader should know of a result, a note a line: a name in one of them cannot forge another."""
+    for note in notes:
+        console.print(plain(f"note: {one_line(note, 2000)}"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable
 from math import isnan
 from pathlib import Path
 from textwrap import wrap
@@ -15,7 +14,7 @@ from rich.text import Text
 
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices, unpriced
-from opensafeintent.cli.printing import new_console, plain
+from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
@@ -43,7 +42,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     console = new_console()
     if outcome.forecast is not None:
         _show_forecast(console, outcome.forecast, prices)
-        _show_notes(console, outcome.notes)
+        print_notes(console, outcome.notes)
         return outcome.exit_code
     for group in outcome.groups:
         console.print()
@@ -52,7 +51,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     for line in outcome.stopped:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
-    _show_notes(console, outcome.notes)
+    print_notes(console, outcome.notes)
     if outcome.tally is not None:
         tally = outcome.tally
         made = tally.made.total()
@@ -64,11 +63,6 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     if not page:
         console.print(plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
     return outcome.exit_code
-
-
-def _show_notes(console: Console, notes: Iterable[str]) -> None:
-    for note in notes:
-        console.print(plain(f"note: {one_line(note, 2000)}"))
 
 
 def _named(model: str) -> str:
@@ -129,12 +123,12 @@ def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | Non
             *([dollars] if prices else []),
         )
     calls = sum(line.calls for line in forecast.lines)
-    given, got = (sum(count for (_, kind), count in spent.items() if kind == which) for which in ("input", "output"))
+    given, got = sum(line.input_tokens for line in forecast.lines), sum(line.output_tokens for line in forecast.lines)
     total = [f"{cost_of(spent, prices):,.2f}"] if prices else []
     table.add_row("All", "", f"{calls:,}", f"{given:,}", f"{got:,}", *total, style="bold")
     console.print(table)
     if prices and (lacking := unpriced((model for model, _ in spent), prices)):
-        console.print(plain(f"note: {lacking}"))
+        print_notes(console, [lacking])
     console.print(
         f"At most {calls:,} calls, re-asks and retries aside; tokens as four characters each, responses taken as "
         f"{RESPONSE_TOKENS} tokens. None was made."

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from opensafeintent.cli.printing import new_console, plain
+from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.hostile import one_line
 from opensafeintent.people.agreement import Consistency, Dimension, Estimate, JudgeStudy, Quality, SafeCall
 from opensafeintent.workflows import Agreement
@@ -31,8 +31,7 @@ def show_agreement(found: Agreement) -> None:
         for judge in dict.fromkeys(line.judge for line in found.judges.judges):
             _show_judge(console, found.judges, judge)
     _show_consistency(console, found.consistency)
-    for note in found.notes:
-        console.print(plain(f"note: {one_line(note, 1000)}"))
+    print_notes(console, found.notes)
     if found.written:
         console.print(plain(f"Results: {', '.join(map(str, found.written))}"), soft_wrap=True)
 

@@ -184,7 +184,7 @@ async def each(workshop: Workshop, items: Sequence[T], work: Callable[[T], Await
             except ModelStopped as stopped:
                 workshop.client.halt(Stopped(stopped.line))
                 errors.append(Stopped(stopped.line))
-            except BaseException as error:
+            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
                 errors.append(error)
                 raise
             else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import isnan
+from operator import gt, lt
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -325,14 +326,14 @@ def _beyond(groups: Sequence[Group], settings: ReportSettings) -> list[str]:
     """Say which models miss a threshold. Baselines are reference points: they count only where there is nothing else."""
     models = [(group, place) for group in groups for place in range(len(group.models))]
     tested = [(group, place) for group, place in models if not is_baseline(group.models[place])] or models
+    sides = (("below", "--fail-under", lt, settings.fail_under), ("above", "--fail-over", gt, settings.fail_over))
     lines = []
     for group, place in tested:
-        for option, thresholds in (("under", settings.fail_under), ("over", settings.fail_over)):
+        for side, option, misses, thresholds in sides:
             for metric, limit in thresholds.items():
                 value = float(group.ratios[metric].value.values[place])
-                if isnan(value) or (value < limit if option == "under" else value > limit):
-                    found = "undefined" if isnan(value) else f"{value:.4f}"
-                    which = "below" if option == "under" else "above"
-                    missed = f"not held against the {limit:g}" if isnan(value) else f"{which} the {limit:g}"
-                    lines.append(f"{group.models[place]}: {metric} is {found}, {missed} of --fail-{option}")
+                if isnan(value):
+                    lines.append(f"{group.models[place]}: {metric} is undefined, not held against the {limit:g} of {option}")
+                elif misses(value, limit):
+                    lines.append(f"{group.models[place]}: {metric} is {value:.4f}, {side} the {limit:g} of {option}")
     return lines

@@ -149,7 +149,7 @@ class InspectModel:
                 model = await self._model(call.sampling)
                 # in a task of its own: what Inspect notes of a call in the context goes with it
                 output = await asyncio.create_task(model.generate(chat_messages(call), config=config, cache=False))
-        except Exception as error:
+        except Exception as error:  # every provider raises its own client library's errors
             failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
             return self._without_schemas(failed) if with_schema else failed
         body = self._secrets.scrub_bytes(completion_of(output, call.sampling.max_tokens))

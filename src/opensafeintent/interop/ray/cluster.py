@@ -203,7 +203,7 @@ async def _beside(work: Callable[[], T]) -> T:
     def do() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:
+        except BaseException as error:  # whatever it is, it is told to whoever waits
             future.set_exception(error)
 
     threading.Thread(target=do, daemon=True).start()
