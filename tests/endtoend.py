@@ -154,7 +154,7 @@ def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) 
     path = folder / f"sets-{count}-{paraphrases}.jsonl"
     records = [json.loads(line) for line in STARTER.read_text().splitlines()[:count]]
     for record in records:
-        del record["dual_use_paraphrases"][paraphrases:]
+        record["dual_use_paraphrases"] = record["dual_use_paraphrases"][:paraphrases]
     path.write_text("".join(json.dumps(record) + "\n" for record in records))
     return path
 
