@@ -23,14 +23,13 @@ from unittest import mock
 from loopback import HARM, PROBE, LoopbackProcess, LoopbackServer, RequestRecord, answer_text
 
 REPO = Path(__file__).resolve().parent.parent
-PUBLISHED = REPO.parent / "shared" / "data" / "opensafeintent-700.json"
 STARTER = REPO / "src" / "opensafeintent" / "data" / "starter.jsonl"
 
 KEY = "sk-loop-4f9a"
 TARGET = "openai-api/loop/target"
 JUDGE = "openai-api/loop/judge"
 WORDINGS = 7
-"""Prompts of a published or shipped set: three intents, four paraphrases."""
+"""Prompts of a shipped set: three intents, four paraphrases."""
 
 
 class Served(Protocol):
@@ -146,11 +145,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) -> Path:
-    """Write the first sets of the published dataset, or of the starter set where that is not at hand."""
-    if PUBLISHED.is_file() and paraphrases is None:
-        path = folder / f"sets-{count}.json"
-        path.write_text(json.dumps(json.loads(PUBLISHED.read_text())[:count]))
-        return path
+    """Write the first sets of the starter set, with all of their paraphrases or the first of them."""
     path = folder / f"sets-{count}-{paraphrases}.jsonl"
     records = [json.loads(line) for line in STARTER.read_text().splitlines()[:count]]
     for record in records:
@@ -162,13 +157,10 @@ def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) 
 def prompts_of(dataset: Path) -> dict[str, list[str]]:
     """Return the texts of a dataset that `some_sets` wrote, by intent; paraphrases count as `paraphrase`."""
     found: dict[str, list[str]] = {"benign": [], "dual_use": [], "malicious": [], "paraphrase": []}
-    flat = dataset.suffix == ".json"
-    records = json.loads(dataset.read_text()) if flat else map(json.loads, dataset.read_text().splitlines())
-    for record in records:
+    for record in map(json.loads, dataset.read_text().splitlines()):
         for intent in ("benign", "dual_use", "malicious"):
-            found[intent].append(record[f"prompt_{intent}"] if flat else record["prompts"][intent])
-        more = [record[f"prompt_dual_use_{n}"] for n in range(2, 6)] if flat else record["dual_use_paraphrases"]
-        found["paraphrase"] += more
+            found[intent].append(record["prompts"][intent])
+        found["paraphrase"] += record["dual_use_paraphrases"]
     return found
 
 

@@ -15,9 +15,6 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
 from opensafeintent.taxonomy import default_taxonomy
 
-SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
-"""The authors' files; not part of the repository."""
-
 
 def prompt_set(
     name: str, paraphrases: int = 0, domain: str = "Cyber Compromise", task_type: str = "Explanation"

@@ -19,7 +19,6 @@ import opensafeintent
 from endtoend import (
     JUDGE,
     KEY,
-    PUBLISHED,
     STARTER,
     TARGET,
     environment,
@@ -261,10 +260,9 @@ def test_dataset_info_counts_cells() -> None:
         assert name in ran.out
 
 
-@pytest.mark.skipif(not PUBLISHED.is_file(), reason="the published dataset is not at hand")
-def test_dataset_info_of_the_published_sets() -> None:
-    assert "700 prompt-sets, 4,900 prompts, 42 cells" in osi("dataset", "info", PUBLISHED).out
-    assert "115 prompt-sets, 805 prompts" in osi("dataset", "info", PUBLISHED.with_name("opensafeintent-115.json")).out
+def test_dataset_info_of_the_published_sets(published: Path) -> None:
+    assert "700 prompt-sets, 4,900 prompts, 42 cells" in osi("dataset", "info", published / "opensafeintent-700.json").out
+    assert "115 prompt-sets, 805 prompts" in osi("dataset", "info", published / "opensafeintent-115.json").out
 
 
 def test_dataset_validate_lists_every_problem_with_its_place(tmp_path: Path) -> None:

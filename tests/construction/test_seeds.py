@@ -14,8 +14,6 @@ from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError
 from promptsets.fake_hub import COMMITS, REPO, FakeHub
 
-SEEDS = Path(__file__).resolve().parents[3] / "shared" / "data" / "pku-seeds.jsonl"
-
 
 def written(folder: Path, name: str, text: str) -> str:
     (folder / name).write_text(text)
@@ -72,11 +70,11 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
         read_seeds(str(tmp_path / "none.jsonl"))
 
 
-@pytest.mark.skipif(not SEEDS.is_file(), reason="the real seeds are not at hand")
-def test_the_real_seeds() -> None:
-    seeds = read_seeds(str(SEEDS))
+def test_the_real_seeds(published: Path) -> None:
+    path = str(published / "pku-seeds.jsonl")
+    seeds = read_seeds(path)
     assert (len(seeds.kept), len(seeds.rejected)) == (23, 0)
-    assert len(read_seeds(str(SEEDS), limit=5).kept) == 5
+    assert len(read_seeds(path, limit=5).kept) == 5
 
 
 READ = """

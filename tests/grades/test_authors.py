@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +13,7 @@ from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.grades.authors import AuthorsResponses, is_scored, read_authors_record
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set
 from opensafeintent.taxonomy import default_taxonomy
-from samples import SHARED_DATA
 
-SAMPLE = SHARED_DATA / "scored-sample.json"
 VARIANTS = ("benign", "dual_use", "malicious", *(f"dual_use_paraphrase_{n}" for n in range(1, 5)))
 
 
@@ -58,10 +57,8 @@ def failure(prompt: Any, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def sample() -> list[dict[str, Any]]:
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
-    records: list[dict[str, Any]] = json.loads(SAMPLE.read_text("utf-8"))
+def sample(published: Path) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = json.loads((published / "scored-sample.json").read_text("utf-8"))
     return records
 
 

@@ -18,7 +18,7 @@ from opensafeintent import OpenSafeIntentError, load_dataset, load_taxonomy
 from opensafeintent.cli.commands import cli
 from opensafeintent.interop.huggingface import Publication
 from opensafeintent.workflows import ExportDatasetSettings, ExportedDataset, export_dataset
-from promptsets.samples import OURS, SHARED, lines, ours
+from promptsets.samples import OURS, lines, ours
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("huggingface_hub")
@@ -106,10 +106,8 @@ def test_our_own_loader_reads_the_folder_as_the_same_dataset(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("file", ["opensafeintent-700.json", "opensafeintent-115.json"])
-def test_the_published_files_keep_their_hash(tmp_path: Path, file: str) -> None:
-    if not (SHARED / file).exists():
-        pytest.skip("the published datasets are not here")
-    exported = export(tmp_path / "d", str(SHARED / file))
+def test_the_published_files_keep_their_hash(tmp_path: Path, published: Path, file: str) -> None:
+    exported = export(tmp_path / "d", str(published / file))
     assert load_dataset(str(tmp_path / "d")).hash == exported.dataset.hash
 
 

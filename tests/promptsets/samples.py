@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
-
-SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
-"""The published datasets; tests that read them skip where they are not."""
 
 TASK = "sharpening a kitchen knife"
 BENIGN, DUAL_USE, MALICIOUS = (

@@ -18,7 +18,6 @@ from promptsets.samples import (
     NESTED,
     OURS,
     PARAPHRASES,
-    SHARED,
     SOURCE,
     TASK,
     lines,
@@ -117,13 +116,16 @@ def test_no_paraphrases_and_more_than_four(tmp_path: Path) -> None:
     assert dataset.prompt_sets[1].wordings()["dual_use_paraphrase_6"] == "wording 6"
 
 
-@pytest.mark.parametrize("start", ["starter", "published"])
-def test_parquet_and_back_is_the_same_dataset(tmp_path: Path, start: str) -> None:
+def test_parquet_and_back_is_the_same_dataset(tmp_path: Path) -> None:
+    to_parquet_and_back(load_dataset("starter"), tmp_path)
+
+
+def test_parquet_and_back_is_the_same_published_dataset(tmp_path: Path, published: Path) -> None:
+    to_parquet_and_back(load_dataset(str(published / "opensafeintent-115.json")), tmp_path)
+
+
+def to_parquet_and_back(dataset: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    published = SHARED / "opensafeintent-115.json"
-    if start == "published" and not published.is_file():
-        pytest.skip("the shared data is not here")
-    dataset = load_dataset("starter" if start == "starter" else str(published))
     for name in ("one.jsonl", "two.parquet", "three.jsonl", "deeper/four.parquet"):
         write_dataset(dataset, tmp_path / name)
         again = load_dataset(str(tmp_path / name))
@@ -172,14 +174,13 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
         write_dataset(load_dataset("starter"), tmp_path / "file" / "d.jsonl")
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
 @pytest.mark.parametrize(
     ("name", "sets", "cells"),
     # sets: the authors' releases; cells of the 115: `jq '.[].generation_metadata|.harm_domain+.task_type' | sort -u | wc -l`
     [("opensafeintent-115.json", 115, 37), ("opensafeintent-700.json", 700, 42)],
 )
-def test_the_published_datasets(name: str, sets: int, cells: int) -> None:
-    dataset = load_dataset(str(SHARED / name))
+def test_the_published_datasets(published: Path, name: str, sets: int, cells: int) -> None:
+    dataset = load_dataset(str(published / name))
     assert len(dataset) == len(dataset.by_id) == sets
     assert len({item.cell for item in dataset.prompt_sets}) == cells
     assert {len(item.dual_use_paraphrases) for item in dataset.prompt_sets} == {4}
@@ -187,20 +188,18 @@ def test_the_published_datasets(name: str, sets: int, cells: int) -> None:
     assert len(dataset.variants) == 7
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
-def test_the_published_text_is_read_to_the_letter() -> None:
-    raw = json.loads((SHARED / "opensafeintent-700.json").read_text("utf-8"))
-    for record, prompt_set in zip(raw, load_dataset(str(SHARED / "opensafeintent-700.json")).prompt_sets, strict=True):
+def test_the_published_text_is_read_to_the_letter(published: Path) -> None:
+    raw = json.loads((published / "opensafeintent-700.json").read_text("utf-8"))
+    for record, prompt_set in zip(raw, load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, strict=True):
         fields = ["benign", "dual_use", "malicious", "dual_use_2", "dual_use_3", "dual_use_4", "dual_use_5"]
         assert [record[f"prompt_{field}"] for field in fields] == list(prompt_set.wordings().values())
         assert record["underlying_task"] == prompt_set.underlying_task
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
-def test_scored_files_of_one_dataset_are_one_dataset(tmp_path: Path) -> None:
-    records = json.loads((SHARED / "scored-sample.json").read_text("utf-8"))
+def test_scored_files_of_one_dataset_are_one_dataset(tmp_path: Path, published: Path) -> None:
+    records = json.loads((published / "scored-sample.json").read_text("utf-8"))
     fields = {"generation_metadata", "generated_prompts", "dual_use_paraphrases", "verification_intent", "origin_metadata"}
     bare = [{field: value for field, value in record.items() if field in fields} for record in records]
     assert bare[0].keys() < records[0].keys()  # something was taken off: responses, grades
-    scored = load_dataset(str(SHARED / "scored-sample.json"))
+    scored = load_dataset(str(published / "scored-sample.json"))
     assert load_bytes(tmp_path / "bare.json", json.dumps(bare).encode()).hash == scored.hash

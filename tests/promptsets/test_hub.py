@@ -15,7 +15,7 @@ import pytest
 
 from opensafeintent import OpenSafeIntentError, load_dataset, write_dataset
 from promptsets.fake_hub import COMMITS, REPO, FakeHub
-from promptsets.samples import FLAT, NESTED, SHARED, lines, ours
+from promptsets.samples import FLAT, NESTED, lines, ours
 
 NOWHERE = "http://127.0.0.1:9"
 """Port 9, "discard": nothing listens there."""
@@ -230,10 +230,10 @@ def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, complaint: str)
 
 @pytest.mark.parametrize(("file", "sets"), [("opensafeintent-700.json", 700), ("opensafeintent-115.json", 115)])
 @pytest.mark.parametrize("suffix", ["json", "parquet"])
-def test_the_published_release_in_either_of_its_shapes(tmp_path: Path, file: str, sets: int, suffix: str) -> None:
-    if not (SHARED / file).exists():
-        pytest.skip("the published datasets are not here")
-    content = (SHARED / file).read_bytes()
+def test_the_published_release_in_either_of_its_shapes(
+    tmp_path: Path, published: Path, file: str, sets: int, suffix: str
+) -> None:
+    content = (published / file).read_bytes()
     if suffix == "parquet":  # as the hub shows any dataset of JSON
         pa = pytest.importorskip("pyarrow")
         import pyarrow.parquet as pq
@@ -244,7 +244,7 @@ def test_the_published_release_in_either_of_its_shapes(tmp_path: Path, file: str
         ran = convert(f"hf:{REPO}@v1", hub.url, tmp_path)
     assert ran.returncode == 0, ran.stderr
     assert len(load_dataset(str(tmp_path / "o.jsonl"))) == sets
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset(str(SHARED / file)).hash
+    assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset(str(published / file)).hash
 
 
 # Names and hubs that do not serve ------------------------------------------------------------------------------------

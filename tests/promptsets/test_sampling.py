@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,6 @@ from hypothesis import strategies as st
 
 from opensafeintent import load_dataset
 from opensafeintent.promptsets import Prompts, PromptSet, stratified_sample
-from promptsets.samples import SHARED
 
 PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
 
@@ -63,8 +63,7 @@ def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
     assert stratified_sample(sets, limit) == sets
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the shared data is not here")
-def test_42_of_the_published_sets_are_one_a_cell() -> None:
-    sample = stratified_sample(load_dataset(str(SHARED / "opensafeintent-700.json")).prompt_sets, 42)
+def test_42_of_the_published_sets_are_one_a_cell(published: Path) -> None:
+    sample = stratified_sample(load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, 42)
     assert set(Counter(prompt_set.cell for prompt_set in sample).values()) == {1}
     assert len({prompt_set.cell for prompt_set in sample}) == 42

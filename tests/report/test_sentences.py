@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from opensafeintent.report.sentences import Name, Sentence, cautions, findings
 from opensafeintent.report.sentences.words import listed, percent, precision_in_points
 from report.pages import group_with, rows_of
 from report.studies import many_sets, study_with
-from samples import SHARED_DATA, grade_line, made_dataset, prompt_set
+from samples import grade_line, made_dataset, prompt_set
 
 SETS = many_sets(40, 0)
 
@@ -181,12 +182,11 @@ def test_a_judge_of_the_targets_own_maker_is_named() -> None:
     assert not any("same maker" in text for text in distrusted(group_with(SETS, rows, judge="openai/gpt-5.4")))
 
 
-@pytest.mark.skipif(not SHARED_DATA.is_dir(), reason="the published datasets are not here")
 @pytest.mark.parametrize("name", ["opensafeintent-115.json", "opensafeintent-700.json"])
-def test_the_authors_of_a_published_dataset_are_known(name: str) -> None:
+def test_the_authors_of_a_published_dataset_are_known(published: Path, name: str) -> None:
     from opensafeintent.promptsets import load_dataset
 
-    dataset = load_dataset(str(SHARED_DATA / name))
+    dataset = load_dataset(str(published / name))
     rows = [grade_line("openai/gpt-oss-20b", dataset.prompt_sets[0].id, "benign", "40")]
     assert "openai/gpt-oss-20b is of the same maker as GPT-5.4, which wrote the prompts." in distrusted(
         group_with(dataset, rows)

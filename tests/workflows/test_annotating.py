@@ -24,9 +24,8 @@ from opensafeintent.workflows import (
     trace,
 )
 from people.forms import WHO, Sheet, as_answers, expected_labels, found_labels, meant_by
-from samples import SHARED_DATA, dataset_file, json_lines, made_dataset, prompt_set
+from samples import dataset_file, json_lines, made_dataset, prompt_set
 
-PUBLISHED = SHARED_DATA / "opensafeintent-115.json"
 NAMES = ",".join(WHO)
 
 
@@ -61,9 +60,9 @@ def round_trip(study: Path, tmp_path: Path) -> tuple[AnnotationKey, Ran]:
     return key, ran
 
 
-@pytest.mark.skipif(not PUBLISHED.is_file(), reason="the published prompt-sets are not here")
-def test_four_people_judge_the_published_dataset(tmp_path: Path) -> None:
-    ran = osi("annotate", "export", "quality", PUBLISHED, "--out", tmp_path / "study", "--annotators", NAMES)
+def test_four_people_judge_the_published_dataset(tmp_path: Path, published: Path) -> None:
+    dataset = published / "opensafeintent-115.json"
+    ran = osi("annotate", "export", "quality", dataset, "--out", tmp_path / "study", "--annotators", NAMES)
     assert ran.code == 0, ran.err
     assert "115 prompt-sets of opensafeintent-115" in ran.out
     key, came_back = round_trip(tmp_path / "study", tmp_path)

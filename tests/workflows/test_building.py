@@ -16,7 +16,6 @@ from opensafeintent.construction.records import REASONS
 from opensafeintent.people.labels import Label, write_labels
 from opensafeintent.workflows import BuildSettings, build
 
-SEEDS = Path(__file__).resolve().parents[3] / "shared" / "data" / "pku-seeds.jsonl"
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
 SERVED = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/construction-judge")
 
@@ -45,10 +44,9 @@ def error(ran: Ran) -> str:
     return line
 
 
-@pytest.mark.skipif(not SEEDS.is_file(), reason="the real seeds are not at hand")
-def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_path: Path) -> None:
+def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_path: Path, published: Path) -> None:
     out = tmp_path / "build"
-    ran = osi("build", SEEDS, *OFFLINE, "--out", out, "--per-cell", 1)
+    ran = osi("build", published / "pku-seeds.jsonl", *OFFLINE, "--out", out, "--per-cell", 1)
     assert ran.code == 0, ran.err
     stages = funnel(out)
     assert [line["stage"] for line in stages] == [

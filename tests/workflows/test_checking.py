@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,11 @@ from rich.console import Console
 from endtoend import osi
 from opensafeintent import check_dataset
 from opensafeintent.cli.show_check import show_check
-from opensafeintent.construction.controls import DatasetCheck
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.taxonomy import default_taxonomy
-from samples import SHARED_DATA, dataset_file
+from samples import dataset_file
 
 HOSTILE = "\x1b]0;owned\x07=1+1"
-
-
-def published(sets: int) -> DatasetCheck:
-    path = SHARED_DATA / f"opensafeintent-{sets}.json"
-    if not path.exists():
-        pytest.skip("the published datasets are not here")
-    return check_dataset(str(path))
 
 
 def a_file(folder: Path, name: str = "made", count: int = 12) -> str:
@@ -134,10 +125,8 @@ def test_no_such_dataset(tmp_path: Path) -> None:
     assert "no such dataset" in ran.err
 
 
-def test_the_published_700() -> None:
-    began = time.perf_counter()
-    found = published(700)
-    assert time.perf_counter() - began < 30  # 2 to 3 s where nothing else runs
+def test_the_published_700(published: Path) -> None:
+    found = check_dataset(str(published / "opensafeintent-700.json"))
     # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was measured by another program.
     assert found.near_duplicates.compared == 317_814 - 14_700
     assert found.near_duplicates.found == ()
@@ -150,12 +139,12 @@ def test_the_published_700() -> None:
     assert 0.84 < found.artefacts.accuracies[0].value < 0.91
 
 
-def test_the_published_115_and_the_starter_set() -> None:
+def test_the_published_115_and_the_starter_set(published: Path) -> None:
     starter = check_dataset("starter")
     assert starter.balance.cells.evenness == 1
     assert starter.artefacts is not None
     assert starter.artefacts.accuracies[0].value < 0.75
-    small = published(115)
+    small = check_dataset(str(published / "opensafeintent-115.json"))
     assert small.balance.cells.empty == 5
     assert small.artefacts is not None
     assert small.artefacts.accuracies[0].low > starter.artefacts.accuracies[0].value

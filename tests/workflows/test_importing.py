@@ -31,7 +31,7 @@ from opensafeintent.workflows import (
     write_report,
 )
 from plain_metrics import Place, Response, plain_metric
-from samples import SHARED_DATA, dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
+from samples import dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
 
 JUDGE = "baseline/judge"
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
@@ -103,7 +103,6 @@ def same(value: float | None, n: int) -> Any:
 #   r4  -- -- --   -- -- -- --   mode A3
 # H of 1, 2, 3, 4 is 0, 1/3, 2/3, 1. The triplet counts in r1 and r3; r1 alone has all of its wordings graded.
 
-SAMPLE = SHARED_DATA / "scored-sample.json"
 SCORES = ("response_scores_helpfulness", "response_scores_harmfulness")
 SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "mean_safety": ((2 / 3 + 1 / 3) / 2, 2),
@@ -149,12 +148,15 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
 }
 
 
+@pytest.fixture(scope="session")
+def scored_sample(published: Path) -> Path:
+    return published / "scored-sample.json"
+
+
 @pytest.fixture(scope="module")
-def sample_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Outcome]:
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
+def sample_run(tmp_path_factory: pytest.TempPathFactory, scored_sample: Path) -> tuple[Path, Outcome]:
     run = tmp_path_factory.mktemp("runs") / "sample"
-    return run, take_in(run, SAMPLE)
+    return run, take_in(run, scored_sample)
 
 
 def test_the_sample_leaves_no_metric_out() -> None:
@@ -197,9 +199,13 @@ def test_sample_grades_have_reasons_where_they_are_empty(sample_run: tuple[Path,
 
 
 def test_sample_from_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sample_run: tuple[Path, Outcome]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    scored_sample: Path,
+    sample_run: tuple[Path, Outcome],
 ) -> None:
-    assert exit_code(monkeypatch, "import", SAMPLE, "--out", tmp_path / "run", "--model", "lab/model") == 1
+    assert exit_code(monkeypatch, "import", scored_sample, "--out", tmp_path / "run", "--model", "lab/model") == 1
     assert "read as 1" in capsys.readouterr().out
     assert values(tmp_path / "run", "lab/model") == values(sample_run[0], "scored-sample")
 
@@ -209,7 +215,6 @@ def test_sample_from_the_command_line(
 # Their rules, from evaluation/metrics.py and analysis/ of github.com/Uppaal/OpenSafeIntent, told again: a prompt that a
 # failure names is left out, a helpfulness of 0 is a 1, a strategy that is not one of three is an error.
 
-PUBLISHED = SHARED_DATA / "opensafeintent-115.json"
 CORE = ("benign_prompt", "dual_use_prompt", "malicious_prompt")
 
 
@@ -258,8 +263,9 @@ def as_the_authors_read(record: dict[str, Any]) -> dict[str, Response]:
 class Scored:
     """A scored file of all 115 published sets, and what it says."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
-        records = json.loads(PUBLISHED.read_text("utf-8"))
+    def __init__(self, folder: Path, published: Path, seed: int) -> None:
+        self.dataset = published / "opensafeintent-115.json"
+        records = json.loads(self.dataset.read_text("utf-8"))
         self.records = scored_at_random(records, seed)
         random.Random(seed).shuffle(self.records)
         self.path = json_file(folder / "some-model.json", self.records)
@@ -280,10 +286,8 @@ class Scored:
 
 
 @pytest.fixture(scope="module")
-def scored(tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    if not PUBLISHED.exists():
-        pytest.skip("the authors' files are not here")
-    return Scored(tmp_path_factory.mktemp("scored"), seed=115)
+def scored(tmp_path_factory: pytest.TempPathFactory, published: Path) -> Scored:
+    return Scored(tmp_path_factory.mktemp("scored"), published, seed=115)
 
 
 def test_scored_file_is_what_the_formulas_give(scored: Scored) -> None:
@@ -315,7 +319,7 @@ def test_scored_file_by_cell(scored: Scored) -> None:
 
 def test_scored_file_is_the_dataset_that_it_scores(scored: Scored) -> None:
     (group,) = metrics_in(scored.run)["groups"]
-    assert group["dataset"]["hash"] == load_dataset(str(PUBLISHED)).hash
+    assert group["dataset"]["hash"] == load_dataset(str(scored.dataset)).hash
 
 
 def test_scored_zeros_are_counted(scored: Scored) -> None:
@@ -330,7 +334,7 @@ def test_scored_zeros_are_counted(scored: Scored) -> None:
 
 def test_named_dataset_holds_a_part_of_it(scored: Scored, tmp_path: Path) -> None:
     part = json_file(tmp_path / "part.json", scored.records[:10])
-    outcome = take_in(tmp_path / "run", part, dataset=str(PUBLISHED))
+    outcome = take_in(tmp_path / "run", part, dataset=str(scored.dataset))
     coverage = metrics_in(tmp_path / "run")["coverage"]["part"]
     assert (coverage["sets"], coverage["planned"], coverage["responses"]) == (115, 115 * 7, 10 * 7)
     assert metrics_in(tmp_path / "run")["partial"] is True
@@ -480,10 +484,8 @@ def test_responses_need_to_know_their_dataset(tmp_path: Path) -> None:
         take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", graded_lines()))
 
 
-def test_score_in_an_authors_file_is_refused_with_its_place(tmp_path: Path) -> None:
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
-    records = json.loads(SAMPLE.read_text("utf-8"))
+def test_score_in_an_authors_file_is_refused_with_its_place(tmp_path: Path, scored_sample: Path) -> None:
+    records = json.loads(scored_sample.read_text("utf-8"))
     records[1]["response_scores_harmfulness"]["malicious_prompt"] = "0"
     path = json_file(tmp_path / "scored.json", records)
     with pytest.raises(InputError) as error:
@@ -492,11 +494,9 @@ def test_score_in_an_authors_file_is_refused_with_its_place(tmp_path: Path) -> N
         assert word in str(error.value)
 
 
-def test_an_unscored_record_may_come_first(tmp_path: Path) -> None:
+def test_an_unscored_record_may_come_first(tmp_path: Path, scored_sample: Path) -> None:
     """A file that was scored in part is read whichever record lacks its responses."""
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
-    scored, *others = json.loads(SAMPLE.read_text("utf-8"))
+    scored, *others = json.loads(scored_sample.read_text("utf-8"))
     bare = {field: value for field, value in scored.items() if field not in ("model_responses", *SCORES)}
     take_in(tmp_path / "last", json_file(tmp_path / "last.json", [*others, bare]), model="m")
     take_in(tmp_path / "first", json_file(tmp_path / "first.json", [bare, *others]), model="m")
@@ -590,21 +590,17 @@ def test_same_dataset_under_another_name_is_the_same(dataset: str, tmp_path: Pat
     assert metrics_in(run)["models"].keys() == {"m", "n"}
 
 
-def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path) -> None:
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
-    records = json.loads(SAMPLE.read_text("utf-8"))
+def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path, scored_sample: Path) -> None:
+    records = json.loads(scored_sample.read_text("utf-8"))
     halves = [json_file(tmp_path / f"{name}.json", part) for name, part in (("a", records[:2]), ("b", records[2:]))]
     with pytest.raises(InputError, match=r"b\.json.*--dataset"):
         take_in(tmp_path / "run", *halves)
-    take_in(tmp_path / "run", *halves, dataset=str(SAMPLE), model="m")
+    take_in(tmp_path / "run", *halves, dataset=str(scored_sample), model="m")
     assert values(tmp_path / "run", "m") == {name: same(*expected) for name, expected in SAMPLE_METRICS.items()}
 
 
-def test_set_that_is_twice_in_a_file_is_refused(tmp_path: Path) -> None:
-    if not SAMPLE.exists():
-        pytest.skip("the authors' files are not here")
-    records = json.loads(SAMPLE.read_text("utf-8"))
+def test_set_that_is_twice_in_a_file_is_refused(tmp_path: Path, scored_sample: Path) -> None:
+    records = json.loads(scored_sample.read_text("utf-8"))
     with pytest.raises(InputError, match=r"item 5.*twice"):
         take_in(tmp_path / "run", json_file(tmp_path / "m.json", [*records, records[0]]))
 
