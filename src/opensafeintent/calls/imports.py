@@ -71,8 +71,8 @@ class Imports:
             rows = self._reader.execute(
                 "SELECT model, set_id, variant, epoch, texts.body, record, name, sha256 FROM imported "
                 "JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
-                "WHERE dataset = ?1 OR ?1 IS NULL ORDER BY imported.id",
-                (dataset,),
+                "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id",
+                {"dataset": dataset},
             ).fetchall()
         by_place: dict[tuple[str, str, str, int], list[tuple[Any, ...]]] = {}
         for model, set_id, variant, epoch, *content in rows:
