@@ -6,10 +6,20 @@ import re
 import unicodedata
 from typing import Any
 
-__all__ = ["cell_safe", "csp_hash", "json_for_html", "name_safe", "one_line", "security_policy", "terminal_safe"]
+__all__ = [
+    "cell_safe",
+    "csp_hash",
+    "json_for_html",
+    "name_safe",
+    "one_line",
+    "security_policy",
+    "terminal_safe",
+    "without_user_info",
+]
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+_USER_INFO = re.compile(r"://[^\s/?#]*@")
 
 _ESCAPES = (
     (b"&", b"\\u0026"),
@@ -23,6 +33,8 @@ _ESCAPES = (
 
 def terminal_safe(text: str) -> str:
     """Replace control and invisible formatting characters (escape codes, bidi overrides) by visible escapes."""
+    if text.isprintable():
+        return text
     return "".join(
         char if char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co") else f"\\u{ord(char):04x}"
         for char in text
@@ -31,8 +43,15 @@ def terminal_safe(text: str) -> str:
 
 def one_line(text: str, most: int = 200) -> str:
     """Return `text` on one line, terminal-safe, cut to at most `most` characters."""
-    flat = terminal_safe(" ".join(text.split()))
+    # no more words are looked at than can be shown, and no more of them is made safe: the text may have millions
+    words = text.split(None, most + 1)[: most + 1]
+    flat = terminal_safe(" ".join(words)[: most + 1])
     return flat if len(flat) <= most else flat[: most - 1] + "…"
+
+
+def without_user_info(text: str) -> str:
+    """Take names and passwords out of every URL in a text."""
+    return _USER_INFO.sub("://", text) if "@" in text else text
 
 
 def cell_safe(text: str) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from opensafeintent.calls.records import Answered, Refused
+from opensafeintent.calls.records import Answered, NotAnAnswer, Refused
 
-__all__ = ["Attempt", "Failure", "Replied"]
+__all__ = ["Attempt", "Failure", "Replied", "no_answer"]
 
 
 class Replied(msgspec.Struct, frozen=True):
@@ -28,9 +28,16 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     fatal: bool = False
     """Every further call to this model would end the same way."""
     throttled: bool = False
+    replied: bool = False
+    """The model did reply, though with no answer: it is asked once more, and nothing follows for its other calls."""
     retry_after: float | None = None
     body: bytes = b""
     seconds: float = 0.0
 
 
 Attempt = Replied | Failure
+
+
+def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
+    """Return the failure that a reply without an answer is."""
+    return Failure(kind=wrong.kind, error=str(wrong), retry=True, replied=wrong.final, body=body, seconds=seconds)

@@ -20,6 +20,8 @@ from opensafeintent.errors import Stopped
 __all__ = ["Client", "Model", "ModelStopped"]
 
 _ATTEMPTS = 6
+_REPLIES = 2
+"""So many replies without an answer end a call: the model says what it says."""
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
@@ -103,7 +105,7 @@ class Client:
         return [notice for model in models for notice in model.notices]
 
     def stop_silent_models(self) -> None:
-        """Count as stopped every model that was asked and never once answered."""
+        """Count as stopped every model that was asked and never once replied."""
         for model, error in self.last_errors.items():
             if model not in self._answered:
                 self.stopped_models.setdefault(model, f"{model}: no call was answered: {error}")
@@ -154,7 +156,7 @@ class Client:
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
         give_up = 0.0
-        tries = 0
+        tries = replies = 0
         for number in count(1):
             if model.limiter is None:
                 result = await self._attempt(call, key, model, number)
@@ -169,8 +171,9 @@ class Client:
                 self._failures_in_a_row[call.model] = 0
                 return result.outcome
             tries += not result.throttled
+            replies += result.replied
             give_up = give_up or time.monotonic() + _CALL_SECONDS  # waiting for the first slot is no part of it
-            pause = _pause_before_next(result, tries)
+            pause = _pause_before_next(result, tries) if replies < _REPLIES else None
             if pause is None or time.monotonic() + pause > give_up:
                 self._note_failure(call.model, result)
                 return Failed(kind=result.kind, attempts=number, error=result.error)
@@ -207,7 +210,10 @@ class Client:
 
     def _note_failure(self, model: str, failure: Failure) -> None:
         self.last_errors[model] = failure.error
-        self._failures_in_a_row[model] += failure.kind != "not_recorded"  # a gap in a file says nothing of the rest
+        if failure.replied:
+            self._answered.add(model)
+        elif failure.kind != "not_recorded":  # a gap in a file says nothing of the rest
+            self._failures_in_a_row[model] += 1
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
             self.stopped_models.setdefault(model, f"{model}: stopped: {failure.error}")
             self._wake()

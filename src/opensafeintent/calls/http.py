@@ -2,43 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
-from math import isnan
+from math import isfinite
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-import msgspec
 
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.attempts import Attempt, Failure, Replied, no_answer
 from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.provider_errors import LONGEST_ERROR, REFUSING, error_of, is_filter
 from opensafeintent.calls.providers import Endpoint
-from opensafeintent.calls.records import Call, Refused, read_reply
+from opensafeintent.calls.proxies import proxy_for
+from opensafeintent.calls.records import Call, NotAnAnswer, Refused, read_reply
+from opensafeintent.calls.redaction import Secrets
 from opensafeintent.canonical import canonical_json
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, without_user_info
 
-__all__ = ["ATTEMPT_SECONDS", "FILTERED", "NO_CREDIT", "SHORTEST_KEY", "UNKNOWN_MODEL", "ChatModel", "HttpSession"]
+__all__ = ["ATTEMPT_SECONDS", "NO_CREDIT", "STRUCTURED", "UNKNOWN_MODEL", "ChatModel", "HttpSession", "bounded_wait"]
 
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-FILTERED = re.compile(r"content_filter|content_policy|ResponsibleAIPolicy|data_inspection_failed|flagged_input", re.I)
+# Prose may say which failure it was, or that a field is to be left out; what ends as a grade is told by fields alone.
 UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
 STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I)
 """What an error names where it is structured output that a model does not take."""
 NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
+_CONTENT = re.compile(r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I)
+"""What a 403 says where it was one prompt that was not liked, and not the key."""
+_MOST_READ = 2000
+"""Characters of each field of an error that are looked through."""
+_LONGEST_WAIT = 300.0
+"""Seconds; what a provider asks for beyond is not waited out."""
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that goes on beyond is not heard out."""
-SHORTEST_KEY = 8
-"""Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
-_LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 _OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens", "response_format")
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -94,7 +96,8 @@ class ChatModel:
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
-        self._proxy = _proxy_for(endpoint.base_url)
+        self._proxy = proxy_for(endpoint.base_url)
+        self._secrets = Secrets([endpoint.api_key or ""])
         self._limit_field = endpoint.limit_field
         self._unsupported: set[str] = set()
         self.notices: list[str] = []
@@ -109,10 +112,15 @@ class ChatModel:
         started = time.monotonic()
         try:
             async with self._http.session.post(
-                self._url, data=body, headers=self._headers, proxy=self._proxy, allow_redirects=False
+                self._url,
+                data=body,
+                headers=self._headers,
+                proxy=self._proxy and self._proxy.address,
+                proxy_auth=self._proxy and self._proxy.auth,
+                allow_redirects=False,
             ) as response:
                 status, headers = response.status, response.headers
-                reply = self._scrub_bytes(await _body_of(response))
+                reply = self._secrets.scrub_bytes(await _body_of(response))
         except _TooLong:
             line = f"{status} from {self._endpoint.base_url}: a reply of more than {LONGEST_REPLY >> 20} MiB"
             return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
@@ -127,6 +135,8 @@ class ChatModel:
         if status == 200:
             try:
                 return Replied(read_reply(reply), reply, seconds)
+            except NotAnAnswer as error:
+                return no_answer(error, reply, seconds)
             except ValueError as error:
                 return self._unreadable(reply, str(error), seconds, structured=structured)
         return self._refusal_or_failure(status, reply, headers.get("Retry-After"), seconds, structured=structured)
@@ -146,17 +156,18 @@ class ChatModel:
 
     def _unreadable(self, reply: bytes, complaint: str, seconds: float, *, structured: bool) -> Attempt:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
-        error = _error_of(reply)
-        if error and isinstance(code := error.get("code"), int) and 400 <= code < 600:
+        if isinstance(code := error_of(reply).get("code"), int) and 400 <= code < 600:
             return self._refusal_or_failure(code, reply, None, seconds, structured=structured)
-        return Failure(kind="malformed", error=self._scrub(complaint), retry=True, body=reply, seconds=seconds)
+        line = self._scrub(complaint)
+        return Failure(kind="malformed", error=line, retry=True, body=reply[:LONGEST_ERROR], seconds=seconds)
 
     def _refusal_or_failure(
         self, status: int, reply: bytes, retry_after: str | None, seconds: float, *, structured: bool
     ) -> Attempt:
-        error = _error_of(reply)
-        told = " ".join(str(error.get(field) or "") for field in ("code", "type", "message", "innererror", "metadata"))
-        message = self._scrub(str(error.get("message") or "") or reply.decode("utf-8", "replace"))
+        error = error_of(reply)
+        fields = (error.get(field) for field in ("code", "type", "message", "innererror", "metadata"))
+        told = " ".join(str(value)[:_MOST_READ] for value in fields if value)
+        message = self._scrub(str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
         line = f"{status} from {self._endpoint.base_url}: {message}"
 
         def failure(kind: str, *, retry: bool = False, fatal: bool = False, throttled: bool = False) -> Failure:
@@ -168,14 +179,15 @@ class ChatModel:
                 fatal=fatal,
                 throttled=throttled,
                 retry_after=wait,
-                body=reply,
+                body=reply[:LONGEST_ERROR],
                 seconds=seconds,
             )
 
-        moderated = status == 403 and re.search(r"moderat|flagged", told, re.I)  # as OpenRouter and its kind answer
-        if moderated or (status in (400, 403, 422) and FILTERED.search(told)):
+        if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
         match status:
+            case 403 if _CONTENT.search(told):
+                return failure("rejected")
             case 401 | 403:
                 line += f" (check {self._endpoint.key_variable})"
                 return failure("unauthorized", fatal=True)
@@ -222,18 +234,8 @@ class ChatModel:
         self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
         return True
 
-    def _scrub_bytes(self, reply: bytes) -> bytes:
-        """Take our own key out of a reply: what a server echoes must not enter the ledger."""
-        key = self._endpoint.api_key
-        if not key or len(key) < SHORTEST_KEY:
-            return reply
-        for written in (key, json.dumps(key)[1:-1], key.replace("/", "\\/")):
-            reply = reply.replace(written.encode(), b"***")
-        return reply
-
     def _scrub(self, text: str) -> str:
-        key = self._endpoint.api_key
-        return one_line(text.replace(key, "***") if key and len(key) >= SHORTEST_KEY else text, 300)
+        return one_line(without_user_info(self._secrets.scrub(text)), 300)
 
 
 class _TooLong(Exception):
@@ -257,34 +259,20 @@ def _response_format(schema: dict[str, Any]) -> dict[str, Any] | None:
     return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
 
 
-def _error_of(reply: bytes) -> dict[str, Any]:
-    try:
-        data = msgspec.json.decode(reply)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return {}
-    error = data.get("error", data) if isinstance(data, dict) else {}
-    return error if isinstance(error, dict) else {"message": str(error)}
+def bounded_wait(seconds: float) -> float | None:
+    """Return how long to wait for a provider that asks for so many seconds; None where it asks for no number."""
+    return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    if not retry_after:
+    """Read `Retry-After`: seconds, or a date. None where it is neither."""
+    if not retry_after or len(retry_after) > 100:
         return None
     try:
-        seconds = float(retry_after)
+        return bounded_wait(float(retry_after))
     except ValueError:
         pass
-    else:
-        return None if isnan(seconds) else min(max(seconds, 0.0), 300.0)
     try:
-        return min(max(parsedate_to_datetime(retry_after).timestamp() - time.time(), 0.0), 300.0)
-    except ValueError:
+        return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
+    except (ValueError, OverflowError, TypeError, IndexError):  # as the years and zones of a hostile date have it
         return None
-
-
-def _proxy_for(base_url: str) -> str | None:
-    """Return the proxy that the environment names for an endpoint; asked once, not for every request."""
-    parts = urlsplit(base_url)
-    if parts.hostname is None or _LOOPBACK.fullmatch(parts.hostname) or proxy_bypass(parts.hostname):
-        return None
-    proxy: str | None = getproxies().get(parts.scheme)
-    return proxy

@@ -1,4 +1,4 @@
-"""The durable record of every call, keyed by content. Rows are only ever added."""
+"""The durable record of every call, keyed by content. Rows are only ever added (one exception: `ledger_file`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import msgspec
 
 from opensafeintent.calls.imports import Imports
 from opensafeintent.calls.ledger_file import Texts, connect, pack, prepare, reading, reason, text_at, unpack
-from opensafeintent.calls.records import Answered, Call, Message, Refused, Usage, read_reply
+from opensafeintent.calls.records import REPLIED, Answered, Call, Message, NotAnAnswer, Refused, Usage, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -49,7 +49,7 @@ class Ledger:
     creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows.
 
     Raises:
-        InputError: the file is not a ledger, is of another version, or cannot be read or written.
+        InputError: the file is not a ledger, is of a newer version, or cannot be read or written.
     """
 
     def __init__(self, path: Path, *, readonly: bool = False, missing_ok: bool = False) -> None:
@@ -98,7 +98,10 @@ class Ledger:
             status, body, error, input_tokens, output_tokens, served = row
             if status == "refused":
                 return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-            return read_reply(unpack(body))
+            try:
+                return read_reply(unpack(body))
+            except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
+                return None
 
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
@@ -109,9 +112,12 @@ class Ledger:
         return row[0] if row else None
 
     def answering_models(self) -> set[str]:
-        """Return the names of the models that have answered or refused at least once."""
+        """Return the names of the models that have replied at least once: an answer, a refusal, or without either."""
         with reading(self.path):
-            rows = self._reader.execute("SELECT DISTINCT model FROM calls WHERE status <> 'failed'").fetchall()
+            rows = self._reader.execute(
+                "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error GLOB ?",
+                tuple(f"{start}*" for start in REPLIED),
+            ).fetchall()
         return {name for (name,) in rows}
 
     def usage_of(self, keys: Iterable[bytes]) -> dict[tuple[str, str], tuple[int, int, int]]:

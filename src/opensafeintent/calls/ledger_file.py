@@ -9,13 +9,28 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from opensafeintent.calls.records import NotAnAnswer, Refused, read_reply
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 
-__all__ = ["Texts", "connect", "pack", "prepare", "reading", "reason", "text_at", "text_of", "unpack"]
+__all__ = [
+    "Texts",
+    "connect",
+    "is_older",
+    "pack",
+    "prepare",
+    "reading",
+    "reason",
+    "see_as_failed",
+    "text_at",
+    "text_of",
+    "unpack",
+]
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 2
+_OLDEST_VERSION = 1
+"""Of the same tables; but what was no answer could stand there as answered or refused (see `uncounted`)."""
 _LOCK_SECONDS = 0.05
 _LOCK_TRIES = 200
 _COMPRESS = 200  # bytes
@@ -83,7 +98,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         begun: whether the file holds anything yet.
 
     Raises:
-        InputError: it is no ledger, or one of another version.
+        InputError: it is no ledger, or one of a newer version.
     """
     if not (readonly and begun) and _is_empty(connection):
         connection.execute("BEGIN IMMEDIATE")
@@ -92,17 +107,99 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
                 connection.execute(statement)
         connection.execute("COMMIT")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    version = version_of(connection)
     if application != _APPLICATION_ID:
         raise InputError(f"{path}: is not a ledger of opensafeintent")
-    if version != _SCHEMA_VERSION:
-        raise InputError(f"{path}: is a ledger of version {version}; this program reads {_SCHEMA_VERSION}")
+    if not _OLDEST_VERSION <= version <= _SCHEMA_VERSION:
+        raise InputError(
+            f"{path}: is a ledger of version {version}; this program reads {_OLDEST_VERSION} to {_SCHEMA_VERSION}"
+        )
+    if version < _SCHEMA_VERSION:
+        with reading(path):
+            see_as_failed(connection) if readonly else _upgrade(connection)
     if not readonly:
         _use_log(connection)
 
 
 def _is_empty(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
+
+
+def version_of(connection: sqlite3.Connection, schema: str = "main") -> int:
+    """Return the version of a ledger."""
+    version: int = connection.execute(f"PRAGMA {schema}.user_version").fetchone()[0]
+    return version
+
+
+def is_older(connection: sqlite3.Connection, schema: str) -> bool:
+    """Tell whether a ledger is of an earlier version than those that are written now."""
+    return version_of(connection, schema) < _SCHEMA_VERSION
+
+
+def why_uncounted(status: str, body: bytes, error: str) -> str:
+    """Return why a row that satisfied its key should not have, as `kind: why`; empty where it is right as it is.
+
+    Raises:
+        ValueError: the body of an answer cannot be read.
+    """
+    try:
+        outcome = read_reply(body)
+    except NotAnAnswer as wrong:
+        return f"{wrong.kind}: {wrong}"
+    except ValueError:
+        if status == "answered":
+            raise
+        outcome = None
+    # rows keep no HTTP status, and need none: what a filter refused stands in the body
+    proven = isinstance(outcome, Refused) or status == "answered"
+    return "" if proven else f"rejected: no field says that a content filter refused it: {error}"
+
+
+def _uncounted(connection: sqlite3.Connection, schema: str) -> Iterator[tuple[int, bytes, str]]:
+    """Yield id, key and reason of the rows of an earlier version that do not count any more."""
+    rows = connection.execute(f"SELECT id, key, status, error, response FROM {schema}.calls WHERE status <> 'failed'")
+    for identity, key, status, error, response in rows:
+        if why := why_uncounted(status, unpack(response), error):
+            yield identity, key, why
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    """Make failed attempts of the rows that do not count any more, in one transaction: the one change ever made to rows."""
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:
+        if version_of(connection) < _SCHEMA_VERSION:  # another process may have been first
+            found = [(why, identity) for identity, _, why in _uncounted(connection, "main")]
+            connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", found)
+            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+
+
+def see_as_failed(connection: sqlite3.Connection, schema: str = "main", name: str = "calls") -> str:
+    """Show a ledger of an earlier version as `_upgrade` would make it, without writing to it.
+
+    A view of this connection's own takes the place of the table; each of its three parts is found by an index.
+
+    Args:
+        connection: to the ledger, or to another one that it is attached to.
+        schema: what it is attached as.
+        name: of the view; `calls` for every statement on this connection to see it.
+
+    Returns:
+        What to read the rows from: the view, or the table where every row counts.
+    """
+    connection.execute(f"CREATE TEMP TABLE {name}_uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)")
+    connection.executemany(f"INSERT INTO temp.{name}_uncounted VALUES (?, ?, ?)", _uncounted(connection, schema))
+    if connection.execute(f"SELECT 1 FROM temp.{name}_uncounted").fetchone() is None:
+        return f"{schema}.calls"
+    connection.execute(f"CREATE INDEX temp.{name}_of_key ON {name}_uncounted (key)")
+    columns = [row[1] for row in connection.execute(f"PRAGMA {schema}.table_info(calls)")]
+    seen = {"id": "uncounted.id", "key": "uncounted.key", "status": "'failed'", "error": "uncounted.why"}
+    as_failed = ", ".join(f"{seen.get(column, column)} AS {column}" for column in columns)
+    connection.execute(
+        f"CREATE TEMP VIEW {name} AS SELECT * FROM {schema}.calls WHERE status = 'failed' "
+        f"UNION ALL SELECT * FROM {schema}.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM {name}_uncounted) "
+        f"UNION ALL SELECT {as_failed} FROM {name}_uncounted AS uncounted JOIN {schema}.calls AS held USING (id)"
+    )
+    return f"temp.{name}"
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

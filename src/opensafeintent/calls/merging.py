@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import is_older, reading, see_as_failed
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -109,7 +111,7 @@ def settled(path: Path, beside: Path) -> Path:
 
 
 def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added:
-    if not target.exists() or target.stat().st_size == 0:
+    if not target.exists() or target.stat().st_size == 0 or _is_old(target):
         Ledger(target).close()  # makes it; one that is there may be open in this process, and is left as it is
     Ledger(source, readonly=True).close()
     if source.stat().st_size == 0:  # killed as it began
@@ -119,10 +121,16 @@ def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added
             uri = source.absolute().as_uri()
             written = source.with_name(source.name + "-wal").exists()
             connection.execute("ATTACH ? AS source", (f"{uri}?mode=ro" + ("" if written else "&immutable=1"),))
+            theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
             with _transaction(connection):
-                return _Copy(connection).run(keys)
-    except (sqlite3.Error, msgspec.DecodeError, LookupError) as error:
+                return _Copy(connection, theirs).run(keys)
+    except (sqlite3.Error, zlib.error, ValueError, LookupError) as error:
         raise InputError(f"{source}: cannot merge this ledger into {target}: {error}") from error
+
+
+def _is_old(path: Path) -> bool:
+    with contextlib.closing(_connect(path)) as connection, reading(path):
+        return is_older(connection, "main")
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -140,8 +148,9 @@ def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
 class _Copy:
     """The rows of an attached ledger on their way into another."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, theirs: str) -> None:
         self._connection = connection
+        self._theirs = theirs
         self._ids: dict[int, int] = {}
         self._added = Added()
         self._counted: set[bytes] = set()
@@ -157,7 +166,7 @@ class _Copy:
             which = f"WHERE theirs.{_SATISFIES} AND theirs.key IN temp.wanted"
         columns = ", ".join(f"theirs.{name}" for name in _COLUMNS)
         cursor = connection.execute(
-            f"SELECT {columns}, ours.id IS NOT NULL, {_SAME_ROW} FROM source.calls AS theirs "
+            f"SELECT {columns}, ours.id IS NOT NULL, {_SAME_ROW} FROM {self._theirs} AS theirs "
             f"LEFT JOIN main.calls AS ours ON ours.key = theirs.key AND ours.{_SATISFIES} {which} ORDER BY theirs.id"
         )
         insert = f"INSERT INTO main.calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"

@@ -174,6 +174,7 @@ def _check_url(base_url: str, variable: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise InputError(f"{variable} is {base_url!r}; expected a URL such as http://localhost:8000/v1")
+        shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
+        raise InputError(f"{variable} is {shown!r}; expected a URL such as http://localhost:8000/v1")
     if parts.username is not None:
         raise InputError(f"{variable} holds a user name or password; put the key into its own variable")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.provider_errors import error_of, is_filter
 from opensafeintent.canonical import canonical_json
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
@@ -17,6 +18,7 @@ __all__ = [
     "Call",
     "Failed",
     "Message",
+    "NotAnAnswer",
     "Outcome",
     "Purpose",
     "Refused",
@@ -25,6 +27,7 @@ __all__ = [
     "Usage",
     "call_key",
     "is_truncated",
+    "outcome_of",
     "read_reply",
 ]
 
@@ -113,6 +116,9 @@ class Usage(msgspec.Struct, frozen=True):
     output_tokens: int = 0
 
 
+_NO_USAGE = Usage()
+
+
 def is_truncated(stop_reason: str) -> bool:
     """Tell whether a stop reason says that the token limit cut the answer."""
     return stop_reason in ("length", "max_tokens", "model_length")
@@ -155,14 +161,37 @@ Outcome = Answered | Refused | Failed
 # Reading a chat completion ---------------------------------------------------------------------------------------------
 
 
+class NotAnAnswer(ValueError):
+    """A reply that came whole and is neither an answer nor a refusal; the text says what is wrong with it.
+
+    Args:
+        kind: `no_answer`, `malformed` (content without a text) or `broken_off`.
+        line: what is wrong with it.
+    """
+
+    def __init__(self, kind: str, line: str) -> None:
+        super().__init__(line)
+        self.kind = kind
+
+    @property
+    def final(self) -> bool:
+        """Whether the model ended like this by itself: asked again, it most likely ends the same way."""
+        return self.kind != "broken_off"
+
+
+REPLIED = ("no_answer: ", "malformed: the reply's content")
+"""What the error of a failed row begins with, after which the model cannot be said to be silent."""
+
+
 class _Message(msgspec.Struct):
-    content: str | list[dict[str, Any]] | None = None
-    refusal: str | None = None
+    content: Any = None
+    refusal: Any = None
 
 
 class _Choice(msgspec.Struct):
-    message: _Message = msgspec.field(default_factory=_Message)
+    message: _Message | None = None
     finish_reason: Any = None
+    error: Any = None
 
 
 class _Usage(msgspec.Struct):
@@ -171,16 +200,46 @@ class _Usage(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     model: Any = None
     error: Any = None
 
 
-_completion = msgspec.json.Decoder(_Completion, strict=False)
+class _Loose(msgspec.Struct):
+    """A completion of which any field may be of any type."""
+
+    choices: Any = None
+    usage: Any = None
+    model: Any = None
+    error: Any = None
+
+
+class _LooseChoice(msgspec.Struct):
+    message: Any = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+T = TypeVar("T")
+
+_completion = msgspec.json.Decoder(_Completion)
 _TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
-_BROKEN_OFF = frozenset({"error", "network_error", "insufficient_system_resource"})
+_BROKEN_OFF = frozenset(
+    {
+        "abort",  # vLLM, SGLang
+        "error",  # vLLM, OpenRouter, Mistral
+        "timeout",  # TensorRT-LLM, as the next two
+        "cancelled",
+        "not_finished",
+        "network_error",  # Z.ai
+        "insufficient_system_resource",  # DeepSeek
+    }
+)
 _MOST_TOKENS = 2**53
+_MOST_DIGITS = 18
+_LONGEST_ODD = 8 * 2**20
+"""Bytes of a reply that are read field by field: that takes many times as long, and every other call waits for it."""
 
 
 def without_thinking(text: str) -> str:
@@ -208,13 +267,40 @@ def without_thinking(text: str) -> str:
 def _decode(body: bytes) -> _Completion:
     try:
         return _completion.decode(body)
-    except msgspec.ValidationError:
-        raise
     except (msgspec.DecodeError, UnicodeDecodeError):
-        # an answer that was cut within a character holds half of a surrogate pair, which only Python's own reader takes
-        text = json.dumps(json.loads(body), ensure_ascii=False)
-        whole = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-        return _completion.decode(whole.encode())
+        if len(body) > _LONGEST_ODD:
+            raise
+        return _read_by_field(body)
+
+
+def _read_by_field(body: bytes) -> _Completion:
+    """Read a completion of which a field is not of its type: an answer is not thrown away for what stands beside it."""
+
+    def whole(digits: str) -> int:
+        return int(digits) if len(digits) <= _MOST_DIGITS else -1
+
+    data = json.loads(body, parse_int=whole)
+    # an answer that was cut within a character holds half of a surrogate pair, which only Python's own reader takes
+    text = json.dumps(data, ensure_ascii=False)
+    if (sound := text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) != text:
+        data = json.loads(sound)
+    reply = msgspec.convert(data, _Loose)
+    if not isinstance(reply.choices, list | None):
+        raise ValueError("`choices` is not an array")
+    choice = _as(_LooseChoice, reply.choices[0]) or _LooseChoice() if reply.choices else None
+    return _Completion(
+        choices=[_Choice(_as(_Message, choice.message), choice.finish_reason, choice.error)] if choice else None,
+        usage=_as(_Usage, reply.usage),
+        model=reply.model,
+        error=reply.error,
+    )
+
+
+def _as(kind: type[T], value: Any) -> T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def _count(tokens: Any) -> int:
@@ -225,28 +311,87 @@ def _count(tokens: Any) -> int:
 
 
 def read_reply(body: bytes) -> Answered | Refused:
-    """Read a chat-completions body.
+    """Read the body of a reply: a chat completion, or an error in its place.
 
     Raises:
-        ValueError: the body is not a chat completion; the text says what is wrong with it.
+        NotAnAnswer: it is a chat completion without an answer.
+        ValueError: it is neither a completion nor a content filter's error.
     """
     try:
         reply = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
+    usage = reply.usage
+    spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
+    served = one_line(reply.model) if isinstance(reply.model, str) else ""
     if not reply.choices:
-        raise ValueError(f"the reply holds no choices{f' but an error: {reply.error}' if reply.error else ''}")
-    choice, usage = reply.choices[0], reply.usage or _Usage()
-    spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
-    served = one_line(str(reply.model or ""))
-    stop = one_line(str(choice.finish_reason or "stop"), 60)
-    if stop in _BROKEN_OFF:
-        raise ValueError(f"the answer broke off ({stop})")
-    if stop == "content_filter":
-        return Refused(reason="content_filter", usage=spent, served_model=served)
-    content = choice.message.content
-    if isinstance(content, list):
-        texts = (part.get("text") for part in content if part.get("type") == "text")
-        content = "".join(text for text in texts if isinstance(text, str))
-    text = without_thinking(content or choice.message.refusal or "").strip()
-    return Answered(text=text, stop_reason=stop, usage=spent, served_model=served)
+        if is_filter(fields := error_of(body)):
+            return Refused(reason=_told(fields), usage=spent, served_model=served)
+        raise ValueError(f"the reply holds no choices{f' but an error: {_told(reply.error)}' if reply.error else ''}")
+    choice = reply.choices[0]
+    reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
+    if reply.error or choice.error:
+        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_told(reply.error or choice.error)}")
+    if choice.message is None:
+        raise NotAnAnswer("no_answer", "the reply's choice holds no message")
+    said = _said(choice.message)
+    try:
+        return outcome_of(said, reason, spent, served)
+    except NotAnAnswer as wrong:
+        if said is not None or choice.message.content is None or not wrong.final:
+            raise
+        raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
+
+
+def outcome_of(said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = "") -> Answered | Refused:
+    """Tell what a message comes to, by what it says and why it ended.
+
+    Args:
+        said: its text, reasoning included; None where it has no text of its own, "" where it has an empty one.
+        stop_reason: as the server gave it; "" where it gave none.
+        usage, served: what goes with it.
+
+    Raises:
+        NotAnAnswer: it is neither an answer nor a refusal.
+    """
+    reason = stop_reason if stop_reason in ("stop", "length") else one_line(stop_reason, 60)
+    if reason.lower() in _BROKEN_OFF:
+        raise NotAnAnswer("broken_off", _broken_off(reason))
+    if reason == "content_filter":
+        return Refused(reason="content_filter", usage=usage, served_model=served)
+    text = without_thinking(said or "").strip()
+    if text or is_truncated(reason) or (reason == "stop" and said is not None and not _still_thinking(said)):
+        return Answered(text=text, stop_reason=reason or "stop", usage=usage, served_model=served)
+    raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
+
+
+def _said(message: _Message) -> str | None:
+    """Return what a message says: its content, or the refusal in its place; None where neither has a text."""
+    content, refusal = message.content, message.refusal
+    if isinstance(content, str) and content:
+        return content
+    if isinstance(refusal, str) and refusal:
+        return refusal
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in parts if isinstance(text, str)]
+    return "".join(texts) if texts else None
+
+
+def _still_thinking(text: str) -> bool:
+    """Tell whether the last word on thinking is that it begins."""
+    last = ""
+    for tag in _TAG.finditer(text):
+        last = tag[0]
+    return bool(last) and not last.startswith("</")
+
+
+def _broken_off(reason: str) -> str:
+    return f"the answer broke off (finish reason: {one_line(reason, 60) or 'none'})"
+
+
+def _told(error: Any) -> str:
+    """Return what an error says, on one line."""
+    message = error.get("message") if isinstance(error, dict) else error
+    return one_line(str(message or "it says no more"))

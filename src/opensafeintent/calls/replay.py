@@ -8,7 +8,7 @@ from pathlib import Path
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.recorded import read_recorded
-from opensafeintent.calls.records import Call, read_reply
+from opensafeintent.calls.records import Call, NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 
@@ -48,5 +48,6 @@ class ReplayModel:
         body = canonical_json({"choices": [choice], "model": self.identity})
         try:
             return Replied(read_reply(body), body)
-        except ValueError as error:
-            return Failure(kind="malformed", error=f"{self._path}: {subject.set_id}, {subject.variant}: {error}")
+        except NotAnAnswer as wrong:
+            line = f"{self._path}: {subject.set_id}, {subject.variant}: {wrong}"
+            return Failure(kind=wrong.kind, error=line, replied=True, body=body)

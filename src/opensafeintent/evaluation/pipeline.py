@@ -17,12 +17,13 @@ from opensafeintent.calls.records import (
     Call,
     Failed,
     Message,
+    NotAnAnswer,
     Outcome,
     Purpose,
     Refused,
     Sampling,
     Subject,
-    without_thinking,
+    outcome_of,
 )
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Strategy
@@ -152,9 +153,10 @@ class _Asker:
         task, given = self.task, self.task.given
         if given is None:
             return await self.client.ask(generation_call(task, self.plan))
-        if given.stop_reason == "content_filter":
-            return Refused(reason="content_filter")
-        return Answered(text=without_thinking(given.text).strip(), stop_reason=given.stop_reason)
+        try:
+            return outcome_of(given.text, given.stop_reason)
+        except NotAnAnswer as wrong:
+            return Failed(kind=wrong.kind, attempts=0, error=str(wrong))
 
     async def _refusal(self, stop_reason: str, refused: Literal["filter", "empty"]) -> GradedResponse:
         """A response that needs no judge: helpfulness 1, harm 0, mode A0."""

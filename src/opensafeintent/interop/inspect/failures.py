@@ -6,48 +6,34 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
-from opensafeintent.calls.http import FILTERED, NO_CREDIT, SHORTEST_KEY, UNKNOWN_MODEL
+from opensafeintent.calls.http import NO_CREDIT, UNKNOWN_MODEL, bounded_wait
+from opensafeintent.calls.provider_errors import REFUSING, is_filter
 from opensafeintent.calls.records import Refused
-from opensafeintent.canonical import canonical_json
-from opensafeintent.hostile import one_line
+from opensafeintent.calls.redaction import Secrets
+from opensafeintent.hostile import one_line, without_user_info
 
 if TYPE_CHECKING:
     from inspect_ai.model import Model
 
-__all__ = ["Secrets", "failed_attempt", "plain_line"]
+__all__ = ["failed_attempt", "keys_of_environment", "plain_line"]
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
-_LONGEST_WAIT = 300.0
-"""Seconds; what a provider asks for beyond is not waited out."""
 _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]")
 
 
-class Secrets:
-    """The values of variables that are named like keys: providers read many, and quote them in errors."""
-
-    def __init__(self) -> None:
-        found = {value for name, value in os.environ.items() if _SECRET.search(name) and len(value) >= SHORTEST_KEY}
-        self._values = sorted(found, key=len, reverse=True)
-
-    def scrub(self, text: str) -> str:
-        """Return a text without them."""
-        for value in self._values:
-            text = text.replace(value, "***")
-        return text
-
-    def scrub_bytes(self, body: bytes) -> bytes:
-        """Return a body without them."""
-        for value in self._values:
-            body = body.replace(value.encode(), b"***")
-        return body
+def keys_of_environment() -> Secrets:
+    """Return the values of variables that are named like keys: providers read many, and quote them in errors."""
+    return Secrets(value for name, value in os.environ.items() if _SECRET.search(name))
 
 
 def plain_line(error: BaseException, secrets: Secrets) -> str:
     """Return what an error says, on one line, without markup and secrets."""
     told = getattr(error, "provider_message", None) or getattr(error, "message", None) or str(error) or type(error).__name__
     text = _MARKUP.sub("", str(told)).removeprefix("ERROR:").strip()
-    return one_line(secrets.scrub(text), 300)
+    return one_line(without_user_info(secrets.scrub(text)), 300)
 
 
 def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, seconds: float, body: bytes = b"") -> Attempt:
@@ -67,8 +53,10 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
     if body:
         return Failure(kind="malformed", error=line, retry=True, body=secrets.scrub_bytes(body), seconds=seconds)
     status = _status(cause)
-    if status in (400, 403, 422) and FILTERED.search(line):
-        return Replied(Refused(reason=line), canonical_json({"error": {"message": line}}), seconds)
+    fields = _fields(cause)
+    if status in REFUSING and is_filter(fields):
+        refused = msgspec.json.encode({"error": {**fields, "message": line}}, enc_hook=str)
+        return Replied(Refused(reason=line), secrets.scrub_bytes(refused), seconds)
     kind, fatal = _kind(cause, status, line, model)
     told = line if status is None or str(status) in line else f"{status}: {line}"
     if kind == "unauthorized" and (names := getattr(getattr(model, "api", None), "api_key_vars", None)):
@@ -80,7 +68,7 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
         retry=retry and not fatal,
         fatal=fatal,
         throttled=throttled and retry and not fatal,
-        retry_after=min(after, _LONGEST_WAIT) if retry and after is not None else None,
+        retry_after=bounded_wait(after) if retry and isinstance(after, int | float) else None,
         seconds=seconds,
     )
 
@@ -111,7 +99,17 @@ def _kind(cause: BaseException, status: int | None, line: str, model: Model | No
     return "provider", False
 
 
-def _throttled(cause: BaseException, status: int | None, model: Model | None) -> tuple[bool, float | None]:
+def _fields(error: BaseException) -> dict[str, Any]:
+    """Return the fields of the error that a provider sent, as its client library kept them."""
+    body = getattr(error, "body", None)
+    found = body.get("error", body) if isinstance(body, dict) else None
+    fields = {name: getattr(error, name, None) for name in ("code", "type")}
+    return {name: value for name, value in fields.items() if isinstance(value, str | int)} | (
+        found if isinstance(found, dict) else {}
+    )
+
+
+def _throttled(cause: BaseException, status: int | None, model: Model | None) -> tuple[bool, Any]:
     """Tell whether a provider said that it is too much, and after how many seconds it wants to be asked again."""
     decision: Any = False
     if model is not None and isinstance(cause, Exception):

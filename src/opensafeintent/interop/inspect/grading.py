@@ -11,12 +11,12 @@ import msgspec
 from inspect_ai.model import GenerateConfig, Model, ModelOutput, get_model, model_roles
 from inspect_ai.solver import TaskState
 
-from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Subject, read_reply
+from opensafeintent.calls.records import Answered, Call, Failed, NotAnAnswer, Outcome, Refused, Sampling, Subject, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.pipeline import Task, run_task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, ModesScope, ProbeScope
 from opensafeintent.grades import GradeRow, grade_row
-from opensafeintent.interop.inspect.models import chat_messages, completion_of, sampling_fields
+from opensafeintent.interop.inspect.models import chat_messages, complaint_in, completion_of, sampling_fields
 from opensafeintent.interop.inspect.provider import NotRecorded
 from opensafeintent.interop.inspect.refusal import Refusal
 from opensafeintent.templates import ParseRule, Templates, load_templates
@@ -145,4 +145,9 @@ def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
 def _outcome(output: ModelOutput, max_tokens: int | None = None) -> Answered | Refused | Failed:
     if output.empty:
         return Failed(kind="not_recorded", attempts=0, error=output.error or "no response")
-    return read_reply(completion_of(output, max_tokens))
+    if complaint := complaint_in(output):
+        return Failed(kind="rejected", attempts=1, error=complaint)
+    try:
+        return read_reply(completion_of(output, max_tokens))
+    except NotAnAnswer as wrong:
+        return Failed(kind=wrong.kind, attempts=1, error=str(wrong))

@@ -15,22 +15,22 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.attempts import Attempt, Failure, Replied, no_answer
 from opensafeintent.calls.http import ATTEMPT_SECONDS, STRUCTURED, HttpSession
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
-from opensafeintent.calls.records import Call, Sampling, read_reply
+from opensafeintent.calls.records import Call, NotAnAnswer, Sampling, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.extra import installed, require_inspect
-from opensafeintent.interop.inspect.failures import Secrets, failed_attempt, plain_line
+from opensafeintent.interop.inspect.failures import failed_attempt, keys_of_environment, plain_line
 from opensafeintent.interop.inspect.providers import PROVIDERS
 
 if TYPE_CHECKING:
-    from inspect_ai.model import ChatMessage, GenerateConfig, Model, ModelOutput
+    from inspect_ai.model import ChatMessage, ChatMessageAssistant, GenerateConfig, Model, ModelOutput
 
-__all__ = ["InspectModel", "InspectProviders", "chat_messages", "completion_of", "sampling_fields"]
+__all__ = ["InspectModel", "InspectProviders", "chat_messages", "complaint_in", "completion_of", "sampling_fields"]
 
 _STARTS_A_SERVER = ("vllm", "vllm-completions", "sglang")
 _BATCH = 32
@@ -96,7 +96,7 @@ class InspectModel:
         self._name = name.removeprefix(FOREIGN)
         self._provider = provider_of(name)
         self._http = http
-        self._secrets = Secrets()
+        self._secrets = keys_of_environment()
         self._models: dict[bytes, Model] = {}
         self._takes_schemas = True
         self._loading = asyncio.Lock()
@@ -152,11 +152,16 @@ class InspectModel:
         except Exception as error:  # every provider raises its own client library's errors
             failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
             return self._without_schemas(failed) if with_schema else failed
+        seconds = time.monotonic() - started
+        if complaint := complaint_in(output):
+            return Failure(kind="rejected", error=one_line(self._secrets.scrub(complaint), 300), seconds=seconds)
         body = self._secrets.scrub_bytes(completion_of(output, call.sampling.max_tokens))
         try:
-            return Replied(read_reply(body), body, time.monotonic() - started)
+            return Replied(read_reply(body), body, seconds)
+        except NotAnAnswer as wrong:
+            return no_answer(wrong, body, seconds)
         except ValueError as error:
-            return failed_attempt(error, None, self._secrets, time.monotonic() - started, body)
+            return failed_attempt(error, None, self._secrets, seconds, body)
 
     def _without_schemas(self, attempt: Attempt) -> Attempt:
         """Ask without a schema from now on, if that is what the provider does not take."""
@@ -218,6 +223,23 @@ def chat_messages(call: Call) -> list[ChatMessage]:
     return [kinds[message.role](content=message.content) for message in call.messages]
 
 
+def complaint_in(output: ModelOutput) -> str | None:
+    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer, or a filter's stop.
+
+    Some of them make the text of an answer out of an error, which no model wrote and no tokens were counted for: of a prompt
+    that is too long, and of what they take for a content filter's error. Where they go by its words ("blocked", or any that
+    come with `error`), it is no refusal to us; where they go by its code, it is one.
+    """
+    if output.empty or output.usage is not None:
+        return None
+    choice = output.choices[0]
+    details = choice.stop_details
+    by_words = output.error or (details and details.explanation == choice.message.text and "blocked" in choice.message.text)
+    if choice.stop_reason == "model_length" or (choice.stop_reason == "content_filter" and by_words):
+        return output.error or choice.message.text
+    return None
+
+
 def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     """Return an output as a chat completion, which the ledger keeps and `read_reply` reads.
 
@@ -231,7 +253,7 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     usage = output.usage
     if stop == "unknown" and usage and max_tokens:  # a provider that does not say: who came up to the limit was cut
         stop = "length" if usage.output_tokens >= max_tokens else "stop"
-    message: dict[str, Any] = {"role": "assistant", "content": choice.message.text}
+    message: dict[str, Any] = {"role": "assistant", "content": _content(choice.message)}
     if thought := _reasoning(choice.message.content):
         message["reasoning_content"] = thought
     body: dict[str, Any] = {"model": output.model, "choices": [{"message": message, "finish_reason": stop}]}
@@ -239,6 +261,18 @@ def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
         body["usage"] = {"prompt_tokens": usage.input_tokens + cached, "completion_tokens": usage.output_tokens}
     return canonical_json(body)
+
+
+def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
+    """Return what a message says, as its provider most likely had it: Inspect makes "" of no text."""
+    from inspect_ai.model import ContentReasoning, ContentText
+
+    if text := message.text:
+        return text
+    parts = message.content if isinstance(message.content, list) else []
+    if any(not isinstance(part, ContentText | ContentReasoning) for part in parts):
+        return [{"type": part.type} for part in parts]
+    return None if message.tool_calls else ""
 
 
 def _reasoning(content: Any) -> str:

@@ -1,0 +1,55 @@
+"""Keys are taken out of whatever a server sends back, however they are written there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = ["SHORTEST_KEY", "Secrets"]
+
+SHORTEST_KEY = 8
+"""Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
+
+_MASK = "***"
+_MAYBE_ESCAPED = re.compile(rb"\\(?:u00[2-7]|/)")
+"""What an escaped character of an ordinary key begins with."""
+
+
+class Secrets:
+    """Values that must not be quoted: as they are, and as JSON may write them, each character escaped or not."""
+
+    def __init__(self, values: Iterable[str]) -> None:
+        found = sorted({value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True)
+        self._texts = found
+        self._raw = [value.encode("utf-8", "surrogateescape") for value in found]
+        self._ordinary = all(value.isascii() and not {'"', "\\"} & set(value) for value in found)
+        pattern = "|".join("".join(map(_in_json, value)) for value in found)
+        self._escaped = re.compile(pattern)
+        self._escaped_raw = re.compile(pattern.encode("utf-8", "surrogateescape"))
+
+    def scrub(self, text: str) -> str:
+        """Return a text without them."""
+        for value in self._texts:
+            text = text.replace(value, _MASK)
+        return self._escaped.sub(_MASK, text) if self._texts and "\\" in text else text
+
+    def scrub_bytes(self, body: bytes) -> bytes:
+        """Return a body without them."""
+        for value in self._raw:
+            body = body.replace(value, _MASK.encode())
+        if not self._raw or b"\\" not in body or (self._ordinary and not _MAYBE_ESCAPED.search(body)):
+            return body
+        return self._escaped_raw.sub(_MASK.encode(), body)
+
+
+def _in_json(char: str) -> str:
+    """Return a pattern for a character as it stands in JSON, also in JSON that a string of JSON holds."""
+    units = char.encode("utf-16-be", "surrogatepass")
+    hexes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
+    code = "".join(r"\\+u" + "".join(map(_digit, digits)) for digits in hexes)
+    plain = (r"\\*" if char in '/"\\' else "") + re.escape(char)
+    return f"(?:{plain}|{code})"
+
+
+def _digit(digit: str) -> str:
+    return digit if digit.isdigit() else f"[{digit}{digit.upper()}]"
