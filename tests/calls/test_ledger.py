@@ -319,9 +319,9 @@ def test_a_newer_ledger_is_refused_with_both_versions_named(tmp_path: Path) -> N
     path = tmp_path / "ledger.sqlite"
     Ledger(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 3")
     for readonly in (False, True):
-        with pytest.raises(InputError, match="is a ledger of version 2; this program reads 1"):
+        with pytest.raises(InputError, match="is a ledger of version 3; this program reads 1 to 2"):
             Ledger(path, readonly=readonly)
 
 
