@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
+import json
+import os
+import re
 import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from email.utils import formatdate
 
 import pytest
@@ -16,6 +21,7 @@ from opensafeintent.calls import http as module
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling
+from opensafeintent.calls.redaction import Secrets
 from opensafeintent.errors import InputError
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet; shortened from
@@ -248,7 +254,18 @@ def test_a_name_is_not_a_verdict() -> None:
 
 @pytest.mark.parametrize("number", [429, 503])
 @pytest.mark.parametrize(
-    ("value", "low", "high"), [("2", 2, 2), ("0.5", 0.5, 0.5), ("86400", 300, 300), ("soon", None, None)]
+    ("value", "low", "high"),
+    [
+        ("2", 2, 2),
+        ("0.5", 0.5, 0.5),
+        ("86400", 300, 300),
+        ("-5", 0, 0),
+        ("1" + "0" * 90, 300, 300),
+        *((absurd, None, None) for absurd in ("soon", "Infinity", "-inf", "nan", "1e400", "9" * 5000)),
+        *((f"Fri, 31 Dec {year} 23:59:59 GMT", 300, 300) for year in (9999,)),
+        *((f"Fri, 31 Dec {year} 23:59:59", None, None) for year in (99999, -1, "9" * 50)),
+        ("Fri, 31 Dec 9999 23:59:59 -9999", None, None),
+    ],
 )
 def test_retry_after_is_read_in_seconds(number: int, value: str, low: float | None, high: float | None) -> None:
     # Five minutes are the most that is waited: a provider that names a day is asked again before.
@@ -300,22 +317,66 @@ def test_nothing_is_raised_whatever_the_address(base_url: str) -> None:
     "body", [b'{"error": ' + b"[" * 5_000, b'{"error": {"message": "' + b"x" * 100_000 + b'"}}', b"\xff\xfe"]
 )
 def test_a_hostile_error_body_is_a_short_failure(body: bytes) -> None:
-    async def run() -> Attempt:
-        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s" % (len(body), body))
-            await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        async with server, HttpSession() as http:
-            port = server.sockets[0].getsockname()[1]
-            return await chat_model(f"http://127.0.0.1:{port}/v1", http).attempt(user_call())
-
-    result = asyncio.run(run())
+    result = asyncio.run(replied(500, body))
     assert isinstance(result, Failure)
     assert result.kind == "server"
     assert len(result.error) < 500
+
+
+HUGE = 32 * 2**20
+"""Bytes of an error. Each character of it was looked at for what a terminal might make of it, which took a second a MiB."""
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"error": {"message": "' + b"\\u001b" * (HUGE // 6) + b'"}}',
+        b'{"error": {"message": "' + b"x " * (HUGE // 2) + b'"}}',
+        b'{"error": {"code": ' + b"[[]," * (HUGE // 4) + b"0]}}",
+        b"\xe2\x80\xae" * (HUGE // 3),
+        b"://" + b"a" * HUGE,
+    ],
+    ids=["escapes", "words", "arrays", "no JSON", "an address"],
+)
+def test_a_huge_error_does_not_hold_up_the_others(body: bytes) -> None:
+    async def run() -> tuple[Attempt, float]:
+        longest = 0.0
+
+        async def others() -> None:
+            nonlocal longest
+            while True:
+                before = time.perf_counter()
+                await asyncio.sleep(0.005)
+                longest = max(longest, time.perf_counter() - before)
+
+        watching = asyncio.ensure_future(others())
+        result = await replied(400, body)
+        watching.cancel()
+        return result, longest
+
+    result, longest = asyncio.run(run())
+    assert isinstance(result, Failure)
+    assert result.kind == "rejected"
+    assert len(result.error) < 500
+    assert len(result.body) <= 2**20
+    assert longest < 5  # it was half a minute
+
+
+async def replied(status: int, body: bytes) -> Attempt:
+    """Make one attempt at a server that sends these bytes."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 %d So\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)))
+        writer.write(body)
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    async with server, HttpSession() as http:
+        port = server.sockets[0].getsockname()[1]
+        return await chat_model(f"http://127.0.0.1:{port}/v1", http).attempt(user_call())
 
 
 # Secrets and proxies ---------------------------------------------------------------------------------------------------
@@ -338,6 +399,44 @@ def test_an_echoed_key_is_in_no_refusal() -> None:
     assert KEY not in result.outcome.reason
 
 
+ESCAPED = [
+    "".join(f"\\u{ord(char):04x}" for char in KEY),
+    "".join(f"\\u{ord(char):04X}" for char in KEY),
+    "".join(f"\\u{ord(char):04x}" if n % 3 else char for n, char in enumerate(KEY)),
+    f"\\u{ord(KEY[0]):04x}{KEY[1:]}",
+    "".join(f"\\\\u{ord(char):04x}" for char in KEY),  # within a string of JSON that a string of JSON holds
+]
+
+
+@pytest.mark.parametrize("number", [200, 400, 500])
+@pytest.mark.parametrize("written", ESCAPED)
+def test_a_key_that_comes_back_in_escapes_is_in_no_reply(number: int, written: str) -> None:
+    told = f'{{"message":"Your key is {written}."}}'
+    body = f'{{"error":{told},"choices":[{{"message":{{"content":"It is {written}\\u00e9"}}}}]}}'
+    result = asyncio.run(replied(number, body.encode()))
+    kept = result.body.decode() + str(result)
+    assert "***" in kept
+    assert written not in kept
+    assert KEY not in kept and KEY not in json.loads(result.body)["error"]["message"]
+
+
+def test_a_slash_in_a_key_may_be_escaped() -> None:
+    secrets = Secrets(["sk/loop/back"])
+    for written in ("sk/loop/back", r"sk\/loop\/back", r"sk\u002floop\/back", r"sk\\/loop/back"):
+        assert secrets.scrub_bytes(written.encode()) == b"***"
+        assert secrets.scrub(written) == "***"
+    assert secrets.scrub_bytes(rb"sk\u003floop/back") == rb"sk\u003floop/back"
+
+
+def test_quotes_and_other_scripts_in_a_key_may_be_escaped() -> None:
+    secrets = Secrets(['a"b\\c-d\u00e9f', "\U0001f511-and-a-key", "short"])
+    for value in ('a"b\\c-d\u00e9f', "\U0001f511-and-a-key"):
+        for written in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value):
+            assert secrets.scrub_bytes(written.encode()) == b"***"
+            assert secrets.scrub(written) == "***"
+    assert Secrets([]).scrub_bytes(rb"\u0041") == rb"\u0041"
+
+
 @pytest.fixture
 def dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("NO_PROXY", "no_proxy"):
@@ -354,16 +453,83 @@ def test_no_proxy_stands_between_us_and_this_machine(host: str) -> None:
     assert isinstance(result, Replied)
 
 
-def test_a_proxy_is_used_for_other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NO_PROXY", "no_proxy"):
+@pytest.fixture
+def through(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Return what names a proxy in the environment."""
+    for name in ("NO_PROXY", "no_proxy", "http_proxy", "https_proxy", "HTTPS_PROXY"):
         monkeypatch.delenv(name, raising=False)
+    return lambda proxy: monkeypatch.setenv("HTTP_PROXY", proxy)
+
+
+@pytest.mark.parametrize("before", ["http://", ""])
+def test_a_proxy_is_used_for_other_machines(through: Callable[[str], None], before: str) -> None:
     with LoopbackServer() as proxy:
-        for name in ("HTTP_PROXY", "http_proxy"):
-            monkeypatch.setenv(name, proxy.base_url.removesuffix("/v1"))
+        through(before + proxy.base_url.removeprefix("http://").removesuffix("/v1"))
         result = attempt("http://model.invalid/v1")
     # The loopback server is no proxy: it tells the address that it was asked for, and that it does not know it.
     assert isinstance(result, Failure)
     assert "POST http://model.invalid/v1/chat/completions" in result.error
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxys_password_reaches_the_proxy_and_nothing_else(
+    through: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    heads: list[bytes] = []
+
+    async def run() -> Attempt:
+        async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            heads.append(await reader.readuntil(b"\r\n\r\n"))
+            writer.write(b"HTTP/1.1 407 Who are you?\r\nContent-Length: 0\r\n\r\n")
+            writer.close()
+
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        through(f"http://user:p%40ss-w%C3%B6rd@127.0.0.1:{port}")
+        monkeypatch.setenv("HTTPS_PROXY", os.environ["HTTP_PROXY"])
+        async with server, HttpSession() as http:
+            return await chat_model(f"{scheme}://model.invalid/v1", http).attempt(user_call())
+
+    result = asyncio.run(run())
+    assert isinstance(result, Failure)
+    (head,) = heads
+    assert head.startswith(b"POST http://model.invalid/" if scheme == "http" else b"CONNECT model.invalid:443 ")
+    assert b"Proxy-Authorization: Basic " + base64.b64encode("user:p@ss-w\u00f6rd".encode()) in head
+    assert (scheme == "https") is (b"Authorization: Bearer" not in head)
+    assert not re.search("user|p%40ss|w\u00f6rd", result.error)
+
+
+def test_a_dead_proxy_is_told_without_its_password(through: Callable[[str], None]) -> None:
+    through("http://user:secret@127.0.0.1:9")
+    result = attempt("http://model.invalid/v1")
+    assert isinstance(result, Failure)
+    assert "127.0.0.1:9" in result.error
+    assert "secret" not in result.error
+
+
+@pytest.mark.parametrize(
+    ("proxy", "line"),
+    [
+        ("socks5://user:secret@proxy.example:1080", "HTTP_PROXY names a socks5 proxy, which cannot be used"),
+        ("socks5h://secret@proxy.example", "HTTP_PROXY names a socks5h proxy, which cannot be used"),
+        ("ftp://user:secret@proxy.example", "HTTP_PROXY is not the address of a proxy"),
+        ("http://user:sec#ret@proxy.example:3128", "HTTP_PROXY is not the address of a proxy"),
+        ("http://user:sec/secret@proxy.example:3128", "HTTP_PROXY is not the address of a proxy"),
+        ("http://user:secret@proxy.example:port", "HTTP_PROXY is not the address of a proxy"),
+        ("http://user:secret@:3128", "HTTP_PROXY is not the address of a proxy"),
+        ("http://user:secret@proxy..example", "HTTP_PROXY is not the address of a proxy"),
+        ("http://us%3Aer:secret@proxy.example", "HTTP_PROXY is not the address of a proxy"),
+        ("secret://", "HTTP_PROXY is not the address of a proxy"),
+        ("user:secret@[::1", "HTTP_PROXY is not the address of a proxy"),
+    ],
+)
+def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(through: Callable[[str], None], proxy: str, line: str) -> None:
+    through(proxy)
+    with pytest.raises(InputError) as refused:
+        attempt("http://model.invalid/v1")
+    assert str(refused.value).startswith(line)
+    assert "; expected one" in str(refused.value)
+    assert not re.search("secret|sec#|user|us%3A", str(refused.value))
 
 
 # Limiters --------------------------------------------------------------------------------------------------------------

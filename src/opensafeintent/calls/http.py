@@ -96,7 +96,6 @@ class ChatModel:
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
-        self._proxy = proxy_for(endpoint.base_url)
         self._secrets = Secrets([endpoint.api_key or ""])
         self._limit_field = endpoint.limit_field
         self._unsupported: set[str] = set()
@@ -104,6 +103,11 @@ class ChatModel:
         self._headers = {"Content-Type": "application/json"}
         if endpoint.api_key:
             self._headers["Authorization"] = f"Bearer {endpoint.api_key}"
+        self._way: dict[str, Any] = {}
+        if proxy := proxy_for(endpoint.base_url):
+            self._way = {"proxy": proxy.address, "proxy_headers": proxy.headers}
+            if not self._url.startswith("https:"):  # such a request goes to the proxy itself, which reads its headers
+                self._headers |= proxy.headers
 
     async def attempt(self, call: Call) -> Attempt:
         """Make one request and say what came of it; nothing is raised but cancellation."""
@@ -115,8 +119,7 @@ class ChatModel:
                 self._url,
                 data=body,
                 headers=self._headers,
-                proxy=self._proxy and self._proxy.address,
-                proxy_auth=self._proxy and self._proxy.auth,
+                **self._way,
                 allow_redirects=False,
             ) as response:
                 status, headers = response.status, response.headers

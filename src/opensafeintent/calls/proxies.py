@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from base64 import b64encode
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
-
-import aiohttp
 
 from opensafeintent.errors import InputError
 
@@ -22,7 +21,8 @@ class Proxy(NamedTuple):
 
     address: str
     """Without user and password: it stands in the errors of connections."""
-    auth: aiohttp.BasicAuth | None
+    headers: dict[str, str]
+    """What the proxy knows us by."""
 
 
 def proxy_for(base_url: str) -> Proxy | None:
@@ -42,7 +42,7 @@ def proxy_for(base_url: str) -> Proxy | None:
     url = named.strip() if "://" in named else f"http://{named.strip()}"
     try:
         found = urlsplit(url)
-        proxy = Proxy(f"{found.scheme}://{found.netloc.rpartition('@')[2]}", _auth(found.username, found.password))
+        proxy = Proxy(f"{found.scheme}://{found.netloc.rpartition('@')[2]}", _credentials(found.username, found.password))
         host = (found.hostname or "").encode("idna")
         usable = bool(host) and found.port != 0 and found.path in ("", "/") and not re.search(r"\s", url)
     except ValueError:
@@ -56,12 +56,15 @@ def proxy_for(base_url: str) -> Proxy | None:
     return proxy
 
 
-def _auth(user: str | None, password: str | None) -> aiohttp.BasicAuth | None:
-    """Return the credentials that a URL holds.
+def _credentials(user: str | None, password: str | None) -> dict[str, str]:
+    """Return the header for what a URL holds.
 
     Raises:
-        ValueError: they cannot be sent.
+        ValueError: a colon within the name, which ends it.
     """
     if user is None:
-        return None
-    return aiohttp.BasicAuth(unquote(user), unquote(password or ""), encoding="utf-8")
+        return {}
+    if ":" in (name := unquote(user)):
+        raise ValueError(name)
+    known = f"{name}:{unquote(password or '')}"
+    return {"Proxy-Authorization": f"Basic {b64encode(known.encode()).decode()}"}

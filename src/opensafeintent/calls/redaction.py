@@ -29,17 +29,19 @@ class Secrets:
 
     def scrub(self, text: str) -> str:
         """Return a text without them."""
+        if self._texts and "\\" in text:
+            text = self._escaped.sub(_MASK, text)
         for value in self._texts:
             text = text.replace(value, _MASK)
-        return self._escaped.sub(_MASK, text) if self._texts and "\\" in text else text
+        return text
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return a body without them."""
+        if self._raw and b"\\" in body and (not self._ordinary or _MAYBE_ESCAPED.search(body)):
+            body = self._escaped_raw.sub(_MASK.encode(), body)
         for value in self._raw:
             body = body.replace(value, _MASK.encode())
-        if not self._raw or b"\\" not in body or (self._ordinary and not _MAYBE_ESCAPED.search(body)):
-            return body
-        return self._escaped_raw.sub(_MASK.encode(), body)
+        return body
 
 
 def _in_json(char: str) -> str:
@@ -48,7 +50,7 @@ def _in_json(char: str) -> str:
     hexes = [units[at : at + 2].hex() for at in range(0, len(units), 2)]
     code = "".join(r"\\+u" + "".join(map(_digit, digits)) for digits in hexes)
     plain = (r"\\*" if char in '/"\\' else "") + re.escape(char)
-    return f"(?:{plain}|{code})"
+    return f"(?:{code}|{plain})"
 
 
 def _digit(digit: str) -> str:

@@ -1,0 +1,132 @@
+"""Whatever a server sends is an outcome or a failure with one line: nothing is raised, and no key is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from calls.support import KEY, chat_model
+from opensafeintent.calls.attempts import Failure, Replied
+from opensafeintent.calls.http import HttpSession, _seconds
+from opensafeintent.calls.provider_errors import error_of, is_filter
+from opensafeintent.calls.records import Answered, NotAnAnswer, Refused, read_reply
+from opensafeintent.calls.redaction import Secrets
+
+WORDS = st.sampled_from(
+    [*("stop", "length", "abort", "content_filter", "tool_calls", "error", "text", "<think>", "</think>", "", " ", "A note.")]
+)
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(), st.floats(), WORDS, st.text(max_size=5), st.just(10**400), st.just("\ud83d")
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def fields(**known: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    """Return objects that have some of these fields, mostly of their own types, and anything else at times."""
+    return st.fixed_dictionaries({}, optional={name: value | VALUES for name, value in known.items()})
+
+
+PARTS = st.lists(fields(type=WORDS, text=WORDS), max_size=3)
+MESSAGES = fields(content=WORDS | PARTS, refusal=WORDS, tool_calls=st.lists(VALUES, max_size=2))
+ERRORS = fields(
+    code=WORDS | st.integers(300, 700),
+    type=WORDS,
+    message=st.text(max_size=20) | st.just(f"your key {KEY}"),
+    metadata=fields(reasons=st.lists(WORDS, max_size=2), flagged_input=WORDS, error_type=WORDS),
+    innererror=fields(code=WORDS, content_filter_result=st.dictionaries(WORDS, fields(filtered=st.booleans()), max_size=2)),
+)
+CHOICES = st.lists(fields(message=MESSAGES, finish_reason=WORDS, error=ERRORS), max_size=2)
+COMPLETIONS = fields(
+    choices=CHOICES, usage=fields(prompt_tokens=st.integers(), completion_tokens=st.floats()), model=WORDS, error=ERRORS
+)
+BODIES = st.one_of(
+    st.binary(max_size=60),
+    COMPLETIONS.map(lambda value: json.dumps(value).encode()),
+    st.tuples(COMPLETIONS.map(lambda value: json.dumps(value).encode()), st.integers(0, 200)).map(
+        lambda cut: cut[0][: cut[1]]
+    ),
+    ERRORS.map(lambda value: json.dumps({"error": value}).encode()),
+)
+
+
+@given(BODIES)
+@example(b"[" * 100_000)
+@example(b'{"choices":[{"message":{"content":"' + b"<think>" * 10_000 + b'"}}]}')
+@example(b'{"choices":[{"message":{"content":"x"}}],"usage":' + b"[" * 100_000)
+def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
+    try:
+        outcome = read_reply(body)
+    except NotAnAnswer as wrong:
+        assert wrong.kind in ("no_answer", "malformed", "broken_off")
+        assert "\n" not in str(wrong) and len(str(wrong)) < 400
+        return
+    except ValueError:
+        return
+    usage = outcome.usage
+    assert isinstance(usage.input_tokens, int) and isinstance(usage.output_tokens, int)
+    assert 0 <= usage.input_tokens <= 2**53 and 0 <= usage.output_tokens <= 2**53
+    json.dumps([usage.input_tokens, outcome.served_model]).encode()
+    if isinstance(outcome, Answered):
+        # an empty answer is one that ended by itself, or was cut
+        assert outcome.text or outcome.stop_reason in ("stop", "length")
+        assert outcome.text == outcome.text.strip()
+        outcome.text.encode()
+    else:
+        assert isinstance(outcome, Refused)
+        assert b"content_filter" in body or b"flagged_input" in body or b"reasons" in body or b"filtered" in body
+
+
+@given(st.integers(100, 599), BODIES, st.none() | st.text(max_size=20))
+def test_whatever_comes_with_a_status_is_one_line(status: int, body: bytes, retry_after: str | None) -> None:
+    model = chat_model("http://127.0.0.1:9/v1", HttpSession())
+    body = model._secrets.scrub_bytes(body)
+    result = model._refusal_or_failure(status, body, retry_after, 0.1, structured=False)
+    if isinstance(result, Replied):
+        assert isinstance(result.outcome, Refused)
+        assert is_filter(error_of(body))
+        assert isinstance(read_reply(body) if b"choices" not in body else result.outcome, Refused)
+    else:
+        assert isinstance(result, Failure)
+        assert "\n" not in result.error and len(result.error) < 500
+        result.error.encode()
+    assert KEY not in str(result)
+
+
+@given(
+    st.text(max_size=40)
+    | st.floats().map(str)
+    | st.integers().map(str)
+    | st.datetimes().map("{:%a, %d %b %Y %H:%M:%S GMT}".format)
+)
+@example("9" * 5000)
+@example("Fri, 31 Dec 99999 23:59:59 GMT")
+@example("Mon, 01 Jan 0001 00:00:00 +9999")
+def test_retry_after_is_a_bounded_wait_or_none(value: str) -> None:
+    seconds = _seconds(value)
+    assert seconds is None or 0 <= seconds <= 300
+
+
+@given(
+    st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=8, max_size=20),
+    st.randoms(use_true_random=False),
+)
+def test_a_secret_is_found_however_json_writes_it(secret: str, random: Any) -> None:
+    def written(char: str) -> str:
+        units = char.encode("utf-16-be")
+        codes = "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+        return random.choice(
+            [json.dumps(char)[1:-1], codes, "\\/" if char == "/" else json.dumps(char, ensure_ascii=False)[1:-1]]
+        )
+
+    text = "".join(map(written, secret))
+    assert json.loads(f'"{text}"') == secret
+    secrets = Secrets([secret])
+    assert json.loads(secrets.scrub_bytes(f'"before {text} after"'.encode())) == "before *** after"
+    assert secrets.scrub(text) == "***"
