@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from unittest import mock
 
 import pytest
@@ -31,12 +31,15 @@ from inspect_ai.model import (
     ChatCompletionChoice,
     ChatMessage,
     ChatMessageAssistant,
+    ContentImage,
     ContentReasoning,
     ContentText,
     GenerateConfig,
     ModelOutput,
     ModelUsage,
+    StopDetails,
 )
+from inspect_ai.tool import ToolCall
 
 NAME = "scripted/m"
 pytestmark = quiet
@@ -96,6 +99,82 @@ def test_a_content_filter_is_a_refusal(tmp_path: Path) -> None:
     with scripted(lambda *_: said("half an ans", "content_filter")):
         (outcome,), _ = ask(tmp_path / "l.sqlite")
     assert outcome == Refused(reason="content_filter", served_model="served-model")
+
+
+class Filtered(Rejected):
+    """What OpenAI's client raises when Azure's filter refuses: the fields are the error's own."""
+
+    code = "content_filter"
+    body: ClassVar[dict[str, Any]] = {"code": "content_filter", "innererror": {"code": "ResponsibleAIPolicyViolation"}}
+
+
+class Blocked(Rejected):
+    """An error of which only the prose has to do with a filter."""
+
+    body: ClassVar[dict[str, Any]] = {"type": "error", "error": {"type": "invalid_request_error"}}
+
+
+def of_an_error(text: str, stop: str, **fields: Any) -> ModelOutput:
+    """Return an output as some providers make it of an error: its words for a text, and no usage."""
+    output = said(text, stop)
+    output.error = fields.pop("error", None)
+    output.choices[0].stop_details = StopDetails(**fields) if fields else None
+    return output
+
+
+CALLED = [ToolCall(id="c", function="f", arguments={})]
+
+
+def wrote(content: Any, stop: str, **fields: Any) -> ModelOutput:
+    """Return an output with a message as given."""
+    message = ChatMessageAssistant(content=content, **fields)
+    return ModelOutput(
+        model="m", choices=[ChatCompletionChoice(message=message, stop_reason=stop)], usage=ModelUsage(input_tokens=1)
+    )
+
+
+OUTCOMES: dict[str, tuple[str, ModelOutput | Exception]] = {
+    "a filter's code": ("refused", Filtered("The response was filtered")),
+    "a filter's words": ("rejected", Blocked("Output blocked by content_filter: content_policy")),
+    "a filter, by its code": ("refused", of_an_error("No.", "content_filter", type="refusal", explanation="No.")),
+    "a filter, by a word": (
+        "rejected",
+        of_an_error("It is blocked.", "content_filter", type="refusal", explanation="It is blocked."),
+    ),
+    "a filter, by a phrase": ("rejected", of_an_error("Sorry.", "content_filter", error="content filtering policy")),
+    "too long, which nobody wrote": ("rejected", of_an_error("The prompt is too long: 9 tokens", "model_length")),
+    "empty": ("refused", wrote("", "stop")),
+    "reasoning alone": ("refused", wrote([ContentReasoning(reasoning="plan")], "stop")),
+    "tool calls alone": ("no_answer", wrote("", "tool_calls", tool_calls=CALLED)),
+    "tool calls, stop": ("no_answer", wrote("", "stop", tool_calls=CALLED)),
+    "empty, unknown reason": ("no_answer", wrote("", "unknown")),
+    "an image alone": ("malformed", wrote([ContentImage(image="data:image/png;base64,")], "stop")),
+}
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+def test_no_failure_is_an_answer_or_a_refusal(tmp_path: Path, name: str) -> None:
+    expected, given = OUTCOMES[name]
+
+    def answer(*_: object) -> ModelOutput:
+        if isinstance(given, Exception):
+            raise given
+        return given
+
+    call = call_to(sampling=Sampling())
+    with scripted(answer) as provider, mock.patch("opensafeintent.calls.client._FIRST_WAIT", 0.001):
+        (outcome,), _ = ask(tmp_path / "l.sqlite", call)
+        again, _ = ask(tmp_path / "l.sqlite", call)
+    if expected == "refused":
+        assert isinstance(outcome, Refused) or outcome == Answered(
+            text="", stop_reason="stop", usage=Usage(1, 0), served_model="m"
+        )
+        assert again == [outcome]  # and the ledger gives it back: its body says so too
+        assert len(provider.asked) == 1
+    else:
+        assert isinstance(outcome, Failed)
+        assert outcome.kind == expected
+        assert outcome.attempts == (2 if expected in ("no_answer", "malformed") else 1)
 
 
 @pytest.mark.parametrize(
