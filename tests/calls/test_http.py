@@ -331,12 +331,13 @@ HUGE = 32 * 2**20
     "body",
     [
         b'{"error": {"message": "' + b"\\u001b" * (HUGE // 6) + b'"}}',
+        b'{"error": {"message": "' + b"\\u0073\\u006b" * (HUGE // 12) + b'"}}',
         b'{"error": {"message": "' + b"x " * (HUGE // 2) + b'"}}',
         b'{"error": {"code": ' + b"[[]," * (HUGE // 4) + b"0]}}",
         b"\xe2\x80\xae" * (HUGE // 3),
         b"://" + b"a" * HUGE,
     ],
-    ids=["escapes", "words", "arrays", "no JSON", "an address"],
+    ids=["escapes", "the key's characters", "words", "arrays", "no JSON", "an address"],
 )
 def test_a_huge_error_does_not_hold_up_the_others(body: bytes) -> None:
     async def run() -> tuple[Attempt, float]:

@@ -35,6 +35,7 @@ STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|s
 NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
 _CONTENT = re.compile(r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I)
 """What a 403 says where it was one prompt that was not liked, and not the key."""
+_ASTRIDE = 2**16
 _MOST_READ = 2000
 """Characters of each field of an error that are looked through."""
 _LONGEST_WAIT = 300.0
@@ -123,7 +124,9 @@ class ChatModel:
                 allow_redirects=False,
             ) as response:
                 status, headers = response.status, response.headers
-                reply = self._secrets.scrub_bytes(await _body_of(response))
+                reply = await _body_of(response)
+                # of an error no more is kept, and no more is looked through: a key may stand astride the cut
+                reply = self._secrets.scrub_bytes(reply if status == 200 else reply[: LONGEST_ERROR + _ASTRIDE])
         except _TooLong:
             line = f"{status} from {self._endpoint.base_url}: a reply of more than {LONGEST_REPLY >> 20} MiB"
             return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)

@@ -233,7 +233,7 @@ def complaint_in(output: ModelOutput) -> str | None:
     if output.empty or output.usage is not None:
         return None
     choice = output.choices[0]
-    details = getattr(choice, "stop_details", None)  # not in every version
+    details = choice.stop_details
     by_words = output.error or (details and details.explanation == choice.message.text and "blocked" in choice.message.text)
     if choice.stop_reason == "model_length" or (choice.stop_reason == "content_filter" and by_words):
         return output.error or choice.message.text
