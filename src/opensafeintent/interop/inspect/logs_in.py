@@ -169,14 +169,22 @@ def _score(sample: EvalSample) -> Score | None:
 
 def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedResponse | None:
     """Return a response with its grades; None where there is neither."""
+    from opensafeintent.interop.inspect.models import complaint_in
+
     score = _score(sample)
     text = None if sample.output.empty else sample.output.completion
     if score is None:
         if text is None:
             return None
         stop = {"max_tokens": "length"}.get(sample.output.stop_reason, sample.output.stop_reason)
+        failed = complaint_in(sample.output) is not None
         return RecordedResponse(
-            set_id=prompt.set_id, variant=prompt.variant, epoch=sample.epoch, response=text, stop_reason=stop
+            set_id=prompt.set_id,
+            variant=prompt.variant,
+            epoch=sample.epoch,
+            response=None if failed else text,
+            stop_reason="" if failed else stop,
+            missing=("response:rejected",) if failed else (),
         )
     row = _row(path, sample, score.metadata or {}, prompt)
     absent = any(reason.startswith("response:") for reason in row.missing)

@@ -230,13 +230,13 @@ def complaint_in(output: ModelOutput) -> str | None:
     that is too long, and of what they take for a content filter's error. Where they go by its words ("blocked", or any that
     come with `error`), it is no refusal to us; where they go by its code, it is one.
     """
-    if output.empty or output.usage is not None:
+    if output.empty or output.usage is not None or not (text := output.choices[0].message.text):
         return None
     choice = output.choices[0]
     details = choice.stop_details
-    by_words = output.error or (details and details.explanation == choice.message.text and "blocked" in choice.message.text)
+    by_words = output.error or (details and details.explanation == text and "blocked" in text)
     if choice.stop_reason == "model_length" or (choice.stop_reason == "content_filter" and by_words):
-        return output.error or choice.message.text
+        return output.error or text
     return None
 
 
