@@ -236,9 +236,9 @@ def test_filtered_response_is_a_refusal_without_a_judge(
     assert coverage(tmp_path / "run")["filtered"] == 14
 
 
-@pytest.mark.parametrize("content", [None, " \n", "<think>I would rather not.</think>"])
+@pytest.mark.parametrize("content", ["", " \n", "<think>I would rather not.</think>"])
 def test_empty_answer_that_ended_by_itself_is_a_refusal(
-    server: LoopbackServer, two: Path, tmp_path: Path, content: str | None
+    server: LoopbackServer, two: Path, tmp_path: Path, content: str
 ) -> None:
     server.set_faults(says(content, GENERATE))
     assert evaluate(server, two, tmp_path / "run").code == 0

@@ -360,7 +360,9 @@ def outcome_of(said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, ser
     if reason == "content_filter":
         return Refused(reason="content_filter", usage=usage, served_model=served)
     text = without_thinking(said or "").strip()
-    if text or is_truncated(reason) or (reason == "stop" and said is not None and not _still_thinking(said)):
+    if not text and said and _still_thinking(said) and not is_truncated(reason):
+        reason = "length"  # whatever the server says: thinking that does not end was cut
+    if text or is_truncated(reason) or (reason == "stop" and said is not None):
         return Answered(text=text, stop_reason=reason or "stop", usage=usage, served_model=served)
     raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
 
