@@ -23,6 +23,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--api-key", metavar="KEY", help="other keys are answered 401")
     parser.add_argument("--models", metavar="A,B", help="other models are answered 404")
     parser.add_argument("--record", action="store_true", help="keep each request, for GET /requests")
+    parser.add_argument("--fickle", action="store_true", help="answer differently each time")
     parser.add_argument("--cpu", type=int, metavar="N", help="run on this core only")
     return parser
 
@@ -59,6 +60,7 @@ def main() -> None:
         api_key=args.api_key,
         models=tuple(args.models.split(",")) if args.models else None,
         record=args.record,
+        fickle=args.fickle,
     )
     if args.cpu is not None:
         if not hasattr(os, "sched_setaffinity"):

@@ -293,7 +293,7 @@ _encode = msgspec.json.encode
 class _Request:
     """A chat request as parsed."""
 
-    __slots__ = ("_fields", "digest", "model", "purpose", "raw", "texts")
+    __slots__ = ("_fields", "digest", "model", "purpose", "raw", "salt", "texts")
 
     def __init__(self, raw: bytes, digest: bytes) -> None:
         body = _decode_body(raw)
@@ -306,6 +306,7 @@ class _Request:
         self.model = body.model
         self.texts = [message.text() for message in body.messages]
         self.purpose = purpose_of(self.texts[-1])
+        self.salt: tuple[str, ...] = ()
         self._fields: dict[str, Any] | None = None
 
     def fields(self) -> dict[str, Any]:
@@ -316,7 +317,7 @@ class _Request:
 
     def completion(self) -> bytes:
         """The usual completion, put together from prepared pieces."""
-        digest = _answer_digest(self.model, self.texts, self.purpose)
+        digest = _answer_digest(self.model, [*self.texts, *self.salt], self.purpose)
         answer = self._scripted() or _answer_json(digest, self.purpose)
         asked = max(1, sum(map(len, self.texts)) // 4)
         told = max(1, (len(answer) - answer.count(b"\\")) // 4)
@@ -410,6 +411,8 @@ class Settings:
     api_key: str | None = None
     models: tuple[str, ...] | None = None
     record: bool = True
+    fickle: bool = False
+    """Answer differently each time, as a sampled model does."""
 
 
 class _Tally:
@@ -510,6 +513,8 @@ class _Core:
             request = _Request(body, digest)
         except msgspec.MsgspecError as error:
             return exchange.refuse(400, f"Invalid request body: {error}")
+        if settings.fickle:
+            request.salt = (str(tally.total),)
         tally.by_model[request.model] += 1
         tally.by_purpose[request.purpose] += 1
         if settings.record:
@@ -821,6 +826,7 @@ class LoopbackServer:
         api_key: str | None = None,
         models: Iterable[str] | None = None,
         record: bool = True,
+        fickle: bool = False,
         port: int = 0,
     ) -> None:
         settings = Settings(
@@ -831,6 +837,7 @@ class LoopbackServer:
             api_key=api_key,
             models=None if models is None else tuple(models),
             record=record,
+            fickle=fickle,
         )
         self.base_url = ""
         self._port = port
@@ -908,6 +915,7 @@ class LoopbackProcess:
         api_key: str | None = None,
         models: Iterable[str] | None = None,
         record: bool = False,
+        fickle: bool = False,
         port: int = 0,
         cpu: int | None = None,
     ) -> None:
@@ -922,8 +930,7 @@ class LoopbackProcess:
             "--cpu": cpu,
         }
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
-        if record:
-            given.append("--record")
+        given += [flag for flag, wanted in (("--record", record), ("--fickle", fickle)) if wanted]
         self._command = [sys.executable, "-m", "loopback", *given]
         self.base_url = ""
         self.process: subprocess.Popen[str]

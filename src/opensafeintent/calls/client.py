@@ -11,11 +11,12 @@ from itertools import count
 from typing import Protocol
 
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
+from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, call_key
 from opensafeintent.calls.tally import Budget, Tally
-from opensafeintent.errors import Stopped
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
 __all__ = ["Client", "Model", "ModelStopped"]
 
@@ -73,13 +74,14 @@ class Client:
         """By model, why the last call that failed for good did."""
         self._models = models
         self._budget = budget or Budget()
-        self._halt: Stopped | None = None
+        self._halt: OpenSafeIntentError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._news = asyncio.Event()
         self._flights: dict[bytes, asyncio.Future[Outcome]] = {}
         self._answered: set[str] = set()
         self._failures_in_a_row: dict[str, int] = dict.fromkeys(models, 0)
 
-    def halt(self, reason: Stopped) -> None:
+    def halt(self, reason: OpenSafeIntentError) -> None:
         """Begin no further call; those in flight finish and are recorded."""
         self._halt = self._halt or reason
         for model in self._models.values():
@@ -87,10 +89,22 @@ class Client:
                 model.limiter.open()
         self._wake()
 
+    def _listen(self) -> None:
+        """Have a ledger that cannot be written end every wait."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._loop = loop
+
+            def tell(failure: InputError) -> None:
+                with contextlib.suppress(RuntimeError):  # closed: nothing waits there any more
+                    loop.call_soon_threadsafe(self.halt, failure)
+
+            self.ledger.on_failure(tell)
+
     def _wake(self) -> None:
         """Let those that wait to try again look whether there is still something to try."""
         self._news.set()
         self._news = asyncio.Event()
+        self.ledger.wake()
 
     async def _pause(self, model: str, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -132,6 +146,7 @@ class Client:
         if isinstance(model, str):
             kind, _, error = (self.ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
             return Failed(kind=kind, attempts=0, error=error)
+        self._listen()
         while (flight := self._flights.get(key)) is not None:
             try:
                 return await asyncio.shield(flight)
@@ -141,7 +156,7 @@ class Client:
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
-            outcome = await self._make(call, key, model)
+            outcome = await (self._make if not self.ledger.shared else self._claim_and_make)(call, key, model)
         except BaseException as error:  # a cancellation as well: whoever waits for this call has to be told
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
@@ -152,6 +167,25 @@ class Client:
             return outcome
         finally:
             del self._flights[key]
+
+    async def _claim_and_make(self, call: Call, key: bytes, model: Model) -> Outcome:
+        """Make a call unless another process is making it: then take what came of that, or make it where that failed."""
+        self._check(call.model)
+        while (claimed := await self.ledger.claim(key)) is not Claimed.OURS:
+            if claimed is Claimed.STORED:
+                stored = self.ledger.stored(key)
+                self._answered.add(call.model)
+                self.tally.reused(call, stored)
+                return stored
+            self._check(call.model)
+        kept = False
+        try:
+            outcome = await self._make(call, key, model)
+            kept = not isinstance(outcome, Failed)
+            return outcome
+        finally:
+            if not kept:  # with an outcome on record the claim is gone
+                self.ledger.free(key)
 
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
@@ -169,7 +203,7 @@ class Client:
                     model.limiter.release()
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
-                return result.outcome
+                return await self.ledger.kept(key, result.outcome)
             tries += not result.throttled
             replies += result.replied
             give_up = give_up or time.monotonic() + _CALL_SECONDS  # waiting for the first slot is no part of it
@@ -203,6 +237,7 @@ class Client:
     def _check(self, model: str) -> None:
         if model in self.stopped_models:
             raise ModelStopped(model, self.stopped_models[model])
+        self.ledger.check()
         if (reached := self._budget.reached(self.tally)) is not None:
             self.halt(Stopped(reached))
         if self._halt is not None:

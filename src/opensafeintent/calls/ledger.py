@@ -2,63 +2,50 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import sqlite3
-import threading
-import time
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any, Self
 
 import msgspec
 
+from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.imports import Imports
-from opensafeintent.calls.ledger_file import Texts, connect, pack, prepare, reading, reason, text_at, unpack
-from opensafeintent.calls.records import REPLIED, Answered, Call, Message, NotAnAnswer, Refused, Usage, read_reply
-from opensafeintent.canonical import canonical_json
+from opensafeintent.calls.ledger_file import Texts, connect, prepare, reading, reason, text_at, unpack
+from opensafeintent.calls.records import REPLIED, Answered, Message, NotAnAnswer, Refused, Usage, read_reply
+from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 
-__all__ = ["Entry", "Ledger"]
-
-_BATCH_SECONDS = 0.05
-_SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
-
-
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt at a call: what becomes one row."""
-
-    key: bytes
-    call: Call
-    status: str
-    """`answered`, `refused` or `failed`."""
-    body: bytes = b""
-    """The raw response, whatever came."""
-    stop_reason: str = ""
-    usage: Usage = Usage()
-    served_model: str = ""
-    seconds: float = 0.0
-    error: str = ""
+__all__ = ["Entry", "Ledger", "open_for_run"]
 
 
 class Ledger:
     """A ledger file, open for reading on the caller's thread and written in batches by a thread of its own.
 
     `with Ledger(path) as ledger:` creates the file where it is not there, private to its user. `readonly=True` neither
-    creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows.
+    creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows. With `sharing`,
+    other processes may write the file at the same time: calls are claimed before they are made, and an outcome counts when it
+    is on record.
 
     Raises:
         InputError: the file is not a ledger, is of a newer version, or cannot be read or written.
     """
 
-    def __init__(self, path: Path, *, readonly: bool = False, missing_ok: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, readonly: bool = False, missing_ok: bool = False, sharing: Sharing | None = None
+    ) -> None:
         self.path = path
+        self.shared = sharing is not None
+        """Whether calls are claimed."""
         self._pending: dict[bytes, Answered | Refused] = {}
-        self._queue: SimpleQueue[Entry | None] = SimpleQueue()
-        self._error: Exception | None = None
+        """Outcomes that are not on record yet, where nobody else writes."""
+        self._told: dict[bytes, asyncio.Future[bool]] = {}
+        """Where others write: whether an outcome of ours is the one on record."""
         self._texts = Texts()
-        self._thread: threading.Thread | None = None
+        self._writer: Writer | None = None
         try:
             if not readonly:
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -72,8 +59,7 @@ class Ledger:
         except (OSError, sqlite3.Error) as error:
             raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
         if not readonly:
-            self._thread = threading.Thread(target=self._write_forever, name="ledger", daemon=True)
-            self._thread.start()
+            self._writer = Writer(path, self._texts, self._on_record, sharing)
 
     def __enter__(self) -> Self:
         return self
@@ -102,6 +88,16 @@ class Ledger:
                 return read_reply(unpack(body))
             except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
                 return None
+
+    def stored(self, key: bytes) -> Answered | Refused:
+        """Return the outcome of a key that has one.
+
+        Raises:
+            InputError: it has none.
+        """
+        if (outcome := self.find(key)) is None:
+            raise InputError(f"{self.path}: the ledger is damaged: an outcome is gone")
+        return outcome
 
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
@@ -154,102 +150,73 @@ class Ledger:
     def add(self, entry: Entry, outcome: Answered | Refused | None = None) -> None:
         """Record one attempt; it is on disk within a twentieth of a second. `outcome` is what satisfies the key, if it does.
 
-        Raises:
-            InputError: an earlier row could not be written (disk full, file gone).
+        Whether it could be written is for `check` to say: what has been paid for is taken in any case.
         """
-        self.check()
-        if outcome is not None:
+        told = None
+        if outcome is not None and self.shared:
+            told = self._told[entry.key] = asyncio.get_running_loop().create_future()
+        elif outcome is not None:
             self._pending[entry.key] = outcome
-        self._queue.put(entry)
+        self._writing.add(entry, told)
+
+    async def kept(self, key: bytes, outcome: Answered | Refused) -> Answered | Refused:
+        """Return the outcome of a key that the ledger holds, once it does: this one, which was added, or one that was before.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        if (told := self._told.pop(key, None)) is None or await told:
+            return outcome
+        return self.stored(key)
+
+    async def claim(self, key: bytes) -> Claimed:
+        """Claim a call in a shared ledger, or wait until whoever makes it has done so or `wake` is called.
+
+        Raises:
+            InputError: the ledger cannot be written.
+        """
+        return await self._writing.claim(key)
+
+    def free(self, key: bytes) -> None:
+        """Give a claim up: the call was not made, or it failed."""
+        self._writing.free(key)
+
+    def wake(self) -> None:
+        """Have those who wait for others' calls look at the news."""
+        if self.shared and self._writer is not None:
+            self._writer.wake()
+
+    def on_failure(self, tell: Callable[[InputError], None]) -> None:
+        """Have it told at once, on another thread, when the ledger cannot be written."""
+        if self._writer is not None:
+            self._writer.on_failure.append(tell)
 
     def check(self) -> None:
-        """Raise what has kept the writer from writing, if anything has."""
-        if self._error is not None:
-            raise InputError(f"{self.path}: cannot write the ledger: {reason(self._error)}") from self._error
+        """Raise what keeps the ledger from being written, if anything does."""
+        if self._writer is not None and self._writer.failure is not None:
+            raise self._writer.failure
 
     def close(self) -> None:
         """Write what is waiting and close the file.
 
         Raises:
-            InputError: what was waiting could not be written.
+            InputError: something could not be written.
         """
-        if self._thread is not None:
-            self._queue.put(None)
-            self._thread.join()
-            self._thread = None
-        self._reader.close()
-        self.check()
-
-    def _write_forever(self) -> None:
         try:
-            connection = connect(self.path)
-            connection.execute("PRAGMA synchronous = NORMAL")
-            while (batch := self._next_batch()) is not None:
-                with connection:
-                    connection.execute("BEGIN IMMEDIATE")
-                    rows = [self._row(connection, entry) for entry in batch]
-                    connection.executemany(
-                        f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})",
-                        rows,
-                    )
-                for entry in batch:
-                    if entry.status != "failed":
-                        self._pending.pop(entry.key, None)
-            connection.close()
-        except Exception as error:  # whatever ends this thread has to be told: rows would be lost in silence
-            self._error = error
+            if self._writer is not None:
+                self._writer.close()
+        finally:
+            self._reader.close()
 
-    def _next_batch(self) -> list[Entry] | None:
-        """Wait for rows and gather what comes within a twentieth of a second; None when the ledger closes."""
-        first = self._queue.get()
-        if first is None:
-            return None
-        batch, until = [first], time.monotonic() + _BATCH_SECONDS
-        while (left := until - time.monotonic()) > 0:
-            try:
-                time.sleep(left)
-                while True:
-                    entry = self._queue.get_nowait()
-                    if entry is None:
-                        self._queue.put(None)
-                        return batch
-                    batch.append(entry)
-            except Empty:
-                continue
-        return batch
+    @property
+    def _writing(self) -> Writer:
+        if self._writer is None:
+            raise RuntimeError("the ledger is open for reading only")
+        return self._writer
 
-    def _row(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
-        call = entry.call
-        return (
-            entry.key,
-            call.model,
-            call.purpose,
-            call.template,
-            call.template_hash,
-            call.epoch,
-            call.attempt,
-            self._request(connection, call),
-            entry.status,
-            entry.stop_reason,
-            entry.usage.input_tokens,
-            entry.usage.output_tokens,
-            entry.served_model,
-            round(entry.seconds, 4),
-            entry.error,
-            pack(entry.body),
-            datetime.now(UTC).isoformat(timespec="microseconds"),
-        )
-
-    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
-        """Return the request as JSON in which a long part of a message is the id of a text (an integer)."""
-        messages = [
-            [
-                message.role,
-                [self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part for part in message.parts],
-            ]
-            for message in call.messages
-        ]
-        return canonical_json({"messages": messages, "sampling": call.sampling}).decode()
+    def _on_record(self, keys: Iterable[bytes]) -> None:
+        for key in keys:
+            self._pending.pop(key, None)
 
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
@@ -260,3 +227,18 @@ class Ledger:
             for role, parts in data["messages"]
         )
         return messages, data["sampling"]
+
+
+@contextlib.contextmanager
+def open_for_run(path: Path, *, own: bool) -> Iterator[Ledger]:
+    """Open the ledger that a run writes, shared unless the run has it to itself.
+
+    Args:
+        path: the ledger.
+        own: whether it is the one of the run's own folder; with `--ledger` it is not, wherever it lies.
+
+    Raises:
+        InputError: another run has it to itself, or see `Ledger`.
+    """
+    with in_use(path, alone=own) as alone, Ledger(path, sharing=None if alone else Sharing()) as ledger:
+        yield ledger

@@ -49,6 +49,11 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the last run came to its end: what stands beside this file is then all of one piece."""
     dataset_hash: str | None = None
 
+    @property
+    def owns_ledger(self) -> bool:
+        """Whether the ledger is the build's own, and none that it was told to share."""
+        return not Path(self.ledger).is_absolute()
+
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
     """What one kind of call came to, over every run that this result rests on."""

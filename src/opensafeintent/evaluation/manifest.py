@@ -119,6 +119,11 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     judge_checks: tuple[JudgeCheck, ...] = ()
     """What the anchor cases said of the judges; a run may hold none."""
 
+    @property
+    def owns_ledger(self) -> bool:
+        """Whether the ledger is the run's own, and none that it was told to share."""
+        return not Path(self.ledger).is_absolute()
+
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
         entry = self.models[model]

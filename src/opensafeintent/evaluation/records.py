@@ -55,6 +55,14 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """None where it was not asked for."""
     strategy: Strategy | Missing | None = None
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing that was asked for is missing."""
+        grades = (grade for pair in self.grades.values() for grade in (pair.helpfulness, pair.harm_severity))
+        return not self.missing_response and not any(
+            isinstance(each, Missing) for each in (*grades, self.mode, self.strategy)
+        )
+
 
 class JudgePlan(msgspec.Struct, frozen=True, kw_only=True):
     """Who grades a target's responses, and how."""

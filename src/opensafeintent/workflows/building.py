@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, open_for_run
 from opensafeintent.calls.prices import Price, read_prices
 from opensafeintent.calls.progress import Display, Quiet, refreshed
 from opensafeintent.calls.records import Sampling
@@ -178,7 +178,7 @@ async def _build(
         manifest = _manifest(settings, plan, instructions, {name: model.identity for name, model in opened.items()})
         _check_same(folder, manifest)
         folder.save(manifest)
-        with Ledger(folder.ledger_path(manifest)) as ledger:
+        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
             client = Client(ledger, opened, settings.budget)
             progress = BuildProgress(folder, display, client.tally, prices)
             workshop = _workshop(settings, client, manifest.identities, instructions, progress)

@@ -14,7 +14,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, open_for_run
 from opensafeintent.calls.prices import Price, read_prices, unpriced
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.calls.records import Sampling
@@ -246,7 +246,7 @@ async def _evaluate(
         identities = {name: model.identity for name, model in opened.items()}
         manifest = _manifest(settings, models, dataset, templates, identities, old)
         opened |= other_judges(manifest, models, opened, http)
-        with Ledger(folder.ledger_path(manifest)) as ledger:
+        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, settings.budget)
             work = _work(settings, models, dataset, templates, manifest)
             checks: tuple[JudgeCheck, ...] = ()

@@ -8,7 +8,7 @@ import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import open_for_run
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import given_tasks, imported_rows
@@ -76,7 +76,7 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
         raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import anew")
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(named_models((), settings.judges, settings.mode_judge), http)
-        with Ledger(folder.ledger_path(manifest)) as ledger:
+        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
             tasks = {
                 model: given_tasks(rows, dataset)
                 for model, rows in imported_rows(ledger, dataset).items()

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import open_for_run
 from opensafeintent.calls.prices import Price, cost_of
 from opensafeintent.calls.progress import Display, Quiet, shown
 from opensafeintent.calls.records import Sampling
@@ -103,7 +103,7 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(examination.duties, http)
         identities = {name: model.identity for name, model in opened.items()}
-        with Ledger(settings.ledger or settings.out / "ledger.sqlite") as ledger:
+        with open_for_run(settings.ledger or settings.out / "ledger.sqlite", own=settings.ledger is None) as ledger:
             client = Client(ledger, opened)
             checks = await _examine(client, examination, identities, display, max_connections=settings.max_connections)
     path = settings.out / "judge-check.json"

@@ -87,7 +87,9 @@ async def run_calls(
     known: dict[Place, GradedResponse] = {}
 
     def done(graded: GradedResponse) -> None:
-        known[graded.model, graded.set_id, graded.variant, graded.epoch] = graded
+        # what is missing here may have been answered to another run that shares the ledger: the ledger says
+        if graded.is_whole or not client.ledger.shared:
+            known[graded.model, graded.set_id, graded.variant, graded.epoch] = graded
 
     before = client.tally.made.total() + client.tally.reused_calls  # a check of the judges goes before
     least = before + expected_calls(work) + expected_regrades(manifest)
