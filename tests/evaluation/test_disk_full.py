@@ -1,0 +1,173 @@
+"""A ledger that cannot be written ends the asking at once, in one line, and loses no more than it must."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from calls.test_ledger import run_python
+from endtoend import JUDGE, TARGET, Ran, begin, environment, evaluate, finish, some_sets, wait_until
+from loopback import LoopbackProcess
+
+CONNECTIONS = 16
+LIMIT = 300_000
+"""Bytes that a file may have: a ledger of some 70 calls."""
+
+_WITH_LIMIT = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv.pop(1)), resource.RLIM_INFINITY))
+from opensafeintent.cli import main
+main()
+"""
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return some_sets(tmp_path, 12)
+
+
+def start_limited(server: LoopbackProcess, dataset: Path, run: Path, *options: object) -> subprocess.Popen[str]:
+    """Start `evaluate` where no file may grow beyond the limit, as on a full disk."""
+    arguments = ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
+    command = [sys.executable, "-c", _WITH_LIMIT, str(LIMIT), *map(str, arguments), *map(str, options)]
+    return subprocess.Popen(command, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def total(server: LoopbackProcess) -> int:
+    calls: int = server.stats()["total"]
+    return calls
+
+
+def answers_in(ledger: Path) -> int:
+    with closing(sqlite3.connect(ledger)) as connection:
+        count: int = connection.execute("SELECT count(*) FROM calls WHERE status <> 'failed'").fetchone()[0]
+    return count
+
+
+def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
+    """Return how many answers the one line of an ended run gives up."""
+    assert ran.code == 2, ran.err
+    (line,) = ran.errors
+    form = rf"error: {re.escape(str(ledger))}: cannot write the ledger: {why}; no further call was made; (.*)"
+    said = re.fullmatch(form, line)
+    assert said is not None, line
+    if said[1] == "every answer that came is kept":
+        return 0
+    return int(said[1].removeprefix("answers that came and are lost: ").replace(",", ""))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(dataset: Path, tmp_path: Path, shared: bool) -> None:
+    run = tmp_path / "run"
+    ledger = tmp_path / "shared.sqlite" if shared else run / "ledger.sqlite"
+    options = ["--ledger", ledger] if shared else []
+    with LoopbackProcess(latency=0.05) as server:
+        ran = finish(start_limited(server, dataset, run, *options))
+        lost = lost_in(ran, ledger, "(?:disk I/O error|database or disk is full)")
+        made, kept = total(server), answers_in(ledger)
+        assert kept > 20
+        assert lost > 0
+        # every answer is on record, or is owned up to; of those that are not, half were in flight and half in the last write
+        assert kept + lost == made
+        assert lost <= 2 * CONNECTIONS + CONNECTIONS
+        assert evaluate(server, dataset, run, *options).code == 0
+        needed = answers_in(ledger)
+        assert total(server) == needed + lost
+
+
+_ROOM_AGAIN = """
+import resource, sys, time
+from pathlib import Path
+from calls.test_ledger import answered
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+limit(200_000)
+path = Path(sys.argv[1])
+ledger = Ledger(path)
+failures = []
+ledger.on_failure(failures.append)
+number = 0
+while not failures:
+    ledger.add(*answered(str(number) * 1000, number=number))
+    number += 1
+    time.sleep(0.001)
+try:
+    ledger.check()
+except InputError as error:
+    print(error)
+limit(resource.RLIM_INFINITY)
+try:
+    ledger.close()
+except InputError as error:
+    print(error)
+print(number)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+def test_what_did_not_fit_is_kept_where_there_is_room_in_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = run_python(_ROOM_AGAIN, path)
+    out, _ = process.communicate(timeout=30)
+    first, last, number = out.splitlines()
+    assert first.startswith(f"{path}: cannot write the ledger: ")
+    assert last == f"{first}; no further call was made; every answer that came is kept"
+    assert answers_in(path) == int(number)
+
+
+def replace(ledger: Path) -> None:
+    another = ledger.with_name("another")
+    shutil.copyfile(ledger, another)
+    another.replace(ledger)
+
+
+FAULTS: dict[str, Callable[[Path], None]] = {
+    "deleted": Path.unlink,
+    "replaced": replace,
+    "folder gone": lambda ledger: shutil.rmtree(ledger.parent),
+}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be deleted")
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
+@pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
+def test_a_ledger_that_is_gone_ends_the_asking(
+    dataset: Path, tmp_path: Path, fault: Callable[[Path], None], shared: bool
+) -> None:
+    run = tmp_path / "run"
+    ledger = tmp_path / "elsewhere" / "shared.sqlite" if shared else run / "ledger.sqlite"
+    with LoopbackProcess(latency=0.05) as server:
+        options = ["--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
+        options += ["--ledger", ledger] if shared else []
+        process = begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
+        wait_until(lambda: total(server) >= 60)
+        fault(ledger)
+        seen = total(server)
+        lost = lost_in(finish(process), ledger, "the file was deleted or replaced while it was written")
+        assert seen - CONNECTIONS <= lost <= total(server) <= seen + 4 * CONNECTIONS
+    assert not (run / "metrics.json").exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="to root no file is read-only")
+def test_a_ledger_that_is_read_only_is_refused_before_anything_is_asked(dataset: Path, tmp_path: Path) -> None:
+    with LoopbackProcess() as server:
+        assert evaluate(server, dataset, tmp_path / "run", "--limit", 1).code == 0
+        made = total(server)
+        (tmp_path / "run" / "ledger.sqlite").chmod(0o444)
+        ran = evaluate(server, dataset, tmp_path / "run")
+        assert (ran.code, len(ran.errors)) == (2, 1)
+        assert total(server) == made
