@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import zlib
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,15 @@ def ask(ledger: Ledger, base_url: str, call: Call | None = None, **options: Any)
     if isinstance(outcome, BaseException):
         raise outcome
     return outcome
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what another thread does."""
+    for _ in range(1000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("waited in vain")
 
 
 def rows(path: Path, columns: str = "status, error") -> list[tuple[Any, ...]]:

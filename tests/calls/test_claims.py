@@ -13,7 +13,7 @@ from sqlite3 import connect
 
 import pytest
 
-from calls.support import MODEL, open_client, rows, user_call, user_calls
+from calls.support import MODEL, open_client, rows, until, user_call, user_calls
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
 from opensafeintent.calls.claims import Claimed, Sharing
@@ -86,15 +86,6 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
 def entry_of(text: str) -> tuple[Entry, Answered]:
     body = b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
     return Entry(key=KEY, call=CALL, status="answered", body=body), Answered(text=text, stop_reason="stop")
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for what another thread does."""
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("waited in vain")
 
 
 async def is_waiting(task: asyncio.Future[Outcome]) -> bool:
@@ -347,5 +338,8 @@ def test_a_ledger_of_ones_own_that_another_writes_stops_the_run(path: Path, serv
                 await asyncio.gather(first.ask(CALL), second.ask(CALL))
                 await until(lambda: bool(rows(path)))
 
-    with pytest.raises(module.InputError, match="another process has written other answers into it"):
+    with pytest.raises(
+        module.InputError,
+        match=r"shared\.sqlite: another process has written other answers",
+    ):
         run(work)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from calls.test_ledger import run_python
 from endtoend import JUDGE, TARGET, Ran, begin, environment, evaluate, finish, some_sets, wait_until
 from loopback import LoopbackProcess
 
@@ -83,50 +82,6 @@ def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(dataset: Path, t
         assert evaluate(server, dataset, run, *options).code == 0
         needed = answers_in(ledger)
         assert total(server) == needed + lost
-
-
-_ROOM_AGAIN = """
-import resource, sys, time
-from pathlib import Path
-from calls.test_ledger import answered
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.errors import InputError
-
-def limit(size):
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
-limit(200_000)
-path = Path(sys.argv[1])
-ledger = Ledger(path)
-failures = []
-ledger.on_failure(failures.append)
-number = 0
-while not failures:
-    ledger.add(*answered(str(number) * 1000, number=number))
-    number += 1
-    time.sleep(0.001)
-try:
-    ledger.check()
-except InputError as error:
-    print(error)
-limit(resource.RLIM_INFINITY)
-try:
-    ledger.close()
-except InputError as error:
-    print(error)
-print(number)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
-def test_what_did_not_fit_is_kept_where_there_is_room_in_the_end(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.sqlite"
-    process = run_python(_ROOM_AGAIN, path)
-    out, _ = process.communicate(timeout=30)
-    first, last, number = out.splitlines()
-    assert first.startswith(f"{path}: cannot write the ledger: ")
-    assert last == f"{first}; no further call was made; every answer that came is kept"
-    assert answers_in(path) == int(number)
 
 
 def replace(ledger: Path) -> None:

@@ -216,7 +216,8 @@ def in_use(path: Path, *, alone: bool) -> Iterator[bool]:
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        file = os.fdopen(os.open(path.with_name(f".{path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600), "w")
+        file_path = path.resolve()  # under whatever name it was given
+        file = os.fdopen(os.open(file_path.with_name(f".{file_path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600), "w")
     except OSError as error:
         raise InputError(f"{path}: cannot open the ledger: {error.strerror or error}") from error
     with file:

@@ -104,6 +104,7 @@ class Writer:
         self._waiting: dict[bytes, list[asyncio.Future[Claimed]]] = {}
         """Who waits for calls that others are making."""
         self._next_look = 0.0
+        self._cannot_write: Exception | None = None
         self._kept = 0
         self._unwritten: list[Entry] = []
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
@@ -178,9 +179,7 @@ class Writer:
             if isinstance(job, _Claim):
                 self._waiting.setdefault(job.key, []).append(job.told)
         try:
-            asked = (
-                [] if self.failure is not None else self._worth_a_try([job.key for job in batch if isinstance(job, _Claim)])
-            )
+            asked = self._worth_a_try([job.key for job in batch if isinstance(job, _Claim)])
             if rows or freed or asked or (self._claims is not None and self._claims.pause == 0.0):
                 news += self._commit(rows, freed, asked)
         except Exception as error:  # whatever it is has to be told: rows would be lost in silence
@@ -197,7 +196,7 @@ class Writer:
 
     def _worth_a_try(self, new: Sequence[bytes]) -> list[bytes]:
         """Return the keys to claim now: the new ones, and once in a while those whose claim by others is no more."""
-        if not self._waiting or self._sharing is None:
+        if not self._waiting or self._sharing is None or self.failure is not None:
             return []
         if time.monotonic() < self._next_look:
             return list(new)
@@ -266,15 +265,19 @@ class Writer:
         for key, ours in bodies.items():
             row = connection.execute("SELECT response FROM calls WHERE key = ? AND status <> 'failed'", (key,)).fetchone()
             if row is not None and row[0] not in ours:
-                self._fail(_Gone("another process has written other answers into it, and they stand; run the command again"))
+                line = "another process has written other answers into this ledger, and those stand; run the command again"
+                self._stop(InputError(f"{self._path}: {line}"))
                 return
 
     def _fail(self, error: Exception) -> None:
+        self._cannot_write = self._cannot_write or error
+        self._stop(InputError(f"{self._path}: cannot write the ledger: {reason(error)}"))
+
+    def _stop(self, failure: InputError) -> None:
         if self.failure is None:
-            self.failure = InputError(f"{self._path}: cannot write the ledger: {reason(error)}")
-            self.failure.__cause__ = error
+            self.failure = failure
             for tell in self.on_failure:
-                tell(self.failure)
+                tell(failure)
 
     def _rescue(self, rows: Sequence[_Row], error: Exception) -> list[_News]:
         """Write what there is room for, by halves: what stands in the way may be one row."""
@@ -306,10 +309,11 @@ class Writer:
                 if self._claims is not None:
                     self._claims.free_all()
                 self._connection.close()
-        if self.failure is not None:
+        if self._cannot_write is not None:
             lost = sum(entry.status != "failed" for entry in self._unwritten) + (self._kept if gone else 0)
             answers = "every answer that came is kept" if not lost else f"answers that came and are lost: {lost:,}"
             self.failure = InputError(f"{self.failure}; no further call was made; {answers}")
+            self.failure.__cause__ = self._cannot_write
 
     def _values(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
         call = entry.call

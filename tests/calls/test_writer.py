@@ -1,0 +1,85 @@
+"""Writing the ledger when it cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from calls.support import open_client, rows, until, user_call
+from calls.test_ledger import run_python
+from loopback import Fault, LoopbackServer, Match
+from opensafeintent.calls.claims import Sharing
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError
+
+_ROOM_AGAIN = """
+import resource, sys, time
+from pathlib import Path
+from calls.test_ledger import answered
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError
+
+def limit(size):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+
+limit(100_000)
+path = Path(sys.argv[1])
+ledger = Ledger(path)
+failures = []
+ledger.on_failure(failures.append)
+number = 0
+while not failures:
+    ledger.add(*answered(str(number) * 1000, number=number))
+    number += 1
+    time.sleep(0.001)
+try:
+    ledger.check()
+except InputError as error:
+    print(error)
+limit(resource.RLIM_INFINITY)
+try:
+    ledger.close()
+except InputError as error:
+    print(error)
+print(number)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
+def test_what_did_not_fit_is_kept_where_there_is_room_in_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    process = run_python(_ROOM_AGAIN, path)
+    out, _ = process.communicate(timeout=30)
+    first, last, number = out.splitlines()
+    assert first.startswith(f"{path}: cannot write the ledger: ")
+    assert last == f"{first}; no further call was made; every answer that came is kept"
+    assert len(rows(path)) == int(number)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be deleted")
+@pytest.mark.parametrize("sharing", [None, Sharing(look=0.01)], ids=["own", "shared"])
+def test_every_wait_ends_when_the_ledger_cannot_be_written(tmp_path: Path, sharing: Sharing | None) -> None:
+    path = tmp_path / "ledger.sqlite"
+    later = Fault(action="status", status=503, retry_after=600, match=Match(contains="Later."))
+
+    async def run(base_url: str) -> list[object]:
+        with Ledger(path, sharing=sharing) as ledger:
+            async with open_client(ledger, base_url, max_connections=2) as client:
+                await client.ask(user_call("First."))
+                pausing = asyncio.ensure_future(client.ask(user_call("Later.")))
+                slow = asyncio.ensure_future(client.ask(user_call("Slow.")))
+                await until(lambda: client.tally.calls == 3)
+                path.unlink()
+                results = await asyncio.wait_for(asyncio.gather(pausing, slow, return_exceptions=True), 30)
+                with pytest.raises(InputError):
+                    await client.ask(user_call("Another."))
+                return list(results)
+
+    slow = Fault(action="delay", seconds=0.3, match=Match(contains="Slow."))
+    with LoopbackServer(faults=[later, slow]) as server:
+        with pytest.raises(InputError, match=r"ledger\.sqlite: .* deleted .*; answers that came and are lost: 2$"):
+            asyncio.run(run(server.base_url))
+        assert server.stats()["total"] == 3
