@@ -204,6 +204,18 @@ def test_waiting_ends_when_nothing_more_is_to_be_asked(
     run(work)
 
 
+def test_news_reach_who_has_only_just_begun_to_wait(path: Path) -> None:
+    async def work() -> None:
+        with shared(path) as theirs, shared(path) as ours:
+            await theirs.claim(KEY)
+            waiting = asyncio.ensure_future(ours.claim(KEY))
+            await asyncio.sleep(0)
+            ours.wake()  # goes into the same batch
+            assert await waiting is Claimed.WOKEN
+
+    run(work)
+
+
 # Claims of those who are gone ------------------------------------------------------------------------------------------
 
 

@@ -173,13 +173,13 @@ class Writer:
         rows = [job for job in batch if isinstance(job, _Row)]
         freed = [job.key for job in batch if isinstance(job, _Free)]
         news: list[_News] = []
-        if any(isinstance(job, _Wake) for job in batch):
-            news += self._let_go(Claimed.WOKEN)
-        for job in batch:
+        for job in batch:  # in their order: who was waiting before the news is told of them
             if isinstance(job, _Claim):
                 self._waiting.setdefault(job.key, []).append(job.told)
+            elif isinstance(job, _Wake):
+                news += self._let_go(Claimed.WOKEN)
         try:
-            asked = self._worth_a_try([job.key for job in batch if isinstance(job, _Claim)])
+            asked = self._worth_a_try([job.key for job in batch if isinstance(job, _Claim) and job.key in self._waiting])
             if rows or freed or asked or (self._claims is not None and self._claims.pause == 0.0):
                 news += self._commit(rows, freed, asked)
         except Exception as error:  # whatever it is has to be told: rows would be lost in silence
