@@ -1,6 +1,7 @@
 # make demo   set everything up and evaluate the baselines on the starter set
 # make test   set everything up, then lint, type-check and test
 # make test-engine   run what needs torch and transformers
+# make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
 # make docs   build the documentation into build/docs
 # make lock   pin the newest versions that pyproject.toml allows
 PYTHON ?= python3
@@ -8,13 +9,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test engine test-engine lint docs bench lock clean
+.PHONY: demo test fuzz engine test-engine lint docs bench lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
 
 test: lint
 	$(BIN)/python -m pytest -n auto
+
+FUZZ_MINUTES ?= 60
+fuzz: $(VENV)/.dev
+	$(BIN)/python tests/fuzz/campaign.py --minutes $(FUZZ_MINUTES)
 
 # Real local engines on tiny random weights: torch and transformers, 1.2 GB, in an environment of their own over the other.
 ENGINE := .venv-engine

@@ -1,0 +1,137 @@
+"""What every reader promises, whatever it is given: a value, or one line that says what is wrong, in bounded time and memory.
+
+A test of a reader is three lines long: draw something damaged (`faults`), hand it to `attempt`, and decorate with `FUZZ`:
+
+    @FUZZ
+    @given(content=damaged(VALID))
+    def test_prices(tmp_path: Path, content: bytes) -> None:
+        attempt("prices", lambda path: read_prices(path), write(tmp_path / "prices.json", content))
+
+`make test` runs a few seeded examples of each; `make fuzz` sets the number of examples and a new seed in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+import time
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, settings
+
+from opensafeintent.errors import OpenSafeIntentError
+
+__all__ = ["FUZZ", "SLOW", "TRIED", "attempt", "fit_to_print", "write"]
+
+EXAMPLES = os.environ.get("FUZZ_EXAMPLES")
+FUZZ = settings(
+    deadline=None,
+    database=None,
+    derandomize=EXAMPLES is None,
+    max_examples=int(EXAMPLES or 30),
+    suppress_health_check=list(HealthCheck),
+    phases=(Phase.explicit, Phase.generate, Phase.shrink) if EXAMPLES else (Phase.explicit, Phase.generate),
+)
+"""Seeded and few in `make test`; many, from the seed that `--hypothesis-seed` gives, in `make fuzz`."""
+SLOW = settings(FUZZ, max_examples=int(EXAMPLES or 10))
+"""The same for what takes a tenth of a second: whole runs, whole commands."""
+
+MOST_SECONDS = 10
+MOST_BYTES = 10**9
+"""By which one example may raise the most memory that this process has ever used."""
+LONGEST_LINE = 2000
+
+TRIED: Counter[tuple[str, str]] = Counter()
+"""Examples by (reader, `read` or `refused`)."""
+
+
+class TooSlow(BaseException):
+    """An example took longer than any reader may; not an Exception, so that no reader swallows it."""
+
+
+def write(path: Path, content: bytes) -> Path:
+    """Write a file, and return its path."""
+    path.write_bytes(content)
+    return path
+
+
+def attempt(reader: str, read: Callable[[Path], object], path: Path, *, named: str | None = None) -> bool:
+    """Let a reader read; return whether it took what it found. Whatever else happens than the contract allows fails the test.
+
+    Args:
+        reader: what the counts call it.
+        read: takes the path; its result is of no interest, except that an iterator would not have read anything.
+        path: what is read.
+        named: what an error has to name; the file's name by default.
+    """
+    with bounded():
+        try:
+            read(path)
+        except OpenSafeIntentError as error:
+            fit_to_print(str(error), named if named is not None else path.name)
+            TRIED[reader, "refused"] += 1
+            return False
+    TRIED[reader, "read"] += 1
+    return True
+
+
+def fit_to_print(text: str, named: str = "") -> None:
+    """Fail unless a text is one short line, without anything that commands a terminal, that names what it is about."""
+    assert named in text, f"does not name {named}: {text[:300]!r}"
+    assert len(text) < LONGEST_LINE, f"is {len(text)} characters long: {text[:300]!r}"
+    assert text.strip(), "is empty"
+    wrong = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")}
+    assert not wrong, f"holds {sorted(wrong)!r}: {text[:300]!r}"
+    assert "Traceback" not in text
+
+
+@contextmanager
+def bounded() -> Iterator[None]:
+    """Fail what takes too long or too much memory, before it takes the machine with it."""
+
+    def too_slow(_signal: int, _frame: FrameType | None) -> None:
+        raise TooSlow(f"took more than {MOST_SECONDS} seconds")
+
+    began, most = time.monotonic(), _most_memory()
+    handler: Any = signal.signal(signal.SIGALRM, too_slow)
+    left, _ = signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)  # pytest's own limit uses the same timer
+    with _address_space():
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, handler)
+            if left:
+                signal.setitimer(signal.ITIMER_REAL, max(left - (time.monotonic() - began), 0.01))
+    grown = _most_memory() - most
+    assert grown < MOST_BYTES, f"took {grown / 1e9:.1f} GB"
+
+
+def _most_memory() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+@contextmanager
+def _address_space() -> Iterator[None]:
+    """Have an allocation fail before the machine is exhausted; threads and pools reserve much that they never use."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # not on Linux
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    limit = pages * resource.getpagesize() + 4 * MOST_BYTES
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
