@@ -5,13 +5,30 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from opensafeintent.hostile import terminal_safe
+
 __all__ = ["InputError", "JudgeFailed", "OpenSafeIntentError", "Stopped", "nearest"]
 
 
+_LONGEST_LINE = 1500
+"""Characters of one line, of which the last ones say what would be valid."""
+_END = 400
+
+
 class OpenSafeIntentError(Exception):
-    """Base of every error that is the user's to mend; its text is complete by itself."""
+    """Base of every error that is the user's to mend; its text is complete by itself.
+
+    Args:
+        lines: what is wrong, a line each. What is quoted in one of them cannot forge another, nor command a terminal.
+    """
 
     exit_code = 2
+
+    def __init__(self, *lines: str) -> None:
+        super().__init__(*map(_one_line, lines))
+
+    def __str__(self) -> str:
+        return "\n".join(self.args)
 
 
 class InputError(OpenSafeIntentError):
@@ -28,6 +45,13 @@ class JudgeFailed(OpenSafeIntentError):
     """A judge did not pass its check, so nothing was evaluated with it (exit code 4)."""
 
     exit_code = 4
+
+
+def _one_line(text: str) -> str:
+    if len(text) > 2 * _LONGEST_LINE:  # before it is escaped: that takes its time
+        text = f"{text[:_LONGEST_LINE]}{text[-_END:]}"
+    flat = terminal_safe(" ".join(text.split("\n")))
+    return flat if len(flat) <= _LONGEST_LINE else f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
 
 
 def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:

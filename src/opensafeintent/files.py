@@ -1,16 +1,197 @@
-"""Files that are private to their user, and written whole or not at all."""
+"""Files: read strictly or refused in one line; private to their user, and written whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import tempfile
+import tomllib
 from collections.abc import Iterator
+from math import isfinite
 from pathlib import Path
+from typing import Any, NoReturn, TypeVar
+
+import msgspec
 
 from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
 
-__all__ = ["locked_folder", "make_private_folder", "write_private"]
+__all__ = [
+    "any_json",
+    "as_text",
+    "locked_folder",
+    "make_private_folder",
+    "parse_json",
+    "parse_toml",
+    "read_bytes",
+    "read_json",
+    "read_text",
+    "write_private",
+]
+
+T = TypeVar("T")
+_DEEPEST = 100
+"""Levels of JSON within JSON; what is deeper cannot be written again."""
+
+
+# Reading: everything that Python, TOML's and JSON's readers raise becomes an InputError here, and nowhere else
+
+
+def read_bytes(path: Path, shown: str | None = None) -> bytes:
+    """Read a file.
+
+    Args:
+        path: the file.
+        shown: what errors call it; its path by default.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        raise InputError(f"{shown or path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
+
+
+def as_text(raw: bytes, place: str) -> str:
+    """Return bytes as the UTF-8 that they have to be, a byte order mark taken off.
+
+    Raises:
+        InputError: they are not UTF-8; the text names the line.
+    """
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{place}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8") from error
+
+
+def read_text(path: Path, shown: str | None = None) -> str:
+    """Read a text file in UTF-8.
+
+    Raises:
+        InputError: see `read_bytes` and `as_text`.
+    """
+    return as_text(read_bytes(path, shown), shown or str(path))
+
+
+def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None) -> T:
+    """Read a JSON file.
+
+    Args:
+        path: the file.
+        kind: what it holds.
+        what: the same for a reader: `a price list (…)`.
+        schema: the number that stands under `schema` in files of this program.
+
+    Raises:
+        InputError: it cannot be read, or holds something else, or is of another schema.
+    """
+    return parse_json(read_bytes(path), kind, str(path), what, schema=schema)
+
+
+def parse_json(raw: bytes, kind: type[T], place: str, what: str, *, schema: int | None = None) -> T:
+    """Read JSON; see `read_json`.
+
+    Raises:
+        InputError: it is something else than `kind`, or of another schema; the text names the place.
+    """
+    text = as_text(raw, place)
+    try:
+        if schema is None:
+            return msgspec.json.decode(text, type=kind)
+        value: Any = msgspec.json.decode(text)
+        if isinstance(value, dict) and value.get("schema", schema) != schema:
+            raise InputError(f"{place}: schema {value['schema']}; this program reads {schema}")
+        _check_depth(value)
+        return msgspec.convert(value, kind)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise _other(place, what, error) from error
+
+
+def parse_toml(text: str, kind: type[T], place: str, what: str) -> T:
+    """Read TOML as `kind`; `what` says what that is for a reader.
+
+    Raises:
+        InputError: it is something else; the text names the place.
+    """
+    try:
+        return msgspec.convert(tomllib.loads(text), kind)
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise _other(place, what, error) from error
+
+
+def any_json(text: str) -> Any:
+    """Read JSON as Python objects, strictly: no key twice in one object, no NaN, no number out of range, no endless nesting.
+
+    Raises:
+        ValueError: it is not JSON; the text says why.
+    """
+    try:
+        value = json.loads(
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            parse_int=_within_64_bits,
+            object_pairs_hook=_each_key_once,
+        )
+        _check_depth(value)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    return value
+
+
+def _other(place: str, what: str, error: Exception) -> InputError:
+    complaint = "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
+    return InputError(f"{place}: not {what}: {complaint}")
+
+
+def _first_line(complaint: str) -> str:
+    """Return a complaint without Python's advice on how to lift its limit on digits."""
+    return complaint.partition("; use sys.set_int_max_str_digits")[0]
+
+
+def _check_depth(value: Any) -> None:
+    level: list[Any] = [value]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise RecursionError
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    record = dict(pairs)
+    if len(record) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {one_line(twice, 60)!r} stands twice in one object")
+    return record
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite(text: str) -> float:
+    if not isfinite(number := float(text)):
+        raise ValueError(f"the number {one_line(text, 30)} is out of range")
+    return number
+
+
+def _within_64_bits(text: str) -> int:
+    if len(text) > 20 or not -(2**63) <= (number := int(text)) < 2**64:
+        raise ValueError(f"the number {one_line(text, 30)} is out of range")
+    return number
+
+
+# Writing
 
 
 def make_private_folder(path: Path) -> None:

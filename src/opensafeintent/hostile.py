@@ -21,6 +21,9 @@ _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _USER_INFO = re.compile(r"://[^\s/?#]*@")
 
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co", "Zl", "Zp"})
+"""Categories of control, formatting, surrogate, private and separating characters."""
+
 _ESCAPES = (
     (b"&", b"\\u0026"),
     (b"<", b"\\u003c"),
@@ -32,12 +35,11 @@ _ESCAPES = (
 
 
 def terminal_safe(text: str) -> str:
-    """Replace control and invisible formatting characters (escape codes, bidi overrides) by visible escapes."""
+    """Replace control and invisible formatting characters (escape codes, bidi overrides, separators) by visible escapes."""
     if text.isprintable():
         return text
     return "".join(
-        char if char == "\n" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co") else f"\\u{ord(char):04x}"
-        for char in text
+        char if char == "\n" or unicodedata.category(char) not in _UNSEEN else f"\\u{ord(char):04x}" for char in text
     )
 
 

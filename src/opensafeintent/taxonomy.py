@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import tomllib
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import msgspec
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import parse_toml, read_text
 
 __all__ = [
     "CORE_VARIANTS",
@@ -100,19 +100,11 @@ def load_taxonomy(path: Path) -> Taxonomy:
     Raises:
         InputError: the file cannot be read, or is not a taxonomy with at least one domain and one type.
     """
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read the taxonomy: {error}") from error
-    return _parse(text, str(path))
+    return _parse(read_text(path), str(path))
 
 
 def _parse(text: str, place: str) -> Taxonomy:
-    try:
-        data: dict[str, Any] = tomllib.loads(text)
-        taxonomy = msgspec.convert(data, Taxonomy)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"{place}: not a taxonomy: {error}") from error
+    taxonomy = parse_toml(text, Taxonomy, place, "a taxonomy")
     for field, names in (("harm_domains", taxonomy.domain_names), ("task_types", taxonomy.type_names)):
         if not names:
             raise InputError(f"{place}: {field} is empty; a taxonomy has at least one")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from hypothesis import given
@@ -53,6 +54,7 @@ def test_options_of_evaluate(tmp_path: Path, option: str, value: str) -> None:
 def test_further_fields_of_a_request(tmp_path: Path, start: str, value: str) -> None:
     """`-M` in earnest: the value goes into keys, the ledger and the manifest."""
     common = ("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", "1", "--probe", "none")
+    shutil.rmtree(tmp_path / "run", ignore_errors=True)
     ends_well("-M key=value", *common, "--out", str(tmp_path / "run"), f"-M{start}{value}")
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import Texts, connect, reading, reason, text_at, text_of
+from opensafeintent.calls.ledger_file import Texts, connect, reading, reason, text_at, text_of, typed
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
 __all__ = ["ImportedRow", "Imports"]
+
+_CHECKSUM = "crc32"
 
 
 class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,6 +34,43 @@ class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
     source: str = ""
     """The file that it came from."""
     source_sha256: str
+
+
+_Content = tuple[str | None, dict[str, Any]]
+"""Text and record of an imported response."""
+_ROWS = (
+    "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256, imported.response IS NULL "
+    "FROM imported LEFT JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
+)
+
+
+class _Row(NamedTuple):
+    """What `_ROWS` selects."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    sha: bytes | None
+    body: bytes | None
+    record: str
+    source: str
+    source_sha256: str
+    textless: int
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        return self[:4]
+
+    @property
+    def content(self) -> _Content:
+        """Text and record, if they are what was kept."""
+        text = None
+        if not self.textless:
+            if self.sha is None or self.body is None:
+                raise LookupError("the text of an imported response is not there")
+            text = text_of(self.sha, self.body)
+        return text, _unsealed(self.record, self.place)
 
 
 class Imports:
@@ -68,21 +108,16 @@ class Imports:
     def rows(self, dataset: str | None = None) -> Iterator[ImportedRow]:
         """Yield every response that was imported, for one dataset (its hash) or for any, in the order of import."""
         with reading(self._path):
-            rows = self._reader.execute(
-                "SELECT model, set_id, variant, epoch, texts.body, record, name, sha256 FROM imported "
-                "JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
-                "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id",
-                {"dataset": dataset},
-            ).fetchall()
-        by_place: dict[tuple[str, str, str, int], list[tuple[Any, ...]]] = {}
-        for model, set_id, variant, epoch, *content in rows:
-            by_place.setdefault((model, set_id, variant, epoch), []).append(tuple(content))
-        for (model, set_id, variant, epoch), contents in by_place.items():
+            where = "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id"
+            rows = typed(self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row])
+        by_place: dict[tuple[str, str, str, int], list[_Row]] = {}
+        for row in rows:
+            by_place.setdefault(row.place, []).append(row)
+        for (model, set_id, variant, epoch), found in by_place.items():
             with reading(self._path):
-                merged = _merged([(text_of(body), msgspec.json.decode(record)) for body, record, _, _ in contents])
+                merged = _merged([row.content for row in found])
             if merged is None:
                 raise InputError(f"{self._path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
-            _, _, name, sha = contents[0]
             yield ImportedRow(
                 model=model,
                 set_id=set_id,
@@ -90,8 +125,8 @@ class Imports:
                 epoch=epoch,
                 response=merged[0],
                 record=merged[1],
-                source=name,
-                source_sha256=sha,
+                source=found[0].source,
+                source_sha256=found[0].source_sha256,
             )
 
     def at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
@@ -104,7 +139,7 @@ class Imports:
             ).fetchone()
             if found is None:
                 return 0, None
-            row, text = found
+            row, text = typed(found, tuple[int, int | None])
             return row, None if text is None else text_at(self._reader, text)
 
     def rows_at(self, dataset: str, place: tuple[str, str, str, int]) -> list[int]:
@@ -124,12 +159,10 @@ class Imports:
         )
         source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
         place = (dataset, row.model, row.set_id, row.variant, row.epoch)
-        there = connection.execute(
-            "SELECT body, record FROM imported LEFT JOIN texts ON texts.id = imported.response "
-            "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? ORDER BY imported.id",
-            place,
-        ).fetchall()
-        known = _merged([(text_of(body), msgspec.json.decode(record)) for body, record in there])
+        with reading(self._path):
+            at_place = "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? ORDER BY imported.id"
+            there = typed(connection.execute(_ROWS + at_place, place).fetchall(), list[_Row])
+            known = _merged([found.content for found in there])
         merged = _merged([*([known] if known else []), (row.response, row.record)])
         if merged is None:
             raise InputError(
@@ -141,11 +174,32 @@ class Imports:
             connection.execute(
                 "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (source, *place, response, canonical_json(row.record).decode()),
+                (source, *place, response, _sealed(row.record, place[1:])),
             )
 
 
-def _merged(contents: list[tuple[str | None, dict[str, Any]]]) -> tuple[str | None, dict[str, Any]] | None:
+def _sealed(record: dict[str, Any], place: tuple[str, str, str, int]) -> str:
+    """Return a record as it is stored: with a checksum of it and its place, for grades have nothing else to tell by."""
+    return canonical_json(record | {_CHECKSUM: _checksum(record, place)}).decode()
+
+
+def _unsealed(stored: str, place: tuple[str, str, str, int]) -> dict[str, Any]:
+    """Return a record from its stored form; earlier ledgers have no checksums.
+
+    Raises:
+        ValueError: it is not what was stored.
+    """
+    record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
+    if record.pop(_CHECKSUM, None) not in (None, _checksum(record, place)):
+        raise ValueError("an imported grade is not the one whose checksum stands beside it")
+    return record
+
+
+def _checksum(record: dict[str, Any], place: tuple[str, str, str, int]) -> int:
+    return zlib.crc32(canonical_json([record, place]))
+
+
+def _merged(contents: list[_Content]) -> _Content | None:
     """Put together what several files say of one response; None where they contradict one another.
 
     The authors' scripts write grades, modes and strategies into files of their own.

@@ -10,11 +10,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Self
 
-import msgspec
-
 from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.imports import Imports
-from opensafeintent.calls.ledger_file import Texts, connect, prepare, reading, reason, text_at, unpack
+from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
 from opensafeintent.calls.records import REPLIED, Answered, Message, NotAnAnswer, Refused, Usage, read_reply
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
@@ -81,7 +79,7 @@ class Ledger:
             ).fetchone()
             if row is None:
                 return None
-            status, body, error, input_tokens, output_tokens, served = row
+            status, body, error, input_tokens, output_tokens, served = typed(row, tuple[str, bytes, str, int, int, str])
             if status == "refused":
                 return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
             try:
@@ -105,7 +103,7 @@ class Ledger:
             row = self._reader.execute(
                 "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC LIMIT 1", (key,)
             ).fetchone()
-        return row[0] if row else None
+            return typed(row[0], str) if row else None
 
     def answering_models(self) -> set[str]:
         """Return the names of the models that have replied at least once: an answer, a refusal, or without either."""
@@ -114,7 +112,7 @@ class Ledger:
                 "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error GLOB ?",
                 tuple(f"{start}*" for start in REPLIED),
             ).fetchall()
-        return {name for (name,) in rows}
+            return {typed(name, str) for (name,) in rows}
 
     def usage_of(self, keys: Iterable[bytes]) -> dict[tuple[str, str], tuple[int, int, int]]:
         """Return (calls, input tokens, output tokens) of the calls with these keys, by (purpose, model)."""
@@ -126,7 +124,7 @@ class Ledger:
                     (key,),
                 ).fetchone()
                 if row is not None:
-                    purpose, model, *tokens = row
+                    purpose, model, *tokens = typed(row, tuple[str, str, int, int])
                     before = totals.get((purpose, model), (0, 0, 0))
                     totals[purpose, model] = (before[0] + 1, before[1] + tokens[0], before[2] + tokens[1])
         return totals
@@ -137,12 +135,14 @@ class Ledger:
             rows = self._reader.execute(
                 "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
             ).fetchall()
+            rows = typed(rows, list[tuple[int, str, str, str]])
         yield from rows
 
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""
         where, values = ("WHERE status = ?", (status,)) if status else ("", ())
-        total: int = self._reader.execute(f"SELECT count(*) FROM calls {where}", values).fetchone()[0]
+        with reading(self.path):
+            total: int = self._reader.execute(f"SELECT count(*) FROM calls {where}", values).fetchone()[0]
         return total
 
     # Writing
@@ -220,13 +220,14 @@ class Ledger:
 
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
-        request = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,)).fetchone()[0]
-        data = msgspec.json.decode(request)
-        messages = tuple(
-            Message(role, tuple(part if isinstance(part, str) else text_at(self._reader, part) for part in parts))
-            for role, parts in data["messages"]
-        )
-        return messages, data["sampling"]
+        with reading(self.path):
+            request = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,)).fetchone()[0]
+            data = read_request(request)
+            messages = tuple(
+                Message(role, tuple(part if isinstance(part, str) else text_at(self._reader, part) for part in parts))
+                for role, parts in data.messages
+            )
+        return messages, data.sampling
 
 
 @contextlib.contextmanager

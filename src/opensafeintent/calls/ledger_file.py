@@ -8,24 +8,33 @@ import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 
 from opensafeintent.calls.records import NotAnAnswer, Refused, read_reply
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
+from opensafeintent.messages import Role
 
 __all__ = [
+    "Request",
     "Texts",
     "connect",
     "is_older",
     "pack",
     "prepare",
+    "read_request",
     "reading",
     "reason",
     "see_as_failed",
     "text_at",
     "text_of",
+    "typed",
     "unpack",
 ]
+
+T = TypeVar("T")
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
 _SCHEMA_VERSION = 2
@@ -35,6 +44,8 @@ _LOCK_SECONDS = 0.05
 _LOCK_TRIES = 200
 _COMPRESS = 200  # bytes
 _TEXTS_IN_MEMORY = 4096
+_LONGEST = 2**28
+"""Bytes that a text or a reply may unpack to."""
 
 _SCHEMA = f"""
 CREATE TABLE texts (id INTEGER PRIMARY KEY, sha BLOB NOT NULL UNIQUE, body BLOB NOT NULL);
@@ -219,8 +230,34 @@ def reading(path: Path) -> Iterator[None]:
     """Say of a ledger that cannot be read as it should that it is damaged."""
     try:
         yield
-    except (sqlite3.Error, zlib.error, ValueError) as damage:
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as damage:
         raise InputError(f"{path}: the ledger is damaged: {damage}") from damage
+
+
+def typed(row: Any, kind: type[T]) -> T:
+    """Return a row, or several, if they are of the types that they should be: SQLite itself takes anything in any column.
+
+    Raises:
+        ValueError: they are not.
+    """
+    return msgspec.convert(row, kind)
+
+
+class Request(msgspec.Struct):
+    """A request as a row holds it, as JSON."""
+
+    messages: list[tuple[Role, list[str | int]]]
+    """Role and parts; a long part is the id of a text."""
+    sampling: dict[str, Any]
+
+
+def read_request(request: Any) -> Request:
+    """Return what a row holds under `request`.
+
+    Raises:
+        ValueError: it is no request.
+    """
+    return msgspec.json.decode(typed(request, str), type=Request)
 
 
 class Texts:
@@ -248,24 +285,58 @@ class Texts:
 
 
 def text_at(connection: sqlite3.Connection, identity: int) -> str:
-    """Return a text by its id."""
-    body = connection.execute("SELECT body FROM texts WHERE id = ?", (identity,)).fetchone()[0]
-    return unpack(body).decode()
+    """Return a text by its id.
+
+    Raises:
+        ValueError, LookupError, zlib.error: it is not there, or is not what was kept.
+    """
+    row = connection.execute("SELECT sha, body FROM texts WHERE id = ?", (identity,)).fetchone()
+    if row is None:
+        raise LookupError(f"the text {identity} is not there")
+    return text_of(*typed(row, tuple[bytes, bytes]))
 
 
-def text_of(body: bytes | None) -> str | None:
-    """Return a packed text, or None for none."""
-    return None if body is None else unpack(body).decode()
+def text_of(sha: bytes, body: bytes) -> str:
+    """Return a text from its hash and its packed form.
+
+    Raises:
+        ValueError, zlib.error: it is not what was kept.
+    """
+    raw = unpack(body)
+    if bytes.fromhex(sha256_hex(raw)) != sha:
+        raise ValueError("a text is not the one whose hash stands beside it")
+    return raw.decode()
 
 
 def pack(raw: bytes) -> bytes:
-    """Compress what is worth it; the first byte tells."""
-    return b"z" + zlib.compress(raw, 1) if len(raw) > _COMPRESS else b"r" + raw
+    """Compress what is worth it, and have a checksum on all; the first byte tells.
+
+    `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves. Ledgers of version 1 also
+    hold `r`: the bytes alone.
+    """
+    if len(raw) > _COMPRESS:
+        return b"z" + zlib.compress(raw, 1)
+    return b"c" + zlib.crc32(raw).to_bytes(4) + raw
 
 
 def unpack(body: bytes) -> bytes:
-    """Return what was packed."""
-    return zlib.decompress(body[1:]) if body[:1] == b"z" else body[1:]
+    """Return what was packed.
+
+    Raises:
+        ValueError, zlib.error: the bytes are not those that were packed.
+    """
+    match body[:1]:
+        case b"z":
+            stream = zlib.decompressobj()
+            raw = stream.decompress(body[1:], _LONGEST)
+            if not stream.eof or stream.unused_data:
+                raise ValueError("a packed text does not end where it should")
+            return raw
+        case b"c" if zlib.crc32(body[5:]).to_bytes(4) == body[1:5]:
+            return body[5:]
+        case b"r":
+            return body[1:]
+    raise ValueError("a packed text is not what was packed")
 
 
 def reason(error: Exception) -> str:

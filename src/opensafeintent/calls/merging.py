@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import is_older, reading, see_as_failed
+from opensafeintent.calls.ledger_file import is_older, read_request, reading, see_as_failed, typed
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -24,6 +24,8 @@ _COLUMNS = (
     *("key", "model", "purpose", "template", "template_hash", "epoch", "attempt", "request", "status", "stop_reason"),
     *("input_tokens", "output_tokens", "served_model", "seconds", "error", "response", "created"),
 )
+_TYPES: Any = tuple[bytes, str, str, str, str, int, int, str, str, str, int, int, str, float, str, bytes, str]
+"""Of the columns."""
 _BATCH = 2000
 _SATISFIES = "status <> 'failed'"
 _SAME_ROW = " AND ".join(f"theirs.{name} IS ours.{name}" for name in ("created", "seconds", "response"))
@@ -124,7 +126,7 @@ def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added
             theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
             with _transaction(connection):
                 return _Copy(connection, theirs).run(keys)
-    except (sqlite3.Error, zlib.error, ValueError, LookupError) as error:
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as error:
         raise InputError(f"{source}: cannot merge this ledger into {target}: {error}") from error
 
 
@@ -191,7 +193,8 @@ class _Copy:
 
     def _values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
         """Count a row, and return it as it is here."""
-        fields = dict(zip(_COLUMNS, row, strict=False))
+        values: tuple[Any, ...] = typed(row[: len(_COLUMNS)], _TYPES)
+        fields = dict(zip(_COLUMNS, values, strict=True))
         added, model, status = self._added, fields["model"], fields["status"]
         added.rows += 1
         added.made[model, fields["purpose"]] += fields["key"] not in self._counted
@@ -205,10 +208,9 @@ class _Copy:
 
     def _request(self, request: str) -> str:
         """Return a request with the ids that its texts have here."""
-        data: dict[str, Any] = msgspec.json.decode(request)
-        data["messages"] = [
-            [role, [part if isinstance(part, str) else self._text(part) for part in parts]]
-            for role, parts in data["messages"]
+        data = read_request(request)
+        data.messages = [
+            (role, [part if isinstance(part, str) else self._text(part) for part in parts]) for role, parts in data.messages
         ]
         return canonical_json(data).decode()
 

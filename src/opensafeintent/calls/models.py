@@ -44,7 +44,7 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
         except InputError as error:
             problems.append(str(error))
     if problems:
-        raise InputError("\n".join(problems))
+        raise InputError(*problems)
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.files import read_json
 
 __all__ = ["Price", "cost_of", "read_prices", "unpriced"]
 
@@ -29,11 +29,8 @@ def read_prices(path: Path) -> dict[str, Price]:
     Raises:
         InputError: it cannot be read, or is not of that form.
     """
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Price])
-    except (OSError, msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
-        raise InputError(f"{path}: not a price list: {error}; expected {form}") from error
+    form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
+    return read_json(path, dict[str, Price], f"a price list ({form})")
 
 
 def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) -> float:

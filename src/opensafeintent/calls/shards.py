@@ -21,6 +21,7 @@ import msgspec
 from opensafeintent.calls.attempts import Attempt
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import reading, typed
 from opensafeintent.calls.merging import settled
 from opensafeintent.calls.records import Answered, Call, Refused, call_key
 from opensafeintent.errors import InputError
@@ -196,9 +197,10 @@ def _counts(files: AttemptFiles) -> tuple[Counter[bytes], Counter[bytes], int]:
         return begun, Counter(), 0
     with tempfile.TemporaryDirectory(prefix="opensafeintent-") as beside:
         path = settled(files.ledger, Path(beside))
-        try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection:
-                rows = connection.execute("SELECT key, input_tokens + output_tokens FROM calls").fetchall()
-        except sqlite3.Error as error:
-            raise InputError(f"{files.ledger}: the ledger is damaged: {error}") from error
+        with (
+            reading(files.ledger),
+            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
+        ):
+            found = connection.execute("SELECT key, input_tokens + output_tokens FROM calls").fetchall()
+            rows = typed(found, list[tuple[bytes, int]])
     return begun, Counter(key for key, _ in rows), sum(tokens for _, tokens in rows)

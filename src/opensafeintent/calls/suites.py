@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from importlib import resources
 from pathlib import Path
 
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line
 
 __all__ = ["Suite", "SuiteModel", "load_suite"]
@@ -51,18 +51,11 @@ def load_suite(name: str) -> Suite:
         raise InputError(
             f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file; {nearest(name, shipped)}"
         )
-    try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: cannot read the suite: {error}") from error
-    return _parse(text, str(path))
+    return _parse(read_text(path), str(path))
 
 
 def _parse(text: str, place: str) -> Suite:
-    try:
-        suite = msgspec.convert(tomllib.loads(text), Suite)
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InputError(f'{place}: not a suite: {error}; expected name = "…" and [[models]] with model = "…"') from error
+    suite = parse_toml(text, Suite, place, 'a suite (name = "…" and [[models]] with model = "…")')
     if not suite.models:
         raise InputError(f"{place}: no models in it")
     twice = sorted({name for name in suite.names if suite.names.count(name) > 1})

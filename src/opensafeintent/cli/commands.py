@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY, options_of
 from opensafeintent.cli.people import annotate_group
 from opensafeintent.errors import InputError
+from opensafeintent.files import any_json
 
 __all__ = ["cli"]
 
@@ -135,13 +136,12 @@ def _key_values(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _json_or_text(pair: str, text: str) -> Any:
-    def no_constant(name: str) -> float:
-        raise InputError(f"-M {pair}: {name} is not a value that a request can hold")
-
     try:
-        return json.loads(text, parse_constant=no_constant)
-    except json.JSONDecodeError:
+        return any_json(text)
+    except JSONDecodeError:  # a text that needs no quotes
         return text
+    except ValueError as error:
+        raise InputError(f"-M {pair}: not a value that a request can hold: {error}") from error
 
 
 @cli.command("import", short_help="Import responses, with or without grades.")

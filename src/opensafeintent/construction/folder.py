@@ -14,7 +14,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import STAGES, CallRef, Draft, Rejection, StageResult
 from opensafeintent.errors import InputError
-from opensafeintent.files import locked_folder, make_private_folder, write_private
+from opensafeintent.files import locked_folder, make_private_folder, read_json, write_private
 from opensafeintent.promptsets.record import Dataset
 from opensafeintent.taxonomy import Taxonomy
 
@@ -126,13 +126,7 @@ class BuildFolder:
             if (self.path / "run.json").exists():
                 raise InputError(f"{self.path}: holds a run of evaluate; choose another --out")
             return None
-        try:
-            raw: Any = msgspec.json.decode(self.manifest_path.read_bytes())
-            if isinstance(raw, dict) and raw.get("schema") != _SCHEMA:
-                raise InputError(f"{self.manifest_path}: schema {raw.get('schema')}; this program reads {_SCHEMA}")
-            return msgspec.convert(raw, BuildManifest)
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise InputError(f"{self.manifest_path}: cannot read the manifest: {error}") from error
+        return read_json(self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA)
 
     def save(self, manifest: BuildManifest) -> None:
         """Write the manifest."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import JudgePlan, ModesScope, ProbeScope
-from opensafeintent.files import locked_folder, make_private_folder, write_private
+from opensafeintent.files import locked_folder, make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, stratified_sample
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -22,6 +23,7 @@ from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates import ParseRule, Role, Templates, parse_template
 
 __all__ = [
+    "MOST_EPOCHS",
     "DatasetEntry",
     "Manifest",
     "ModelEntry",
@@ -34,6 +36,8 @@ __all__ = [
 ]
 
 _SCHEMA = 1
+MOST_EPOCHS = 10_000
+"""Responses to one prompt; each of them is looked up whenever a run is read."""
 
 Preset = Literal["paper-code"]
 """`paper-code` samples as the authors' code does: 1,000 tokens, and temperature 0 for models on the user's own machines."""
@@ -70,8 +74,8 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One target of a run: how far it was evaluated, and how it was graded."""
 
     identity: str
-    epochs: int = 1
-    limit: int | None = None
+    epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
+    limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Prompt-sets, by the stratified sample; None is all of them."""
     judges: tuple[str, ...] = ()
     mode_judge: str = ""
@@ -82,7 +86,7 @@ class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Hash of the template in force, by role."""
     imported: bool = False
     """Its responses come from files, not from calls."""
-    judge_samples: int = 0
+    judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.regrading`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
@@ -183,13 +187,9 @@ class RunFolder:
         """
         if not self.exists():
             raise InputError(f"{self.path}: no run here (no run.json); expected a folder that evaluate or import wrote")
-        try:
-            raw: Any = msgspec.json.decode(self.manifest_path.read_bytes())
-            if isinstance(raw, dict) and raw.get("schema") != _SCHEMA:
-                raise InputError(f"{self.manifest_path}: schema {raw.get('schema')}; this program reads {_SCHEMA}")
-            manifest = msgspec.convert(raw, Manifest)
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise InputError(f"{self.manifest_path}: cannot read the manifest: {error}") from error
+        manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
+        if unknown := _unknown(manifest):
+            raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is damaged")
         sets = load_dataset(str(self._sets_path), manifest.dataset.taxonomy)
         dataset = Dataset(manifest.dataset.name, sets.prompt_sets, manifest.dataset.taxonomy)
         if dataset.hash != manifest.dataset.hash:
@@ -216,6 +216,26 @@ class RunFolder:
         """
         with locked_folder(self.path, "evaluating into"):
             yield
+
+
+def _unknown(manifest: Manifest) -> str:
+    """Name the first judge or template that a manifest refers to and does not hold; empty where there is none."""
+    for digest, template in manifest.templates.items():
+        if sha256_hex(template.source) != digest:
+            return f"the template {digest[:12]} ({template.file})"
+    for model, entry in manifest.models.items():
+        if not entry.judges:
+            if not entry.imported:
+                return f"a judge of {model!r}"
+            continue  # graded elsewhere, by templates that are known by their hashes alone
+        for judge in (*entry.judges, entry.mode_judge):
+            if judge not in manifest.judges:
+                return f"the judge {judge!r}"
+        for role in get_args(Role):
+            digest = entry.templates.get(role, "")
+            if digest not in manifest.templates or manifest.templates[digest].role != role:
+                return f"a template for {role} ({digest[:12]!r})"
+    return ""
 
 
 def store_templates(templates: Templates) -> dict[str, StoredTemplate]:

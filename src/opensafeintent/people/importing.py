@@ -86,7 +86,7 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     checks = [_Check(returned[name], key) for name in key.annotators if name in returned]
     problems += [f"{check.file}: {problem}" for check in checks for problem in check.problems]
     if problems:
-        raise InputError("\n".join(problems))
+        raise InputError(*problems)
     if not checks:
         raise InputError("no files to import; expected the workbooks or .json files that annotators sent back")
     return ImportedLabels(

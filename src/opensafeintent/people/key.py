@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 
-from opensafeintent.errors import InputError
-from opensafeintent.files import write_private
+from opensafeintent.files import read_json, write_private
 from opensafeintent.people.labels import LabelKind
 
 __all__ = ["AnnotationKey", "KeyItem", "Showing", "read_key", "write_key"]
@@ -81,12 +80,4 @@ def read_key(path: Path) -> AnnotationKey:
     Raises:
         InputError: the file cannot be read, or is not a key of this version.
     """
-    try:
-        raw: Any = msgspec.json.decode(path.read_bytes())
-        if isinstance(raw, dict) and raw.get("schema") != _SCHEMA and "annotators" in raw:
-            raise InputError(f"{path}: schema {raw.get('schema')}; this program reads {_SCHEMA}")
-        return msgspec.convert(raw, AnnotationKey)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the key: {error.strerror or error}") from error
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise InputError(f"{path}: not the key of a study (key.json, which annotate export wrote): {error}") from error
+    return read_json(path, AnnotationKey, "the key of a study (key.json, which annotate export wrote)", schema=_SCHEMA)

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import write_private
+from opensafeintent.files import parse_json, read_bytes, write_private
 
 __all__ = ["QUALITY_QUESTIONS", "UNSURE", "Answer", "Label", "LabelKind", "read_labels", "write_labels"]
 
@@ -78,18 +78,8 @@ def read_labels(path: Path) -> list[Label]:
     Raises:
         InputError: the file cannot be read, or a line is not a label; the text names the line.
     """
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the labels: {error.strerror or error}") from error
-    labels = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            labels.append(msgspec.json.decode(line, type=Label))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}, line {number}: not a label: {error}") from error
+    lines = enumerate(read_bytes(path).splitlines(), start=1)
+    labels = [parse_json(line, Label, f"{path}, line {number}", "a label") for number, line in lines if line.strip()]
     if not labels:
         raise InputError(f"{path}: holds no labels")
     return labels

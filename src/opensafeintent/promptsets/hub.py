@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.origins import CARD, TAXONOMY, Origin, files_by_card, files_by_suffix
 from opensafeintent.promptsets.reading import SUFFIXES
@@ -81,7 +81,7 @@ def _jsonl_column(file: Iterable[bytes], column: str, place: str) -> Iterator[An
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
-                yield json.loads(line)[column]
+                yield any_json(line.decode())[column]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{place}, line {number}: expected a JSON object with the field {column!r}") from error
 

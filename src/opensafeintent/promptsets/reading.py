@@ -7,9 +7,10 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import any_json, read_text
 from opensafeintent.hostile import one_line
 
 __all__ = ["SUFFIXES", "Problem", "read_records"]
@@ -38,9 +39,9 @@ def read_records(path: Path, shown: str | None = None) -> Iterator[tuple[str, An
         case ".parquet":
             yield from _parquet_records(path, name)
         case ".csv":
-            yield from _csv_records(_read_text(path, name), name)
+            yield from _csv_records(read_text(path, name), name)
         case suffix:
-            yield from _json_records(_read_text(path, name), name, lines=suffix == ".jsonl")
+            yield from _json_records(read_text(path, name), name, lines=suffix == ".jsonl")
 
 
 def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
@@ -88,24 +89,9 @@ def _looks_like_lines(text: str) -> bool:
 def _json(text: str) -> Any:
     """Read JSON, or raise the Problem that it has."""
     try:
-        return json.loads(text, parse_constant=_reject_constant, object_pairs_hook=_each_key_once)
+        return any_json(text)
     except ValueError as error:
         raise Problem(_json_complaint(error)) from error
-    except RecursionError as error:
-        raise Problem("not valid JSON (nested too deeply)") from error
-
-
-def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise ValueError(f"the key {one_line(twice, 60)!r} stands twice in one object")
-    return record
-
-
-def _reject_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
 
 
 def _json_complaint(error: ValueError) -> str:
@@ -114,18 +100,6 @@ def _json_complaint(error: ValueError) -> str:
     where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
     cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
     return f"not valid JSON ({error.msg}, {where})" + ("; it looks cut off" if cut else "")
-
-
-def _read_text(path: Path, name: str) -> str:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{name}: cannot read: {error.strerror or error}") from error
-    try:
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{name}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8") from error
 
 
 def _parquet_records(path: Path, name: str) -> Iterator[tuple[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -13,6 +12,7 @@ import msgspec
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import parse_toml, read_text
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Intent
 from opensafeintent.templates.template import split_header
@@ -177,10 +177,7 @@ def _from_folder(folder: Path) -> dict[str, str]:
             if path.suffix in (".md", ".toml"):
                 raise InputError(f"{path}: not a template's name; {nearest(path.name, _names())}")
             continue
-        try:
-            found[path.name] = path.read_text("utf-8-sig").replace("\r\n", "\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot read the template: {error}") from error
+        found[path.name] = read_text(path).replace("\r\n", "\n")
     if not found:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(_names())}")
     return found
@@ -197,11 +194,7 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
 
 
 def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
-    fields, body = split_header(file, source)
-    try:
-        header = msgspec.convert(fields, _Header)
-    except msgspec.ValidationError as error:
-        raise InputError(f"{file}: the header is not valid: {error}") from error
+    header, body = split_header(file, source, _Header)
     needed = _NEEDED[role]
     places = set(_PLACE.findall(body + header.contract))
     if missing := sorted(needed - places):
@@ -222,10 +215,7 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
 
 
 def _parse_reasons(source: str) -> dict[Intent, dict[Reading, str]]:
-    try:
-        reasons = msgspec.convert(tomllib.loads(source), dict[Intent, dict[Reading, str]])
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
-        raise InputError(f"{_REASONS}: not valid: {error}") from error
+    reasons = parse_toml(source, dict[Intent, dict[Reading, str]], _REASONS, "a list of reasons for repair")
     for expected in CORE_VARIANTS:
         for found in READINGS:
             if found != expected and not reasons.get(expected, {}).get(found, "").strip():

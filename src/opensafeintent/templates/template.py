@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import msgspec
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
+from opensafeintent.files import parse_toml, read_text
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from opensafeintent.templates.contract import Contract, IntegerContract, JsonContract
@@ -21,6 +21,7 @@ __all__ = ["Role", "Template", "Templates", "load_templates", "parse_template", 
 
 Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
 
+T = TypeVar("T")
 _FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
 _PLACEHOLDER = re.compile(r"\{\{(prompt|response|nonce|options|values|contract)\}\}|\{(prompt|response)\}")
 
@@ -165,11 +166,7 @@ def parse_template(role: Role, file: str, source: str) -> Template:
             foreign=True,
         )
     else:
-        fields, body = split_header(file, source)
-        try:
-            header = msgspec.convert(fields, _Header)
-        except msgspec.ValidationError as error:
-            raise InputError(f"{file}: the header is not valid: {error}") from error
+        header, body = split_header(file, source, _Header)
         template = Template(
             role=role,
             id=header.id,
@@ -185,20 +182,17 @@ def parse_template(role: Role, file: str, source: str) -> Template:
     return template
 
 
-def split_header(file: str, source: str) -> tuple[dict[str, Any], str]:
-    """Return a template file's header, as TOML has it, and its body.
+def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
+    """Return a template file's header, which is TOML and holds `kind`, and its body.
 
     Raises:
-        InputError: there is no header, or it is not TOML.
+        InputError: there is no header, or it is not of that form.
     """
     match = _FRONT_MATTER.match(source)
     if match is None:
         raise InputError(f"{file}: a template begins with a header between two lines of +++ (TOML: id, version, contract)")
-    try:
-        fields = tomllib.loads(match[1])
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file}: the header is not valid: {error}") from error
-    return fields, source[match.end() :].strip("\n") + "\n"
+    header = parse_toml(match[1], kind, file, "a template with a valid header")
+    return header, source[match.end() :].strip("\n") + "\n"
 
 
 def _check(template: Template) -> None:
@@ -267,10 +261,7 @@ def _from_folder(folder: Path) -> dict[Role, Template]:
             continue
         if role in found:
             raise InputError(f"{folder}: holds both {found[role].file} and {name}; keep one template for {role}")
-        try:
-            found[role] = parse_template(role, name, path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{path}: cannot read the template: {error}") from error
+        found[role] = parse_template(role, name, read_text(path))
     for path in sorted(folder.iterdir()):
         close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         if path.name not in names and close:

@@ -153,7 +153,7 @@ def _judges_of(answers: Answers, run: Path) -> list[JudgeGrades]:
     problems = [problem for one in answers.placed if (problem := _misplaced(one, hashes, run))]
     if problems:
         more = len(problems) - _MOST_PROBLEMS
-        raise InputError("\n".join([*problems[:_MOST_PROBLEMS], *([f"… and {more} more such labels"] if more > 0 else [])]))
+        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such labels"] if more > 0 else []))
     return _grades(answers.items, rows)
 
 

@@ -69,7 +69,7 @@ def validate_dataset(name: str, taxonomy: Path | None = None) -> tuple[Dataset, 
     """
     dataset, problems = read_dataset(name, _taxonomy(taxonomy))
     if dataset is None:
-        raise InputError("\n".join(problems))
+        raise InputError(*problems)
     return dataset, _remarks(dataset)
 
 

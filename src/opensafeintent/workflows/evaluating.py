@@ -25,6 +25,7 @@ from opensafeintent.evaluation.anchors import load_anchors
 from opensafeintent.evaluation.forecast import Forecast, forecast
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, duties_of, with_checks
 from opensafeintent.evaluation.manifest import (
+    MOST_EPOCHS,
     DatasetEntry,
     Manifest,
     ModelEntry,
@@ -117,6 +118,8 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
+        if self.epochs > MOST_EPOCHS:
+            raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
         if self.temperature is not None and not 0 <= self.temperature < inf:
             raise InputError(f"--temperature is {self.temperature}; expected a number from 0")
         if self.preset and self.max_tokens != _MAX_TOKENS:

@@ -168,7 +168,7 @@ async def checked(
         lines = [f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}" for check in failed]
         ledger = folder.ledger_path(manifest)
         show = f"no model was asked; judge-check with the same judge options and --ledger {ledger} shows the cases"
-        raise JudgeFailed("\n".join([*lines, show]))
+        raise JudgeFailed(*lines, show)
     return checks
 
 

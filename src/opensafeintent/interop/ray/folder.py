@@ -10,14 +10,13 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from opensafeintent.calls.merging import Added, merge_ledger, settled
 from opensafeintent.calls.shards import AttemptFiles, lost_calls
 from opensafeintent.errors import InputError
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.interop.ray.records import Progress
 
 __all__ = ["Merged", "ShardsFolder"]
@@ -130,9 +129,9 @@ class ShardsFolder:
         names = (path.name.split(".") for path in self.path.glob("*.*.json"))
         for shard, number in sorted((shard, int(number)) for shard, number, _ in names if number.isdecimal()):
             # a file that is just being written reads as a broken one; the next look finds it whole
-            with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
-                raw = AttemptFiles(self.path, shard, number).progress.read_bytes()
-                found.setdefault(shard, []).append(msgspec.json.decode(raw, type=Progress))
+            with contextlib.suppress(InputError):
+                path = AttemptFiles(self.path, shard, number).progress
+                found.setdefault(shard, []).append(read_json(path, Progress, "progress"))
         return list(found.values())
 
     def take_up(self, of: Mapping[str, str], ledger: Path) -> Merged | None:
@@ -155,15 +154,12 @@ class ShardsFolder:
 
     def _marker(self) -> _Marker:
         path = self.path / "shards.json"
+        if not path.exists():
+            raise InputError(f"{self.path}: is no folder of shards (no shards.json); move it away")
         try:
-            raw: Any = msgspec.json.decode(path.read_bytes())
-            if isinstance(raw, dict) and raw.get("schema") != _SCHEMA:
-                raise InputError(f"{path}: schema {raw.get('schema')}; this program reads {_SCHEMA}")
-            return msgspec.convert(raw, _Marker)
-        except FileNotFoundError:
-            raise InputError(f"{self.path}: is no folder of shards (no shards.json); move it away") from None
-        except (OSError, msgspec.DecodeError, msgspec.ValidationError) as error:
-            raise InputError(f"{path}: cannot be read: {error}. Restore it, or move {self.path} away") from error
+            return read_json(path, _Marker, "what tells whose shards these are", schema=_SCHEMA)
+        except InputError as error:
+            raise InputError(f"{error}. Restore it, or move {self.path} away") from error
 
     def merge(self, ledger: Path) -> Merged:
         """Put every shard into the run's ledger, then remove the folder. Merging twice adds nothing.

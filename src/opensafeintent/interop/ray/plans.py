@@ -15,12 +15,12 @@ from opensafeintent.construction.records import Draft, Seed, Topic
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import ModelWork, run_tasks, tasks_of
-from opensafeintent.files import write_private
+from opensafeintent.files import read_bytes, write_private
 from opensafeintent.interop.ray.folder import ShardsFolder
 from opensafeintent.interop.ray.records import Job
 from opensafeintent.templates.instruction import parse_instructions
 
-__all__ = ["AT_ONCE", "BuildShard", "EvaluationShard", "StageItems", "write_items"]
+__all__ = ["AT_ONCE", "BuildShard", "EvaluationShard", "StageItems", "read_items", "write_items"]
 
 AT_ONCE = 512
 """Prompts or items under way at the same time while connections adapt."""
@@ -90,7 +90,7 @@ class BuildShard:
             Stopped: see `construction.asking.each`.
         """
         job, manifest = self._job, self._manifest
-        stage_items = msgspec.msgpack.decode(ShardsFolder(Path(job.run)).items.read_bytes(), type=StageItems)
+        stage_items = read_items(ShardsFolder(Path(job.run)).items)
         workshop = Workshop(
             client=client,
             generator=Asker(role="generator", model=manifest.generator, sampling=manifest.generator_sampling),
@@ -110,6 +110,18 @@ class BuildShard:
 def at_once(job: Job) -> int:
     """Return how many prompts or items of a shard are under way at the same time."""
     return 2 * job.max_connections if job.max_connections else AT_ONCE
+
+
+def read_items(path: Path) -> StageItems:
+    """Return what `write_items` wrote.
+
+    Raises:
+        InputError: it cannot be read, or is something else.
+    """
+    try:
+        return msgspec.msgpack.decode(read_bytes(path), type=StageItems)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: holds no items of a stage: {error}") from error
 
 
 def write_items(shards: ShardsFolder, items: StageItems) -> None:

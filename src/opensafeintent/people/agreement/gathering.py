@@ -126,7 +126,7 @@ def read_all(paths: Sequence[Path]) -> list[Placed]:
     problems = [problem for one in placed for problem in _problems(one)]
     if problems:
         more = len(problems) - _MOST_PROBLEMS
-        raise InputError("\n".join([*problems[:_MOST_PROBLEMS], *([f"… and {more} more such answers"] if more > 0 else [])]))
+        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such answers"] if more > 0 else []))
     datasets: dict[str, Placed] = {}
     for one in placed:
         datasets.setdefault(one.label.dataset, one)
