@@ -30,3 +30,15 @@ def test_nearest_names_what_was_meant_or_everything(name: str, phrase: str) -> N
 
 def test_nearest_names_no_more_than_asked_for() -> None:
     assert nearest("set 1", ["set 2", "set 3", "set 4"], most=2).count("'") == 4  # two names, two quotes each
+
+
+def test_what_an_error_quotes_cannot_forge_a_line_or_command_a_terminal() -> None:
+    assert str(InputError("set 'a\nerror: b\x1b[2J\u2028c': unknown")) == r"set 'a error: b\u001b[2J\u2028c': unknown"
+    assert str(InputError("one", "two")) == "one\ntwo"
+
+
+def test_an_error_is_short_and_keeps_its_end() -> None:
+    text = str(InputError("x.json: " + "A" * 300_000 + "; expected less"))
+    assert len(text) < 2000
+    assert text.startswith("x.json: AAA")
+    assert text.endswith("AAA; expected less")

@@ -1,4 +1,4 @@
-"""Files are private, and written whole or not at all."""
+"""Files are read strictly, private, and written whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,11 +6,20 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import locked_folder, make_private_folder, write_private
+from opensafeintent.files import (
+    any_json,
+    locked_folder,
+    make_private_folder,
+    parse_toml,
+    read_json,
+    read_text,
+    write_private,
+)
 
 
 def mode_of(path: Path) -> int:
@@ -83,3 +92,54 @@ def test_why_a_folder_cannot_be_locked_is_told(
     monkeypatch.setattr(fcntl, "flock", refused)
     with pytest.raises(InputError, match=f"run: {said}"), locked_folder(tmp_path / "run", "evaluating into"):
         pass
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("content", "complaint"),
+    [
+        (b'{"a": "\xff"}', ":1: not UTF-8"),
+        (b'\n\n{"a": "\xed\xa0\x80"}', ":3: not UTF-8"),
+        (b'{"a": "\\ud800"}', "not a thing"),
+        (b'{"a": %b}' % (b"9" * 5000), "not a thing: Integer value out of range"),
+        (b'{"a": 1e999}', "not a thing: Number out of range"),
+        (b'{"a": NaN}', "not a thing"),
+        (f'{{"a": {DEEP}'.encode(), "not a thing: nested too deeply"),
+        (f'{{"a": {"[" * 900}{"]" * 900}}}'.encode(), "not a thing: nested too deeply"),
+        (b'{"schema": 2}', "schema 2; this program reads 1"),
+        (b"", "not a thing"),
+        (b"[]", "not a thing: Expected `object`, got `array`"),
+    ],
+    ids=range(11),
+)
+def test_json_that_cannot_be_used_is_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as raised:
+        read_json(path, dict[str, Any], "a thing", schema=1)
+    assert str(raised.value).startswith(f"{path}:")
+    assert complaint in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text", [f"a = {'9' * 5000}", f"a = {DEEP}", "a." * 20_000 + "a = 1", "a = 2024-02-30", "a = 1\na = 2"]
+)
+def test_toml_that_cannot_be_used_is_one_line(text: str) -> None:
+    with pytest.raises(InputError, match=r"x\.toml: not a thing: ") as raised:
+        parse_toml(text, dict[str, Any], "x.toml", "a thing")
+    assert "set_int_max_str_digits" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, "9" * 21, "1e999", "-1e999", "NaN", '{"a": 1, "a": 2}', DEEP, "[" * 900 + "]" * 900]
+)
+def test_json_that_could_not_be_written_again_is_not_read(text: str) -> None:
+    with pytest.raises(ValueError, match=r"out of range|not JSON|twice|deeply"):
+        any_json(text)
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbfa = 1")
+    assert read_text(tmp_path / "x.toml") == "a = 1"

@@ -109,7 +109,7 @@ def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str)
             KITCHEN.encode() + KITCHEN.encode().split(b"\n", 1)[1].partition(b"[[task")[0],
             r"harm_domains names \['Burnt Toast'\] twice",
         ),
-        (KITCHEN.encode("utf-16"), "cannot read the taxonomy"),
+        (KITCHEN.encode("utf-16"), "not UTF-8"),
     ],
     ids=["empty", "no TOML", "misspelt", "a number", "no domain", "names alone", "twice", "UTF-16"],
 )
@@ -123,5 +123,5 @@ def test_a_file_that_is_no_taxonomy_is_refused_by_name(tmp_path: Path, content: 
 
 @pytest.mark.parametrize("name", ["absent.toml", "."])
 def test_a_taxonomy_that_cannot_be_read_is_refused_by_name(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match="cannot read the taxonomy"):
+    with pytest.raises(OpenSafeIntentError, match="cannot read"):
         load_taxonomy(tmp_path / name)

@@ -42,11 +42,11 @@ def test_cost_is_per_million_tokens() -> None:
 def test_a_file_of_another_form_is_refused_with_the_right_one(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "prices.json"
     file.write_bytes(content)
-    with pytest.raises(InputError, match=r'prices\.json: not a price list: .*; expected \{"provider/model": '):
+    with pytest.raises(InputError, match=r'prices\.json(: not a price list \(\{"provider/model": |:1: not UTF-8)'):
         read_prices(file)
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere.json"):
-        with pytest.raises(InputError, match="not a price list"):
+        with pytest.raises(InputError, match="cannot read"):
             read_prices(path)

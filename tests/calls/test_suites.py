@@ -40,10 +40,10 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        (None, "cannot read the suite"),
+        (None, "cannot read"),
         ("name = 1", "not a suite"),
         ('name = "x"\nmodels = []', "no models in it"),
-        ('name = "x"\n[[models]]\nmodle = "a/b"', "not a suite: Object contains unknown field `modle`"),
+        ('name = "x"\n[[models]]\nmodle = "a/b"', r"not a suite \(.*\): Object contains unknown field `modle`"),
         ('name = "x"\n[[models]]\nmodel = "a/b"\n[[models]]\nmodel = "a/b"', "a/b is there twice"),
         ("name =", "not a suite"),
     ],

@@ -10,6 +10,7 @@ import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -345,3 +346,30 @@ def test_one_target_that_stops_leaves_the_other_whole(dataset: Path, tmp_path: P
     assert metrics(tmp_path / "run")["models"][TARGET]["triplet_safety"]["n"] == 2
     assert metrics(tmp_path / "run")["models"]["openai-api/loop/gone"]["triplet_safety"]["n"] == 0
     assert values(grades(tmp_path / "run", TARGET), "missing") == {""}
+
+
+# What it refers to -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda manifest: manifest["judges"].clear(), "the judge 'openai-api/loop/judge'"),
+        (lambda manifest: manifest["templates"].clear(), "a template for "),
+        (lambda manifest: manifest["models"][TARGET].update(judges=[]), "a judge of 'openai-api/loop/target'"),
+        (lambda manifest: manifest["models"][TARGET].update(mode_judge="a/b"), "the judge 'a/b'"),
+        (lambda manifest: manifest["models"][TARGET]["templates"].update(harm="0" * 64), "a template for harm"),
+        (lambda manifest: next(iter(manifest["templates"].values())).update(source="x"), "the template "),
+        (lambda manifest: manifest["models"][TARGET].update(epochs=10**9), "epochs"),
+        (lambda manifest: manifest["models"][TARGET].update(limit=-1), "limit"),
+    ],
+)
+def test_a_manifest_that_names_what_it_does_not_hold_is_refused(run: Path, damage: Any, words: str) -> None:
+    manifest = json.loads((run / "run.json").read_text())
+    damage(manifest)
+    (run / "run.json").write_text(json.dumps(manifest))
+    ran = osi("report", run)
+    assert ran.code == 2
+    (line,) = ran.errors
+    assert "run.json" in line
+    assert words in line

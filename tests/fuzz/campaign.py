@@ -60,7 +60,7 @@ def main() -> int:
 
 def _collected(names: list[str]) -> list[str]:
     listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-n", "0", *names],
+        [sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "-q", "-n", "0", *names],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 from hypothesis import given
@@ -52,9 +51,8 @@ def test_options_of_evaluate(tmp_path: Path, option: str, value: str) -> None:
 @SLOW
 @given(start=st.sampled_from(("", "k=", "top_p=", "a.b=")), value=hostile)
 def test_further_fields_of_a_request(tmp_path: Path, start: str, value: str) -> None:
-    """`-M` in earnest: the value goes into keys, the ledger and the manifest."""
-    common = ("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", "1", "--probe", "none")
-    shutil.rmtree(tmp_path / "run", ignore_errors=True)
+    """A dry run makes the key of every call."""
+    common = ("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", "1", "--dry-run")
     ends_well("-M key=value", *common, "--out", str(tmp_path / "run"), f"-M{start}{value}")
 
 

@@ -580,7 +580,7 @@ def test_shards_of_another_run_are_refused(server: LoopbackServer, dataset: Path
     ("content", "said"),
     [
         (None, "is no folder of shards (no shards.json)"),
-        ("{", "cannot be read"),
+        ("{", "not what tells whose shards these are"),
         ('{"schema": 7}', "schema 7; this program reads 1"),
     ],
 )

@@ -202,5 +202,5 @@ def test_what_is_no_folder_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_template_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (folder_of(tmp_path) / "harmfulness.txt").write_bytes(b"caf\xe9 {prompt} {response}")
-    with pytest.raises(OpenSafeIntentError, match=r"harmfulness\.txt: cannot read the template"):
+    with pytest.raises(OpenSafeIntentError, match=r"harmfulness\.txt:1: not UTF-8"):
         load_templates(tmp_path / "rubrics")

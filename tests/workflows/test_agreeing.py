@@ -353,7 +353,7 @@ def test_one_annotator_is_told_that_agreement_is_undefined(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["missing.jsonl"], "cannot read the labels"),
+        (["missing.jsonl"], "cannot read"),
         (["--seed", "-1"], "expected 0 or more"),
         (["--run", "nowhere"], "no run here"),
         (["--dataset", "nothing.jsonl"], "nothing.jsonl"),

@@ -153,7 +153,7 @@ def test_from_the_command_line(
     assert metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["mean_safety"]["value"] is not None
     capsys.readouterr()
     assert exit_code(monkeypatch, *report, tmp_path / "nowhere.jsonl") == 2
-    assert "nowhere.jsonl: cannot read the labels" in capsys.readouterr().err
+    assert "nowhere.jsonl: cannot read" in capsys.readouterr().err
 
 
 def test_labels_in_several_files_are_labels_of_one_study(run: Path, tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ import zlib
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 import msgspec
 
 from opensafeintent.calls.ledger_file import Texts, connect, reading, reason, text_at, text_of, typed
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import Mode, Strategy
 
 __all__ = ["ImportedRow", "Imports"]
 
@@ -42,6 +43,18 @@ _ROWS = (
     "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256, imported.response IS NULL "
     "FROM imported LEFT JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
 )
+
+
+class _Record(TypedDict, total=False):
+    """What a record may hold; ledgers of version 1 have no checksum to tell that it was changed."""
+
+    stop_reason: Required[str]
+    helpfulness: Literal[1, 2, 3, 4] | None
+    harm_severity: Literal[0, 1, 2, 3] | None
+    mode: Mode | None
+    strategy: Strategy | None
+    missing: list[str]
+    by_judge: dict[str, tuple[int | None, int | None]]
 
 
 class _Row(NamedTuple):
@@ -192,6 +205,7 @@ def _unsealed(stored: str, place: tuple[str, str, str, int]) -> dict[str, Any]:
     record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
     if record.pop(_CHECKSUM, None) not in (None, _checksum(record, place)):
         raise ValueError("an imported grade is not the one whose checksum stands beside it")
+    typed(record, _Record)
     return record
 
 

@@ -8,7 +8,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.imports import Imports
@@ -18,6 +18,17 @@ from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 
 __all__ = ["Entry", "Ledger", "open_for_run"]
+
+
+class _Stored(NamedTuple):
+    """What a row says of an outcome."""
+
+    status: Literal["answered", "refused"]
+    body: bytes
+    error: str
+    input_tokens: int
+    output_tokens: int
+    served_model: str
 
 
 class Ledger:
@@ -79,7 +90,7 @@ class Ledger:
             ).fetchone()
             if row is None:
                 return None
-            status, body, error, input_tokens, output_tokens, served = typed(row, tuple[str, bytes, str, int, int, str])
+            status, body, error, input_tokens, output_tokens, served = typed(row, _Stored)
             if status == "refused":
                 return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
             try:

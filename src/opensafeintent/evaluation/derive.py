@@ -13,6 +13,7 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import is_truncated, without_thinking
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task, run_task
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
@@ -32,9 +33,19 @@ Place = tuple[str, str, str, int]
 
 
 def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRow]]:
-    """Return the responses that were imported for a dataset, by model."""
+    """Return the responses that were imported for a dataset, by model.
+
+    Raises:
+        InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
+    """
     by_model: defaultdict[str, list[ImportedRow]] = defaultdict(list)
     for row in ledger.imports.rows(dataset.hash):
+        prompt_set = dataset.by_id.get(row.set_id)
+        if prompt_set is None or row.variant not in prompt_set.wordings():
+            place = f"set {row.set_id!r}, {row.variant!r}"
+            raise InputError(
+                f"{ledger.path}: the ledger is damaged: a response to {place}, which {dataset.name} does not hold"
+            )
         by_model[row.model].append(row)
     return dict(by_model)
 

@@ -191,7 +191,7 @@ def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
     match = _FRONT_MATTER.match(source)
     if match is None:
         raise InputError(f"{file}: a template begins with a header between two lines of +++ (TOML: id, version, contract)")
-    header = parse_toml(match[1], kind, file, "a template with a valid header")
+    header = parse_toml(match[1], kind, file, "a template; the header is not valid")
     return header, source[match.end() :].strip("\n") + "\n"
 
 

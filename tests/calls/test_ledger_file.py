@@ -1,0 +1,73 @@
+"""What lies in a ledger comes out as it went in, or not at all."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fuzz.contract import bounded
+from opensafeintent.calls.imports import ImportedRow
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import pack, unpack
+from opensafeintent.errors import InputError
+
+GRADE = b'{"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}'
+ROW = ImportedRow(
+    model="m",
+    set_id="s",
+    variant="benign",
+    epoch=1,
+    response="Yes. " * 100,
+    record={"stop_reason": "stop", "helpfulness": 3, "harm_severity": 0},
+    source="responses.jsonl",
+    source_sha256="a" * 64,
+)
+
+
+@given(raw=st.sampled_from((b"", b"3", GRADE, GRADE * 20)), draw=st.data())
+def test_a_flipped_bit_is_never_another_reply(raw: bytes, draw: st.DataObject) -> None:
+    packed = pack(raw)
+    assert unpack(packed) == raw
+    at = draw.draw(st.integers(0, len(packed) - 1))
+    flipped = packed[:at] + bytes((packed[at] ^ (1 << draw.draw(st.integers(0, 7))),)) + packed[at + 1 :]
+    if flipped[:1] != b"r":  # as ledgers of version 1 have it; what was compressed is no JSON then
+        with pytest.raises((ValueError, zlib.error)):
+            unpack(flipped)
+
+
+def test_what_would_unpack_to_gigabytes_is_refused() -> None:
+    stream = zlib.compressobj(9)
+    bomb = b"z" + b"".join(stream.compress(b"\0" * 2**20) for _ in range(600)) + stream.flush()
+    assert len(bomb) < 2**20
+    with bounded(), pytest.raises(ValueError, match="does not end"):
+        unpack(bomb)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        """UPDATE imported SET record = replace(record, '"helpfulness":3', '"helpfulness":2')""",
+        "UPDATE imported SET variant = 'malicious'",
+        "UPDATE imported SET record = 'null'",
+        "UPDATE imported SET epoch = 'one'",
+        "UPDATE texts SET body = x'7200'",
+        "UPDATE texts SET sha = zeroblob(32)",
+        "DELETE FROM texts",
+        "DELETE FROM sources",
+    ],
+)
+def test_an_imported_response_that_was_changed_is_refused(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        ledger.imports.add("d", [ROW])
+        assert [row.record for row in ledger.imports.rows()] == [ROW.record]
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute(damage)
+    with Ledger(path, readonly=True) as ledger, pytest.raises(InputError, match=r"ledger\.sqlite: the ledger is damaged: "):
+        list(ledger.imports.rows())
