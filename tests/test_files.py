@@ -123,9 +123,7 @@ def test_json_that_cannot_be_used_is_one_line(tmp_path: Path, content: bytes, co
     assert complaint in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "text", [f"a = {'9' * 5000}", f"a = {DEEP}", "a." * 20_000 + "a = 1", "a = 2024-02-30", "a = 1\na = 2"]
-)
+@pytest.mark.parametrize("text", [f"a = {'9' * 5000}", f"a = {DEEP}", "a = 2024-02-30", "a = 1\na = 2"])
 def test_toml_that_cannot_be_used_is_one_line(text: str) -> None:
     with pytest.raises(InputError, match=r"x\.toml: not a thing: ") as raised:
         parse_toml(text, dict[str, Any], "x.toml", "a thing")

@@ -495,7 +495,7 @@ def imported(response: str | None, set_id: str = "s1", **fields: Any) -> Importe
         "model": "m",
         "variant": "benign",
         "epoch": 1,
-        "record": {"helpfulness": 3},
+        "record": {"stop_reason": "stop", "helpfulness": 3},
         "source": "one.json",
         "source_sha256": "ab",
     }
@@ -522,7 +522,7 @@ def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
         assert [row.response for row in ledger.imports.rows("another")] == ["Another."]
 
 
-@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"helpfulness": 4})])
+@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"stop_reason": "stop", "helpfulness": 4})])
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(tmp_path: Path, other: ImportedRow) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
