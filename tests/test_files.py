@@ -19,6 +19,7 @@ from opensafeintent.files import (
     read_json,
     read_text,
     write_private,
+    written_beside,
 )
 
 
@@ -141,3 +142,44 @@ def test_json_that_could_not_be_written_again_is_not_read(text: str) -> None:
 def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path: Path) -> None:
     (tmp_path / "x.toml").write_bytes(b"\xef\xbb\xbfa = 1")
     assert read_text(tmp_path / "x.toml") == "a = 1"
+
+
+def test_a_file_takes_its_place_when_all_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "sets.jsonl"
+    path.write_text("old")
+    path.chmod(0o640)
+    with written_beside(path) as file:
+        file.write(b"new")
+        assert path.read_text() == "old"
+    assert path.read_text() == "new"
+    assert mode_of(path) == 0o640  # a file that others may read stays one
+    assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
+
+
+def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_text("")
+    with written_beside(tmp_path / "sets.jsonl") as file:
+        file.write(b"new")
+    assert mode_of(tmp_path / "sets.jsonl") == mode_of(tmp_path / "plain")
+
+
+@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_what_stands_there_outlives_a_write_that_fails(tmp_path: Path, failure: BaseException) -> None:
+    path = tmp_path / "sets.jsonl"
+    path.write_text("old")
+    expected = InputError if isinstance(failure, OSError) else KeyboardInterrupt
+    with pytest.raises(expected) as raised, written_beside(path) as file:
+        file.write(b"half")
+        raise failure
+    assert isinstance(failure, KeyboardInterrupt) or str(raised.value) == f"{path}: cannot write: No space left on device"
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "there").write_text("old")
+    (tmp_path / "link").symlink_to(tmp_path / "there")
+    with written_beside(tmp_path / "link") as file:
+        file.write(b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there").read_text() == "new"

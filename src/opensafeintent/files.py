@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import tempfile
+import secrets
+import stat
 import tomllib
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import IO, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -28,6 +29,7 @@ __all__ = [
     "read_json",
     "read_text",
     "write_private",
+    "written_beside",
 ]
 
 T = TypeVar("T")
@@ -208,24 +210,47 @@ def make_private_folder(path: Path) -> None:
         raise InputError(f"{path}: cannot create the folder: {error.strerror or error}") from error
 
 
-def write_private(path: Path, content: bytes | str) -> None:
-    """Write a file that only its user can read (0600): first beside its place, then moved there.
+@contextlib.contextmanager
+def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """Open a file to write that takes its place at `path` when all is written; until then, what stands there stays.
+
+    Args:
+        path: where the file goes; where a link is, the file that it leads to is replaced.
+        private: only its user can read it (0600); otherwise it keeps the mode of the file that stands there, and a new one
+            has the mode that new files have.
 
     Raises:
         InputError: it cannot be written.
     """
-    raw = content.encode() if isinstance(content, str) else content
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        place = Path(os.path.realpath(path))  # of a link, the file that it leads to
+        if place.exists() and not place.is_file():  # a device would be replaced by a file
+            raise InputError(f"{path}: is not a file; expected one, or a new name")
+        beside = place.with_name(f".{place.name[:40]}.{secrets.token_hex(6)}")
+        handle = os.open(
+            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600 if private else 0o666
+        )
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(raw)
-            Path(temporary).replace(path)
+                yield file
+            if not private and place.exists():
+                beside.chmod(stat.S_IMODE(place.stat().st_mode))
+            beside.replace(place)
         except BaseException:  # an interruption as well: nothing half-written stays
-            Path(temporary).unlink(missing_ok=True)
+            beside.unlink(missing_ok=True)
             raise
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+def write_private(path: Path, content: bytes | str) -> None:
+    """Write a file that only its user can read (0600), whole or not at all.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    with written_beside(path, private=True) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
 
 
 @contextlib.contextmanager

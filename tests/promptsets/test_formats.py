@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent import OpenSafeIntentError, load_dataset, write_dataset
+from opensafeintent import OpenSafeIntentError, convert_dataset, load_dataset, write_dataset
 from opensafeintent.promptsets import Dataset
 from promptsets.samples import (
     BENIGN_USE,
@@ -172,6 +172,26 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OpenSafeIntentError, match=r"d\.jsonl: cannot write"):
         write_dataset(load_dataset("starter"), tmp_path / "file" / "d.jsonl")
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
+def test_what_stands_there_outlives_a_disk_that_runs_full(tmp_path: Path, name: str) -> None:
+    resource = pytest.importorskip("resource")
+    if name.endswith(".parquet"):
+        pytest.importorskip("pyarrow")
+    starter = load_dataset("starter")
+    write_dataset(starter, tmp_path / name)
+    before = (tmp_path / name).read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # no file of ours can be longer
+    try:
+        with pytest.raises(OpenSafeIntentError) as caught:
+            convert_dataset(str(tmp_path / name), tmp_path / name)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert str(caught.value) == f"{tmp_path / name}: cannot write: File too large"
+    assert (tmp_path / name).read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import written_beside
 from opensafeintent.promptsets.record import Dataset
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ __all__ = ["prompt_set_table", "write_dataset"]
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
-    """Write a dataset to `path`; its suffix names the format: `.jsonl` or `.parquet`.
+    """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or `.parquet`.
 
     Raises:
         InputError: another suffix, a missing extra, or a place that cannot be written.
@@ -26,21 +27,22 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
         raise InputError(f"{path}: cannot tell the format; valid suffixes: {', '.join(writers)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        writers[path.suffix](dataset, path)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
+    with written_beside(path) as file:
+        writers[path.suffix](dataset, file)
 
 
-def _write_jsonl(dataset: Dataset, path: Path) -> None:
-    lines = (json.dumps(prompt_set.to_json(), ensure_ascii=False) for prompt_set in dataset.prompt_sets)
-    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8", newline="\n")
+def _write_jsonl(dataset: Dataset, file: IO[bytes]) -> None:
+    for prompt_set in dataset.prompt_sets:
+        file.write(json.dumps(prompt_set.to_json(), ensure_ascii=False).encode() + b"\n")
 
 
-def _write_parquet(dataset: Dataset, path: Path) -> None:
+def _write_parquet(dataset: Dataset, file: IO[bytes]) -> None:
     table = prompt_set_table(dataset)
     import pyarrow.parquet as pq
 
-    pq.write_table(table, path)
+    pq.write_table(table, file)
 
 
 def prompt_set_table(dataset: Dataset) -> pa.Table:
