@@ -227,9 +227,7 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         if place.exists() and not place.is_file():  # a device would be replaced by a file
             raise InputError(f"{path}: is not a file; expected one, or a new name")
         beside = place.with_name(f".{place.name[:40]}.{secrets.token_hex(6)}")
-        handle = os.open(
-            beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o600 if private else 0o666
-        )
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file

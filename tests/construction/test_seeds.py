@@ -15,8 +15,8 @@ from opensafeintent.errors import InputError
 from promptsets.fake_hub import COMMITS, REPO, FakeHub
 
 
-def written(folder: Path, name: str, text: str) -> str:
-    (folder / name).write_text(text)
+def written(folder: Path, name: str, text: str | bytes) -> str:
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     return str(folder / name)
 
 
@@ -52,21 +52,73 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
     [
         ("s.txt", "One?", r"s\.txt: cannot tell the format of the seeds; valid: \.jsonl, \.csv, hf:"),
         ("s.jsonl", "", r"s\.jsonl: holds no seeds; to build without seeds leave them out and give --per-cell"),
-        ("s.jsonl", "{", r"s\.jsonl, line 1: not JSON"),
-        ("s.jsonl", '{"prompt": "a"}\n["b"]', r's\.jsonl, line 2: expected an object with the key "prompt"'),
-        ("s.jsonl", '{"text": "a"}', r's\.jsonl, line 1: expected an object with the key "prompt"'),
-        ("s.jsonl", '{"prompt": 3}', r"s\.jsonl, line 1: prompt is '3'; expected a text"),
-        ("s.csv", "text,label\na,b\n", r"s\.csv: has no column named prompt; found text, label"),
-        ("s.csv", "", r"s\.csv: has no column named prompt; found nothing"),
+        ("s.jsonl", "{", r"s\.jsonl:1: not valid JSON"),
+        ("s.jsonl", '{"prompt": "a"}\n["b"]', r"s\.jsonl:2: has no prompt; expected the field or column prompt, found none"),
+        ("s.jsonl", '{"text": "a"}', r"s\.jsonl:1: has no prompt; expected the field or column prompt, found text"),
+        ("s.jsonl", '{"prompt": 3}', r"s\.jsonl:1: prompt is '3'; expected a text"),
+        ("s.jsonl", '\n{"prompt": "\\ud800"}', r"s\.jsonl:2: prompt holds half of a surrogate pair; expected valid Unicode"),
+        ("s.jsonl", '{"prompt": ' + "[" * 100_000, r"s\.jsonl:1: not valid JSON \(nested too deeply\)"),
+        ("s.jsonl", '{"prompt": 1' + "0" * 5_000 + "}", r"s\.jsonl:1: not valid JSON \(Exceeds the limit"),
+        ("s.jsonl", '{"prompt": "a", "prompt": "b"}', r"s\.jsonl:1: not valid JSON \(the key 'prompt' stands twice"),
+        ("s.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', r"s\.jsonl:1: not valid JSON \(Extra data"),
+        ("s.csv", "text,label\na,b\n", r"s\.csv:2: has no prompt; expected the field or column prompt, found text, label"),
+        ("s.csv", "prompt;label\na;b\n", r"s\.csv:2: has no prompt; .* found prompt;label"),
+        ("s.csv", "x" * 100_000 + "\na\n", r"s\.csv:2: has no prompt; expected the field or column prompt, found x{39}…"),
+        ("s.csv", "", r"s\.csv: holds no seeds"),
+        ("s.csv", "prompt\n", r"s\.csv: holds no seeds"),
+        (
+            "s.csv",
+            "prompt\nOne?\nWhat, then?\n",
+            r"s\.csv:3: has 2 cells, and the header names 1; expected .* between double",
+        ),
+        ("s.csv", "prompt,note\nOne\nTwo?,x\n", r"s\.csv:2: has 1 cell, and the header names 2; expected UTF-8, a text with"),
+        (
+            "s.csv",
+            'prompt\nOne?\n"Two?\nThree?\nFour?\n',
+            r"s\.csv:3: cannot read as CSV from here \(unexpected end of data\)",
+        ),
+        ("s.csv", 'prompt\n"Two?\nThree?\n"Four?"\n', r"s\.csv:2: cannot read as CSV from here \(',' expected after '\"'\)"),
+        ("s.csv", "prompt\n" + "x" * 131_073, r"s\.csv:2: cannot read as CSV from here \(field larger than field limit"),
+        ("s.csv", "prompt,prompt\na,b\n", r"s\.csv: the column 'prompt' stands twice in the header"),
+        ("s.csv", "prompt\nOne?\0\n", r"s\.csv:2: holds a NUL character; expected UTF-8"),
+        ("s.csv", "prompt\nOne?\n".encode("utf-16"), r"s\.csv:1: not UTF-8 \(byte 0xff\); save the file as UTF-8"),
+        ("s.csv", "prompt\nOne?\n".encode("utf-16-le"), r"s\.csv:1: holds a NUL character"),
+        ("s.csv", "prompt\nWarum übermorgen?\n".encode("latin-1"), r"s\.csv:2: not UTF-8 \(byte 0xfc\)"),
     ],
 )
-def test_bad_files_are_refused_with_their_place(tmp_path: Path, file: str, text: str, error: str) -> None:
-    with pytest.raises(InputError, match=error):
+def test_bad_files_are_refused_with_their_place(tmp_path: Path, file: str, text: str | bytes, error: str) -> None:
+    with pytest.raises(InputError, match=error) as caught:
         read_seeds(written(tmp_path, file, text))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
+ODD = "One\u2028two\u2029three\x0bfour\x0cfive\x1csix\x85seven?"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("s.csv", f"prompt,note\n{ODD},x\nLast?,y\n"),
+        ("s.csv", f"\ufeffprompt,note\r\n{ODD},x\r\n\r\nLast?,y"),
+        ("s.csv", f"prompt,note\r{ODD},x\rLast?,y\r"),
+        ("s.jsonl", json.dumps({"prompt": ODD}, ensure_ascii=False) + '\n{"prompt": "Last?"}'),
+    ],
+)
+def test_only_line_ends_end_a_line(tmp_path: Path, name: str, text: str) -> None:
+    assert [seed.prompt for seed in read_seeds(written(tmp_path, name, text)).kept] == [ODD, "Last?"]
+
+
+def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
+    name = written(tmp_path, "s.csv", "prompt\n" + "".join(f"Seed {n}?\n" for n in range(6)))
+    assert len(read_seeds(name, max_rows=6).kept) == 6
+    assert len(read_seeds(name, limit=5, max_rows=5).kept) == 5
+    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; if it is to have more, raise --max-rows"):
+        read_seeds(name, max_rows=5)
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot read the seeds"):
+    with pytest.raises(InputError, match=r"none\.jsonl: cannot read: No such file"):
         read_seeds(str(tmp_path / "none.jsonl"))
 
 

@@ -216,8 +216,14 @@ def test_csv_of_the_flat_format(tmp_path: Path) -> None:
     ("text", "complaint"),
     [
         ("prompt_benign,prompt_benign\na,b\n", "sets.csv: the column 'prompt_benign' stands twice in the header"),
-        ("prompt_benign,id\na,b,c\n", "sets.csv, row 1: has more cells than the header names"),
-        ('prompt_benign\n"a\n', "sets.csv: cannot read as CSV: unexpected end of data (after line 1)"),
+        ("prompt_benign,id\na,b,c\n", "sets.csv:2: has 3 cells, and the header names 2; expected UTF-8, a text with commas"),
+        (
+            'prompt_benign\n"a\n',
+            "sets.csv:2: cannot read as CSV from here (unexpected end of data); expected UTF-8, a text with",
+        ),
+        ("prompt_benign,id\r\n\r\na\r\n", "sets.csv:3: has 1 cell, and the header names 2"),
+        ('prompt_benign\n"a\n\nb"c\n', "sets.csv:2: cannot read as CSV from here (',' expected after '\"')"),
+        ("prompt_benign\na\n\0\n", "sets.csv:3: holds a NUL character; expected UTF-8"),
         ("", "sets.csv: no prompt-sets in it"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,49 +11,65 @@ from opensafeintent.construction.records import Reason, Rejection, Seed, StageRe
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.hub import stream_rows
+from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
+from opensafeintent.promptsets.reading import Problem, read_csv, read_records
 
 __all__ = ["read_seeds"]
 
 _COLUMN = "prompt"
+_SUFFIXES = (".jsonl", ".csv")
+_MOST_NAMED = 8
 
 
-def read_seeds(name: str, limit: int | None = None) -> StageResult[Seed]:
+def read_seeds(name: str, limit: int | None = None, max_rows: int | None = MOST_ROWS) -> StageResult[Seed]:
     """Read seed prompts; empty, overlong and repeated ones are rejected, each with its place.
 
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: read so many rows at most.
+        max_rows: refuse to read more rows, or more than 2,000 characters a row on average; None sets no limit.
 
     Raises:
-        InputError: the file or dataset cannot be read, has no `prompt` column, or a row's prompt is no text.
+        InputError: the file or dataset cannot be read, has no `prompt` column, a row is not as its format wants it, its
+            prompt is no text, or there are more than `max_rows`.
     """
     if name.startswith("hf:"):
-        rows = ((f"row {number}", row) for number, row in enumerate(stream_rows(name, _COLUMN, split="train"), start=1))
-        return _sorted_out(name.removeprefix("hf:"), islice(rows, limit))
+        prompts = stream_rows(name, _COLUMN, split="train", limit=RowLimit(max_rows))
+        source = name.removeprefix("hf:")
+        rows = ((f"{source}, row {number}", f"row {number}", row) for number, row in enumerate(prompts, start=1))
+        return _sorted_out(source, islice(rows, limit))
     path = Path(name)
-    readers = {".jsonl": _jsonl, ".csv": _csv}
-    if path.suffix not in readers:
+    if path.suffix not in _SUFFIXES:
         raise InputError(
-            f"{name}: cannot tell the format of the seeds; valid: {', '.join(readers)}, hf:owner/name[@revision]"
+            f"{name}: cannot tell the format of the seeds; valid: {', '.join(_SUFFIXES)}, hf:owner/name[@revision]"
         )
     try:
-        text = path.read_text("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{name}: cannot read the seeds: {error}") from error
-    result = _sorted_out(path.name, islice(readers[path.suffix](name, text), limit))
+        result = _sorted_out(path.name, islice(_rows(path, name, RowLimit(max_rows)), limit))
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
     if not result.count_in:
         raise InputError(f"{name}: holds no seeds; to build without seeds leave them out and give --per-cell")
     return result
 
 
-def _sorted_out(source: str, rows: Iterable[tuple[str, Any]]) -> StageResult[Seed]:
+def _rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, str, Any]]:
+    """Yield (place, place within the file, prompt) for each row."""
+    for place, row in read_csv(path, name, limit) if path.suffix == ".csv" else read_records(path, name, limit):
+        if not isinstance(row, dict) or _COLUMN not in row:
+            named = [one_line(field, 40) for field in row][:_MOST_NAMED] if isinstance(row, dict) else []
+            raise InputError(
+                f"{place}: has no prompt; expected the field or column prompt, found {', '.join(named) or 'none'}"
+            )
+        within = place.removeprefix(name)
+        yield place, f"line {within[1:]}" if within.startswith(":") else within.lstrip(", "), row[_COLUMN]
+
+
+def _sorted_out(source: str, rows: Iterable[tuple[str, str, Any]]) -> StageResult[Seed]:
     kept: dict[str, Seed] = {}
     rejected: list[Rejection] = []
-    for place, prompt in rows:
-        if prompt is not None and not isinstance(prompt, str):
-            raise InputError(f"{source}, {place}: prompt is {one_line(str(prompt), 60)!r}; expected a text")
-        seed = Seed(prompt=(prompt or "").strip(), source=source, place=place)
+    for place, within, prompt in rows:
+        seed = Seed(prompt=_text(prompt, place), source=source, place=within)
         folded = " ".join(seed.prompt.split()).casefold()
         reason: Reason | None = None
         if not folded:
@@ -72,26 +86,12 @@ def _sorted_out(source: str, rows: Iterable[tuple[str, Any]]) -> StageResult[See
     return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))
 
 
-def _jsonl(name: str, text: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise InputError(f"{name}, line {number}: not JSON: {error}") from error
-        if not isinstance(row, dict) or _COLUMN not in row:
-            raise InputError(f'{name}, line {number}: expected an object with the key "prompt"')
-        yield f"line {number}", row[_COLUMN]
-
-
-def _csv(name: str, text: str) -> Iterator[tuple[str, Any]]:
-    reader = csv.DictReader(text.splitlines(keepends=True))
-    if _COLUMN not in (reader.fieldnames or ()):
-        found = ", ".join(one_line(str(field), 40) for field in reader.fieldnames or ()) or "nothing"
-        raise InputError(f"{name}: has no column named prompt; found {found}")
+def _text(prompt: Any, place: str) -> str:
+    if prompt is not None and not isinstance(prompt, str):
+        raise InputError(f"{place}: prompt is {one_line(str(prompt), 60)!r}; expected a text")
+    text = (prompt or "").strip()
     try:
-        for row in reader:
-            yield f"line {reader.line_num}", row[_COLUMN]
-    except csv.Error as error:
-        raise InputError(f"{name}, line {reader.line_num}: not CSV: {error}") from error
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{place}: prompt holds half of a surrogate pair; expected valid Unicode text") from error
+    return text

@@ -11,7 +11,9 @@ from typing import Any
 from opensafeintent.errors import InputError
 from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.origins import CARD, TAXONOMY, Origin, files_by_card, files_by_suffix
+from opensafeintent.promptsets.parquet import parquet_rows
 from opensafeintent.promptsets.reading import SUFFIXES
 
 __all__ = ["fetch", "stream_rows"]
@@ -48,16 +50,17 @@ def fetch(name: str) -> Origin:
     return by_card or files_by_suffix(folder, shown, chosen)
 
 
-def stream_rows(name: str, column: str, *, split: str) -> Iterator[Any]:
+def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Iterator[Any]:
     """Yield one column of a hub dataset, row by row, without downloading what is not read.
 
     Args:
         name: `hf:owner/name[@revision][#path]`.
         column: the field that is read; the others are passed over.
         split: only files with this word in their path are read, where there are any and none is chosen.
+        limit: what may be read.
 
     Raises:
-        InputError: as with `fetch`; or a row has no such column.
+        InputError: as with `fetch`; a row has no such column; or there is more than the limit.
     """
     repo, revision, chosen = _parts(name)
     with _hub_errors(name, repo, revision):
@@ -74,7 +77,13 @@ def stream_rows(name: str, column: str, *, split: str) -> Iterator[Any]:
             raise InputError(f"{name}: holds no .jsonl or .parquet file")
         for path in paths:
             with files.open(path, "rb", block_size=_BLOCK) as file:
-                yield from (_parquet_column if path.endswith(".parquet") else _jsonl_column)(file, column, f"{name}, {path}")
+                place = f"{name}, {path}"
+                if path.endswith(".parquet"):
+                    yield from (row[column] for row in parquet_rows(file, place, limit, column))
+                else:
+                    for value in _jsonl_column(file, column, place):
+                        limit.count(place)
+                        yield value
 
 
 def _jsonl_column(file: Iterable[bytes], column: str, place: str) -> Iterator[Any]:
@@ -84,16 +93,6 @@ def _jsonl_column(file: Iterable[bytes], column: str, place: str) -> Iterator[An
                 yield any_json(line.decode())[column]
             except (ValueError, KeyError, TypeError) as error:
                 raise InputError(f"{place}, line {number}: expected a JSON object with the field {column!r}") from error
-
-
-def _parquet_column(file: Any, column: str, place: str) -> Iterator[Any]:
-    import pyarrow.parquet as pq
-
-    table = pq.ParquetFile(file)
-    if column not in table.schema_arrow.names:
-        raise InputError(f"{place}: has no column {column!r}; found {', '.join(table.schema_arrow.names)}")
-    for batch in table.iter_batches(columns=[column]):
-        yield from batch.column(0).to_pylist()
 
 
 def _parts(name: str) -> tuple[str, str | None, str | None]:

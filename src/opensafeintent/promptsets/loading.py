@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.origins import DataFile, Origin, files_by_card
 from opensafeintent.promptsets.reading import Problem, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
@@ -242,15 +243,18 @@ def _build(
 # Datasets ------------------------------------------------------------------------------------------------------------
 
 
-def read_dataset(name: str, taxonomy: Taxonomy | None = None) -> tuple[Dataset | None, list[str]]:
+def read_dataset(
+    name: str, taxonomy: Taxonomy | None = None, max_rows: int | None = MOST_ROWS
+) -> tuple[Dataset | None, list[str]]:
     """Read a dataset and list everything that is wrong with it; the dataset is None when anything is.
 
     Args:
         name: `starter`, the path of a file or of a folder with a dataset card, or `hf:owner/name[@revision][#path]`.
         taxonomy: the labels that are valid; by default those of a `taxonomy.toml` beside the card, or the paper's.
+        max_rows: prompt-sets that it may have, with 2,000 characters each on average; None sets no limit.
 
     Raises:
-        InputError: there is nothing to read under that name.
+        InputError: there is nothing to read under that name, or more than `max_rows`.
     """
     origin = _origin_of(name)
     labels = taxonomy or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
@@ -274,11 +278,11 @@ def read_dataset(name: str, taxonomy: Taxonomy | None = None) -> tuple[Dataset |
         seen[prompt_set.id] = place
         prompt_sets.append(prompt_set)
 
+    limit = RowLimit(max_rows)
     for file in origin.files:
-        records = list(_until_problem(read_records(file.path, file.shown), problems))
-        if records and (shape := shape_of(records[0][1])):
-            shapes.setdefault(shape, file.shown)
-        for place, data in records:
+        for number, (place, data) in enumerate(_until_problem(read_records(file.path, file.shown, limit), problems)):
+            if not number and (shape := shape_of(data)):
+                shapes.setdefault(shape, file.shown)
             take(place, data)
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())
@@ -297,13 +301,13 @@ def _until_problem(records: Iterator[tuple[str, Any]], problems: list[str]) -> I
         problems.append(str(problem))
 
 
-def load_dataset(name: str, taxonomy: Taxonomy | None = None) -> Dataset:
-    """Read a dataset, or refuse it with the place of the first problem.
+def load_dataset(name: str, taxonomy: Taxonomy | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
+    """Read a dataset, or refuse it with the place of the first problem. The arguments are those of `read_dataset`.
 
     Raises:
-        InputError: there is nothing under that name, or something in it is not a valid prompt-set.
+        InputError: there is nothing under that name, something in it is not a valid prompt-set, or it has too many rows.
     """
-    dataset, problems = read_dataset(name, taxonomy)
+    dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
         more = f" (and {len(problems) - 1} more; `dataset validate` lists all)" if len(problems) > 1 else ""
         raise InputError(problems[0] + more)

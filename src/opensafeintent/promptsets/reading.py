@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -12,36 +13,48 @@ from typing import Any
 from opensafeintent.errors import InputError
 from opensafeintent.files import any_json, read_text
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.parquet import parquet_rows
 
-__all__ = ["SUFFIXES", "Problem", "read_records"]
+__all__ = ["SUFFIXES", "Problem", "read_csv", "read_records"]
 
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """What files of records end in."""
+
+
+_CSV_FORM = "expected UTF-8, a text with commas or line breaks between double quotes, and quotes within it doubled"
 
 
 class Problem(Exception):
     """One thing wrong in one record: its place and what would be valid."""
 
 
-def read_records(path: Path, shown: str | None = None) -> Iterator[tuple[str, Any]]:
+def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = None) -> Iterator[tuple[str, Any]]:
     """Yield (place, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a `.parquet` file.
 
     Args:
         path: the file.
         shown: what places and errors call it; its path by default.
+        limit: what may be read; by default as much as `RowLimit()` allows, of this file.
 
     Raises:
-        InputError: the file cannot be read, is not UTF-8, or is not what its suffix says.
-        Problem: one line of a JSONL file is not JSON, or one row of a CSV file has too many cells.
+        InputError: the file cannot be read, is not UTF-8, is not what its suffix says, or holds more than the limit.
+        Problem: one line of a JSONL file is not JSON, or one row of a CSV file has not as many cells as the header names.
     """
-    name = shown or str(path)
+    name, limit = shown or str(path), limit or RowLimit()
     match path.suffix.lower():
         case ".parquet":
-            yield from _parquet_records(path, name)
+            rows = parquet_rows(path, name, limit)
+            yield from ((f"{name}, row {number}", row) for number, row in enumerate(rows, start=1))
+            return
         case ".csv":
-            yield from _csv_records(read_text(path, name), name)
+            cells = read_csv(path, name, limit)
+            yield from ((place, {field: cell for field, cell in row.items() if cell}) for place, row in cells)
+            return
         case suffix:
-            yield from _json_records(read_text(path, name), name, lines=suffix == ".jsonl")
+            for record in _json_records(_read_text(path, name, limit), name, lines=suffix == ".jsonl"):
+                limit.count(name)
+                yield record
 
 
 def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, Any]]:
@@ -63,19 +76,35 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
                 raise Problem(f"{name}:{number}: {problem}") from problem
 
 
-def _csv_records(text: str, name: str) -> Iterator[tuple[str, Any]]:
-    """Yield a record for each row, its cells texts; an empty cell is a field that is not there."""
-    rows = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield (place, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR, and nothing else is one.
+
+    Raises:
+        InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or holds more than the limit.
+        Problem: a row has not as many cells as the header.
+    """
+    text = _read_text(path, name, limit)
+    if "\0" in text:
+        raise InputError(f"{name}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: holds a NUL character; {_CSV_FORM}")
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    line = 1  # on which a row begins
     try:
-        twice = next((field for field in rows.fieldnames or () if list(rows.fieldnames or ()).count(field) > 1), None)
+        header = next(rows, [])
+        twice = next((field for field in header if header.count(field) > 1), None) if len(set(header)) < len(header) else None
         if twice is not None:
             raise InputError(f"{name}: the column {one_line(twice, 60)!r} stands twice in the header")
-        for number, row in enumerate(rows, start=1):
-            if None in row:
-                raise Problem(f"{name}, row {number}: has more cells than the header names")
-            yield f"{name}, row {number}", {field: cell for field, cell in row.items() if cell}
+        line = rows.line_num + 1
+        for row in rows:
+            if len(row) != len(header) and "".join(row).strip():
+                raise Problem(
+                    f"{name}:{line}: has {len(row)} cell{'s' * (len(row) != 1)}, and the header names {len(header)}; {_CSV_FORM}"
+                )
+            if len(row) == len(header):
+                limit.count(name)
+                yield f"{name}:{line}", dict(zip(header, row, strict=True))
+            line = rows.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{name}: cannot read as CSV: {error} (after line {rows.line_num})") from error
+        raise InputError(f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}") from error
 
 
 def _looks_like_lines(text: str) -> bool:
@@ -102,13 +131,7 @@ def _json_complaint(error: ValueError) -> str:
     return f"not valid JSON ({error.msg}, {where})" + ("; it looks cut off" if cut else "")
 
 
-def _parquet_records(path: Path, name: str) -> Iterator[tuple[str, Any]]:
-    try:
-        import pyarrow.parquet as pq
-    except ImportError as error:
-        raise InputError(f'{name}: Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
-    try:
-        rows = pq.read_table(path).to_pylist()
-    except (OSError, ValueError) as error:
-        raise InputError(f"{name}: cannot read as Parquet: {error}") from error
-    yield from ((f"{name}, row {n}", row) for n, row in enumerate(rows, start=1))
+def _read_text(path: Path, name: str, limit: RowLimit) -> str:
+    with contextlib.suppress(OSError):  # what cannot be looked at cannot be read either, and that is told below
+        limit.check(name, characters=path.stat().st_size)
+    return read_text(path, name)

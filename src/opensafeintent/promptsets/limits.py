@@ -1,0 +1,51 @@
+"""How much is read of a dataset: a small file can unpack to more than a machine holds."""
+
+from __future__ import annotations
+
+from opensafeintent.errors import InputError
+
+__all__ = ["MOST_ROWS", "RowLimit"]
+
+MOST_ROWS = 250_000
+"""Prompt-sets, responses or seeds that are read unless more are allowed."""
+
+_CHARACTERS_A_ROW = 2_000
+"""On average; a prompt-set with paraphrases has some 1,500."""
+
+
+class RowLimit:
+    """What may still be read, over all files of a dataset.
+
+    Args:
+        rows: rows at most, with 2,000 characters each on average; None sets no limit.
+    """
+
+    def __init__(self, rows: int | None = MOST_ROWS) -> None:
+        self.most = rows
+        self.most_characters = None if rows is None else rows * _CHARACTERS_A_ROW
+        self._rows = 0
+        self._characters = 0
+
+    def count(self, name: str, characters: int = 0) -> None:
+        """Count a row that was read of the file `name`.
+
+        Raises:
+            InputError: it is one too many.
+        """
+        self._rows += 1
+        self._characters += characters
+        self.check(name, self._rows, self._characters)
+
+    def check(self, name: str, rows: int = 0, characters: int = 0) -> None:
+        """Refuse a file that says it has more than may be read.
+
+        Raises:
+            InputError: it has.
+        """
+        if self.most is not None and rows > self.most:
+            raise InputError(f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows")
+        if self.most_characters is not None and characters > self.most_characters:
+            raise InputError(
+                f"{name}: holds more than {self.most_characters:,} characters, {_CHARACTERS_A_ROW:,} for each of {self.most:,} "
+                "rows; if it is to hold more, raise --max-rows"
+            )

@@ -1,0 +1,179 @@
+"""Parquet from strangers: read a few rows at a time, within a limit, and refused in one line."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent import load_dataset
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets.limits import RowLimit
+from opensafeintent.promptsets.reading import read_records
+from peaks import run
+from promptsets.samples import FLAT, OURS
+
+pa = pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq  # noqa: E402
+
+GIGABYTE = 2**30
+
+
+def written(path: Path, table: Any, **options: Any) -> Path:
+    pq.write_table(table, path, compression="zstd", **options)
+    return path
+
+
+def flat(count: int, **columns: Any) -> Any:
+    """A table of the flat format: every text the same, but for the columns named."""
+    one = {field: pa.array([value] * count) for field, value in FLAT.items() if isinstance(value, str)}
+    return pa.table({"id": pa.array([f"s{n}" for n in range(count)])} | one | columns)
+
+
+def refused(path: Path, **how: Any) -> str:
+    with pytest.raises(InputError) as caught:
+        load_dataset(str(path), **how)
+    message = str(caught.value)
+    assert message.startswith(str(path))
+    assert "\n" not in message
+    return message.removeprefix(str(path))
+
+
+def repeated(text: str, count: int) -> Any:
+    """A text so often, stored once."""
+    return pa.DictionaryArray.from_arrays(pa.array([0] * count, pa.int32()), pa.array([text]))
+
+
+def nulls(count: int) -> Any:
+    """One row: a list of so many nulls."""
+    return pa.ListArray.from_arrays(pa.array([0, count], pa.int32()), pa.nulls(count, pa.string()))
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        # three million rows that are all the same, in less than 200 kB
+        (
+            lambda: flat(1).take(pa.array([0] * 3_000_000, pa.int32())),
+            ": has more than 250,000 rows; if it is to have more, ",
+        ),
+        # a prompt of 200,000 characters, 20,000 times: 4 GB of text
+        (lambda: flat(20_000, prompt_benign=repeated("x" * 200_000, 20_000)), ": holds more than 500,000,000 characters, "),
+        # one text of 100 MB, 400 times
+        (lambda: flat(400, prompt_benign=repeated("x" * 10**8, 400)), ": holds more than 500,000,000 characters, "),
+        # a list of 50 million nulls
+        (lambda: flat(1, dual_use_paraphrases=nulls(50_000_000)), ": holds more than 500,000,000 characters, 2,000 for each"),
+    ],
+    ids=["rows", "texts", "one text", "nulls"],
+)
+def test_a_small_file_that_unpacks_to_gigabytes_takes_none(tmp_path: Path, table: Any, said: str) -> None:
+    path = written(tmp_path / "bomb.parquet", table())
+    assert path.stat().st_size < 2_000_000
+    ran = run("dataset", "validate", path)
+    assert ran.code == 2
+    assert f"error: {path}{said}" in ran.said.replace("\n", " ")
+    assert ran.peak < GIGABYTE
+
+
+def test_what_may_be_read_can_be_raised(tmp_path: Path) -> None:
+    path = written(tmp_path / "d.parquet", flat(30), row_group_size=7)
+    assert refused(path, max_rows=29) == ": has more than 29 rows; if it is to have more, raise --max-rows"
+    assert [item.id for item in load_dataset(str(path), max_rows=30).prompt_sets] == [f"s{n}" for n in range(30)]
+
+
+@pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.csv", "d.parquet"])
+def test_every_format_has_the_same_limit(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    if name.endswith(".parquet"):
+        written(path, pa.table({"a": ["1"] * 5}))
+    else:
+        path.write_text(
+            {".jsonl": '{"a": "1"}\n' * 5, ".json": "[" + '{"a": "1"},' * 4 + "{}]", ".csv": "a\n" + "1\n" * 5}[path.suffix]
+        )
+    assert len(list(read_records(path, limit=RowLimit(5)))) == 5
+    with pytest.raises(InputError, match=f"{name}: has more than 4 rows"):
+        list(read_records(path, limit=RowLimit(4)))
+    path.write_bytes(path.read_bytes() + b" " * 4_000)
+    with pytest.raises(InputError, match=rf"{name}: (cannot read as Parquet|holds more than 2,000 characters)"):
+        list(read_records(path, limit=RowLimit(1)))
+
+
+def test_the_limit_is_one_for_all_files_of_a_dataset() -> None:
+    limit = RowLimit(3)
+    limit.count("one")
+    limit.count("one")
+    limit.count("two")
+    with pytest.raises(InputError, match="two: has more than 3 rows"):
+        limit.count("two")
+
+
+NESTED = {"prompts": pa.struct([(name, pa.string()) for name in ("benign", "dual_use", "malicious")])}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"prompt_benign": pa.array([3])}, ", row 1, field prompt_benign: expected a text, found a number"),
+        ({"prompt_benign": pa.array([None], pa.string())}, ", row 1, field prompt_benign: missing; expected a text"),
+        ({"prompt_benign": pa.array([b"\xff"])}, ", row 1, field prompt_benign: expected a text, found bytes"),
+        ({"prompt_benign": pa.array([["x"]])}, ", row 1, field prompt_benign: expected a text, found a list"),
+        ({"prompt_benign": pa.array([{"x": "y"}])}, ", row 1, field prompt_benign: expected a text, found an object"),
+        (
+            {"prompt_benign": pa.array([10**17], pa.timestamp("us"))},
+            ", row 1, field prompt_benign: expected a text, found date",
+        ),
+        ({"prompt_benign": pa.array([2**60], pa.timestamp("us"))}, ": cannot read as Parquet ("),
+        ({"prompt_benign": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))}, "expected a text, found a list"),
+    ],
+)
+def test_odd_types_are_named_by_row_and_field(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+    assert said in refused(written(tmp_path / "d.parquet", flat(1, **columns)))
+
+
+@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.string_view()])
+def test_a_text_is_a_text_however_it_is_stored(tmp_path: Path, kind: Any) -> None:
+    table = flat(2)
+    table = table.set_column(table.column_names.index("prompt_benign"), "prompt_benign", table["prompt_benign"].cast(kind))
+    assert (
+        load_dataset(str(written(tmp_path / "d.parquet", table))).hash
+        == load_dataset(str(written(tmp_path / "e.parquet", flat(2)))).hash
+    )
+
+
+def test_texts_in_objects_and_lists_are_read_as_they_are(tmp_path: Path) -> None:
+    path = written(tmp_path / "d.parquet", pa.Table.from_pylist([OURS]))
+    assert load_dataset(str(path)).prompt_sets[0].prompts.benign == OURS["prompts"]["benign"]
+
+
+def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+    table = flat(1).append_column("prompt_benign", pa.array(["Another?"]))
+    assert (
+        refused(written(tmp_path / "d.parquet", table)) == ": the column 'prompt_benign' is there twice; expected each once"
+    )
+
+
+def test_damage_is_one_line(tmp_path: Path) -> None:
+    path = written(tmp_path / "d.parquet", flat(40), write_page_checksum=True)
+    whole, choose = path.read_bytes(), random.Random(11)
+    damaged = [whole[:cut] for cut in (0, 3, 100, len(whole) - 1)] + [whole[:-8] + b"\xff\xff\xff\x7fPAR1", b"PAR1" * 3]
+    for _ in range(60):
+        place = choose.randrange(len(whole))
+        damaged.append(whole[:place] + bytes([whole[place] ^ 1 << choose.randrange(8)]) + whole[place + 1 :])
+    for content in damaged:
+        path.write_bytes(content)
+        try:
+            assert len(load_dataset(str(path))) == 40
+        except InputError as error:
+            assert str(error).startswith(str(path))
+            assert "\n" not in str(error)
+
+
+def test_a_page_that_fails_its_checksum_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "d.parquet"
+    pq.write_table(flat(3), path, compression="none", write_page_checksum=True, use_dictionary=False)
+    text = FLAT["prompt_benign"].encode()
+    path.write_bytes(path.read_bytes().replace(text, text.swapcase()))
+    assert "cannot read as Parquet" in refused(path)
