@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, read_records
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
 
-__all__ = ["RecordedResponse", "parse_recorded", "read_recorded"]
+__all__ = ["RecordedResponse", "parse_recorded", "read_recorded", "recorded_responses"]
 
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
@@ -97,10 +99,19 @@ def read_recorded(path: Path) -> list[RecordedResponse]:
     Raises:
         InputError: it cannot be read, or a line is not a response, or a response is there twice.
     """
+    return recorded_responses(read_records(path, limit=RowLimit(None)), path)
+
+
+def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> list[RecordedResponse]:
+    """Turn the records of a file, each with its place, into responses.
+
+    Raises:
+        InputError: a record is not a response, or a response is there twice.
+    """
     responses: list[RecordedResponse] = []
     seen: dict[tuple[str, str, int], str] = {}
     try:
-        for place, data in read_records(path):
+        for place, data in records:
             response = parse_recorded(Record(data, place))
             key = (response.set_id, response.variant, response.epoch)
             if key in seen:

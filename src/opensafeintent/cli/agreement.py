@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opensafeintent.cli.options import PATH, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY
 
 __all__ = ["agreement_command"]
 
@@ -18,6 +18,7 @@ __all__ = ["agreement_command"]
 )
 @click.option("--dataset", metavar="NAME", help="The dataset that was labelled, to be written without the sets to drop.")
 @TAXONOMY
+@MAX_ROWS
 @click.option("--out", type=PATH, metavar="DIR", help="Write agreement.json, tables/ and cleaned.jsonl there.")
 @click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap.")
 def agreement_command(seed: int | None, **options: Any) -> None:

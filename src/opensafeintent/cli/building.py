@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, PATH, PRICES, SPREADING, TAXONOMY
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = ["build_command"]
 @click.option("--stages", default="1-6", show_default=True, metavar="A-B", help="Stages to run; stage 7 needs --labels.")
 @click.option("--limit", type=int, metavar="N", help="Read N seeds at most.")
 @TAXONOMY
+@MAX_ROWS
 @click.option("--templates", type=PATH, metavar="DIR", help="Templates in place of ours, by the same file names.")
 @click.option("--labels", type=PATH, multiple=True, metavar="FILE", help="Labels of the sets by `annotate import`; repeat.")
 @click.option("--temperature", type=float, help="Sampling temperature of the generator.  [default: its provider's]")

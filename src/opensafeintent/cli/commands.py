@@ -13,7 +13,7 @@ from opensafeintent.cli.building import build_command
 from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.export import export_command
 from opensafeintent.cli.judge import judge_check_command
-from opensafeintent.cli.options import PATH, PRICES, SPREADING, TAXONOMY, options_of
+from opensafeintent.cli.options import MAX_ROWS, PATH, PRICES, SPREADING, TAXONOMY, options_of
 from opensafeintent.cli.people import annotate_group
 from opensafeintent.errors import InputError
 from opensafeintent.files import any_json
@@ -82,6 +82,7 @@ def demo_command(out: Path) -> int:
     "--dataset", default="starter", show_default=True, help="'starter', a path, or hf:owner/name[@revision][#file]."
 )
 @TAXONOMY
+@MAX_ROWS
 @click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
 @click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
 @click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
@@ -150,6 +151,7 @@ def _json_or_text(pair: str, text: str) -> Any:
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: the file's; a log's own]")
 @click.option("--dataset", metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets.")
 @TAXONOMY
+@MAX_ROWS
 @_MAX_MISSING
 def import_command(**options: Any) -> int:
     """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of id, variant, response."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
-from opensafeintent.cli.options import PATH, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY
 from opensafeintent.hostile import terminal_safe
-
-if TYPE_CHECKING:
-    from opensafeintent.construction.similarity import Rule
 
 __all__ = ["dataset_group"]
 
@@ -24,22 +21,24 @@ def dataset_group() -> None:
 @dataset_group.command("info")
 @click.argument("name")
 @TAXONOMY
-def dataset_info_command(name: str, taxonomy: Path | None) -> None:
+@MAX_ROWS
+def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Counts per cell, lengths, and the dataset's hash."""
     from opensafeintent.cli.show import show_dataset_info
     from opensafeintent.workflows import dataset_info
 
-    show_dataset_info(dataset_info(name, taxonomy))
+    show_dataset_info(dataset_info(name, taxonomy, max_rows))
 
 
 @dataset_group.command("validate")
 @click.argument("name")
 @TAXONOMY
-def dataset_validate_command(name: str, taxonomy: Path | None) -> None:
+@MAX_ROWS
+def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Check every record, and list every problem with its place."""
     from opensafeintent.workflows import validate_dataset
 
-    dataset, remarks = validate_dataset(name, taxonomy)
+    dataset, remarks = validate_dataset(name, taxonomy, max_rows)
     for remark in remarks:
         click.echo(terminal_safe(f"note: {remark}"))
     click.echo(terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})"))
@@ -49,11 +48,12 @@ def dataset_validate_command(name: str, taxonomy: Path | None) -> None:
 @click.argument("name")
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
 @TAXONOMY
-def dataset_convert_command(name: str, out: Path, taxonomy: Path | None) -> None:
+@MAX_ROWS
+def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_rows: int) -> None:
     """Write a dataset in our format."""
     from opensafeintent.workflows import convert_dataset
 
-    dataset = convert_dataset(name, out, taxonomy)
+    dataset = convert_dataset(name, out, taxonomy, max_rows)
     click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
 
 
@@ -72,11 +72,12 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None) -> None
     help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
 )
 @TAXONOMY
-def dataset_dedup_command(name: str, out: Path, report: Path, threshold: str, rule: Rule, taxonomy: Path | None) -> None:
+@MAX_ROWS
+def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
     from opensafeintent.workflows import dedup_dataset
 
-    result = dedup_dataset(name, out, report, threshold=threshold, rule=rule, taxonomy=taxonomy)
+    result = dedup_dataset(name, out, report, **options)
     kept, dropped = len(result.kept), len(result.dropped)
     click.echo(terminal_safe(f"{out}: {kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"))
     highest = f"; the highest score is {max(line.score for line in result.dropped):.3f}" if dropped else ""
@@ -88,12 +89,13 @@ def dataset_dedup_command(name: str, out: Path, report: Path, threshold: str, ru
 @click.option("--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there.")
 @click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap and of the classifier's folds.")
 @TAXONOMY
-def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None) -> None:
+@MAX_ROWS
+def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
     from opensafeintent.workflows import check_dataset
 
-    show_check(check_dataset(name, taxonomy, out=out, seed=seed), out)
+    show_check(check_dataset(name, taxonomy, out=out, seed=seed, max_rows=max_rows), out)
 
 
 @dataset_group.command("export")
@@ -110,8 +112,15 @@ def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonom
 @click.option("--published", metavar="DAY", help="When it is published, e.g. 2026-11-21.")
 @click.option("--version", default="1.0.0", show_default=True, metavar="X.Y.Z", help="Raise X when prompts change.")
 @TAXONOMY
+@MAX_ROWS
 def dataset_export_command(
-    name: str, folder: Path | None, out: Path | None, taxonomy: Path | None, license_: str | None, **said: str
+    name: str,
+    folder: Path | None,
+    out: Path | None,
+    taxonomy: Path | None,
+    max_rows: int,
+    license_: str | None,
+    **said: str,
 ) -> None:
     """Write a dataset as a folder for the Hugging Face hub: Parquet, a card, Croissant metadata."""
     from opensafeintent.interop.huggingface import Publication
@@ -121,7 +130,10 @@ def dataset_export_command(
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
     publication = Publication(license=license_, **said)
-    exported = export_dataset(ExportDatasetSettings(dataset=name, out=named[0], taxonomy=taxonomy, publication=publication))
+    settings = ExportDatasetSettings(
+        dataset=name, out=named[0], taxonomy=taxonomy, max_rows=max_rows, publication=publication
+    )
+    exported = export_dataset(settings)
     for path in exported.files:
         click.echo(terminal_safe(str(path)))
     click.echo(terminal_safe(f"{len(exported.dataset)} prompt-sets (sha256 {exported.dataset.hash})"))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-__all__ = ["PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
+__all__ = ["MAX_ROWS", "PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 PATH = click.Path(path_type=Path)
@@ -26,6 +26,14 @@ def options_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
 
 
 TAXONOMY = click.option("--taxonomy", type=PATH, help="TOML file of harm domains and task types, in place of the paper's.")
+MAX_ROWS = click.option(
+    "--max-rows",
+    type=click.IntRange(min=1),
+    default=250_000,  # promptsets.limits.MOST_ROWS, which is not loaded for --help
+    show_default=True,
+    metavar="N",
+    help="Refuse data of more rows: prompt-sets, responses, seeds.",
+)
 PRICES = click.option(
     "--prices",
     type=PATH,

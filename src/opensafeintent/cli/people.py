@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import PATH, TAXONOMY, options_of
+from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY, options_of
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ _FORMS = options_of(
 _QUALITY = options_of(
     click.argument("dataset", metavar="DATASET"),
     TAXONOMY,
+    MAX_ROWS,
     click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells."),
     _FORMS,
 )

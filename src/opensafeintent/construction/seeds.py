@@ -28,7 +28,7 @@ def read_seeds(name: str, limit: int | None = None, max_rows: int | None = MOST_
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: read so many rows at most.
-        max_rows: refuse to read more rows, or more than 2,000 characters a row on average; None sets no limit.
+        max_rows: refuse to read more; see `limits.RowLimit`. None sets no limit.
 
     Raises:
         InputError: the file or dataset cannot be read, has no `prompt` column, a row is not as its format wants it, its

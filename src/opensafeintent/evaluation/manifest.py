@@ -190,7 +190,7 @@ class RunFolder:
         manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
         if unknown := _unknown(manifest):
             raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is damaged")
-        sets = load_dataset(str(self._sets_path), manifest.dataset.taxonomy)
+        sets = load_dataset(str(self._sets_path), manifest.dataset.taxonomy, max_rows=None)  # what it took in, it has
         dataset = Dataset(manifest.dataset.name, sets.prompt_sets, manifest.dataset.taxonomy)
         if dataset.hash != manifest.dataset.hash:
             raise InputError(f"{self._sets_path}: was changed after the run; its hash is not the one in run.json")

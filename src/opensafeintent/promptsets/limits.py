@@ -10,19 +10,19 @@ MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
 
 _CHARACTERS_A_ROW = 2_000
-"""On average; a prompt-set with paraphrases has some 1,500."""
+"""On average, of as many rows as may be read; but 500 million characters always. A prompt-set with paraphrases has 2,000."""
 
 
 class RowLimit:
     """What may still be read, over all files of a dataset.
 
     Args:
-        rows: rows at most, with 2,000 characters each on average; None sets no limit.
+        rows: rows at most; and 2,000 times as many characters, or 500 million where that is more. None sets no limit.
     """
 
     def __init__(self, rows: int | None = MOST_ROWS) -> None:
         self.most = rows
-        self.most_characters = None if rows is None else rows * _CHARACTERS_A_ROW
+        self.most_characters = None if rows is None else max(rows, MOST_ROWS) * _CHARACTERS_A_ROW
         self._rows = 0
         self._characters = 0
 
@@ -46,6 +46,6 @@ class RowLimit:
             raise InputError(f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows")
         if self.most_characters is not None and characters > self.most_characters:
             raise InputError(
-                f"{name}: holds more than {self.most_characters:,} characters, {_CHARACTERS_A_ROW:,} for each of {self.most:,} "
-                "rows; if it is to hold more, raise --max-rows"
+                f"{name}: holds more than {self.most_characters:,} characters; if it is to hold more, raise --max-rows: "
+                f"{_CHARACTERS_A_ROW:,} are allowed for each row"
             )

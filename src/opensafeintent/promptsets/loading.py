@@ -251,7 +251,7 @@ def read_dataset(
     Args:
         name: `starter`, the path of a file or of a folder with a dataset card, or `hf:owner/name[@revision][#path]`.
         taxonomy: the labels that are valid; by default those of a `taxonomy.toml` beside the card, or the paper's.
-        max_rows: prompt-sets that it may have, with 2,000 characters each on average; None sets no limit.
+        max_rows: prompt-sets that it may have; see `limits.RowLimit`. None sets no limit.
 
     Raises:
         InputError: there is nothing to read under that name, or more than `max_rows`.

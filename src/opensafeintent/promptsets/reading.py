@@ -96,9 +96,8 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
         line = rows.line_num + 1
         for row in rows:
             if len(row) != len(header) and "".join(row).strip():
-                raise Problem(
-                    f"{name}:{line}: has {len(row)} cell{'s' * (len(row) != 1)}, and the header names {len(header)}; {_CSV_FORM}"
-                )
+                cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
+                raise Problem(f"{name}:{line}: has {cells}, and the header names {len(header)}; {_CSV_FORM}")
             if len(row) == len(header):
                 limit.count(name)
                 yield f"{name}:{line}", dict(zip(header, row, strict=True))

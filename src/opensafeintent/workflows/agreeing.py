@@ -28,6 +28,7 @@ from opensafeintent.people.agreement import (
 )
 from opensafeintent.people.texts import text_hash
 from opensafeintent.promptsets import Dataset, load_dataset, write_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
@@ -52,6 +53,8 @@ class AgreementSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The dataset that was labelled: the cleaned one is written from it."""
     taxonomy: Path | None = None
     """Of that dataset, where it is not the paper's."""
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
     out: Path | None = None
     """A folder for the results; nothing is written without one."""
     seed: int = SEED
@@ -116,7 +119,8 @@ def agreement(settings: AgreementSettings) -> Agreement:
 def _labelled_dataset(settings: AgreementSettings, placed: Sequence[Placed]) -> Dataset:
     """Load the dataset that was labelled; another one, or another version of it, is refused."""
     assert settings.dataset is not None
-    dataset = load_dataset(settings.dataset, load_taxonomy(settings.taxonomy) if settings.taxonomy else None)
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
     first = placed[0]
     if dataset.hash != first.label.dataset:
         raise InputError(

@@ -18,6 +18,7 @@ from opensafeintent.people.labels import write_labels
 from opensafeintent.people.sampling import Candidate, Drawn, draw_responses, draw_sets
 from opensafeintent.people.study import Packet, StudyPlan, Subject, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
 from opensafeintent.workflows.reporting import read_study
 
@@ -46,6 +47,8 @@ class AnnotateDatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     annotators: tuple[str, ...]
     taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
     limit: int | None = None
     """Prompt-sets, spread evenly over the cells; None is all of them."""
     seed: int = 0
@@ -104,7 +107,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    dataset = load_dataset(settings.dataset, taxonomy)
+    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
     chosen = stratified_sample(dataset.prompt_sets, settings.limit)
     cells = {cell: sum(item.cell == cell for item in dataset.prompt_sets) for cell in {item.cell for item in chosen}}
     drawn = {cell: sum(item.cell == cell for item in chosen) for cell in cells}

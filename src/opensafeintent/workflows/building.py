@@ -29,6 +29,7 @@ from opensafeintent.files import write_private
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.people.labels import read_labels
 from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import Instructions, load_instructions
 from opensafeintent.workflows.build_progress import BuildProgress
@@ -62,6 +63,8 @@ class BuildSettings(msgspec.Struct, frozen=True, kw_only=True):
     limit: int | None = None
     """Seeds read at most."""
     taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the seeds; None sets no limit."""
     templates: Path | None = None
     """A folder with templates in place of ours."""
     labels: tuple[Path, ...] = ()
@@ -151,7 +154,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
     instructions = load_instructions(settings.templates)
     prices = read_prices(settings.prices) if settings.prices else {}
     empty: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
-    seeds = read_seeds(settings.seeds, settings.limit) if settings.seeds else empty
+    seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows) if settings.seeds else empty
     plan = Plan(taxonomy=taxonomy, per_cell=settings.per_cell, last_stage=settings.stages[1])
     if settings.dry_run:
         return run_async(lambda: _dry_run(settings, plan, seeds, instructions))

@@ -8,13 +8,19 @@ from opensafeintent.construction.controls import DatasetCheck, check
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 __all__ = ["DatasetCheck", "check_dataset", "write_check"]
 
 
 def check_dataset(
-    name: str, taxonomy: Path | None = None, *, out: Path | None = None, seed: int | None = None
+    name: str,
+    taxonomy: Path | None = None,
+    *,
+    out: Path | None = None,
+    seed: int | None = None,
+    max_rows: int | None = MOST_ROWS,
 ) -> DatasetCheck:
     """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a dataset.
 
@@ -25,11 +31,12 @@ def check_dataset(
         taxonomy: a TOML file of harm domains and task types, in place of the paper's.
         out: a folder to write `check.json`, `check.md` and `tables/` into; None writes nothing.
         seed: of the bootstrap and of the classifier's folds, from 0 to 2³² − 1; None takes the one of all intervals.
+        max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
         InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot be written.
     """
-    dataset = load_dataset(name, load_taxonomy(taxonomy) if taxonomy else None)
+    dataset = load_dataset(name, load_taxonomy(taxonomy) if taxonomy else None, max_rows)
     if out is not None and out.is_file():  # said before the work, not after
         raise InputError(f"{out}: is a file; expected a folder")
     found = check(dataset) if seed is None else check(dataset, seed)

@@ -10,6 +10,7 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, load_dataset, read_dataset, write_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy, load_taxonomy
 
 __all__ = ["DatasetInfo", "convert_dataset", "dataset_info", "validate_dataset"]
@@ -37,13 +38,13 @@ def _taxonomy(path: Path | None) -> Taxonomy | None:
     return load_taxonomy(path) if path else None
 
 
-def dataset_info(name: str, taxonomy: Path | None = None) -> DatasetInfo:
+def dataset_info(name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> DatasetInfo:
     """Describe a dataset: counts per cell, lengths, hash.
 
     Raises:
         InputError: there is no valid dataset under that name.
     """
-    dataset = load_dataset(name, _taxonomy(taxonomy))
+    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
     words: dict[str, list[int]] = {variant: [] for variant in dataset.variants}
     for prompt_set in dataset.prompt_sets:
         for variant, prompt in prompt_set.wordings().items():
@@ -61,13 +62,13 @@ def dataset_info(name: str, taxonomy: Path | None = None) -> DatasetInfo:
     )
 
 
-def validate_dataset(name: str, taxonomy: Path | None = None) -> tuple[Dataset, list[str]]:
+def validate_dataset(name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> tuple[Dataset, list[str]]:
     """Check every record of a dataset; return it with remarks on what is valid and yet unusual.
 
     Raises:
         InputError: something is wrong; every problem stands on a line of its own.
     """
-    dataset, problems = read_dataset(name, _taxonomy(taxonomy))
+    dataset, problems = read_dataset(name, _taxonomy(taxonomy), max_rows)
     if dataset is None:
         raise InputError(*problems)
     return dataset, _remarks(dataset)
@@ -87,12 +88,12 @@ def _remarks(dataset: Dataset) -> list[str]:
     return remarks
 
 
-def convert_dataset(name: str, out: Path, taxonomy: Path | None = None) -> Dataset:
+def convert_dataset(name: str, out: Path, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
     """Write a dataset in our format; the suffix of `out` names it: `.jsonl` or `.parquet`.
 
     Raises:
         InputError: the dataset is not valid, or `out` cannot be written.
     """
-    dataset = load_dataset(name, _taxonomy(taxonomy))
+    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
     write_dataset(dataset, out)
     return dataset

@@ -12,6 +12,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, write_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ def dedup_dataset(
     threshold: Fraction | float | str = "0.7",
     rule: Rule = "paper",
     taxonomy: Path | None = None,
+    max_rows: int | None = MOST_ROWS,
 ) -> Deduplication:
     """Write the prompt-sets that are not too similar to an earlier one of their cell, and a line on each of the others.
 
@@ -66,6 +68,7 @@ def dedup_dataset(
         rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the threshold; `authors`
             compares the three core prompts joined, and drops at the threshold as well.
         taxonomy: TOML file of the valid labels; the paper's by default.
+        max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
         InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be written or is the input.
@@ -75,7 +78,7 @@ def dedup_dataset(
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
     _refuse_overwriting(name, out, report, taxonomy)
-    dataset = load_dataset(name, load_taxonomy(taxonomy) if taxonomy else None)
+    dataset = load_dataset(name, load_taxonomy(taxonomy) if taxonomy else None, max_rows)
     items = [Item(prompt_set.id, prompt_set.cell, prompt_set.wordings()) for prompt_set in dataset.prompt_sets]
     found = duplicates(items, threshold, rule).dropped
     kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)

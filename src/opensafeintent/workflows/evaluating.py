@@ -41,6 +41,7 @@ from opensafeintent.evaluation.run import ModelWork, tasks_of
 from opensafeintent.hostile import name_safe
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import ParseRule, Templates, load_templates
@@ -77,6 +78,8 @@ class EvaluateSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The first judge by default."""
     dataset: str = "starter"
     taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
     out: Path | None = None
     """`runs/<dataset>` by default."""
     limit: int | None = None
@@ -222,7 +225,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
     """
     templates = load_templates(settings.rubrics)
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    dataset = load_dataset(settings.dataset, taxonomy)
+    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
     prices = read_prices(settings.prices) if settings.prices else {}
     models = settings.targets
     if settings.dry_run:

@@ -8,6 +8,7 @@ import msgspec
 
 from opensafeintent.interop.huggingface import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, load_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 __all__ = ["ExportDatasetSettings", "ExportedDataset", "export_dataset"]
@@ -19,6 +20,8 @@ class ExportDatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     out: Path
     taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
     publication: Publication = Publication()
 
 
@@ -40,7 +43,8 @@ def export_dataset(settings: ExportDatasetSettings) -> ExportedDataset:
         InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of the dataset is not of its
             form, or the folder cannot be written.
     """
-    dataset = load_dataset(settings.dataset, load_taxonomy(settings.taxonomy) if settings.taxonomy else None)
+    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
+    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
     publication = settings.publication
     if settings.dataset == "starter":
         publication = msgspec.structs.replace(

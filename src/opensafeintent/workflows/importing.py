@@ -10,7 +10,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import RecordedResponse, read_recorded
+from opensafeintent.calls.recorded import RecordedResponse, recorded_responses
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import imported_record
@@ -20,6 +20,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log
 from opensafeintent.interop.inspect.several_logs import sorted_out
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
@@ -37,6 +38,8 @@ class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str | None = None
     """What the responses are to; the authors' files bring their prompt-sets with them."""
     taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of each file and of the dataset; None sets no limit."""
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
@@ -76,7 +79,7 @@ def import_files(settings: ImportSettings) -> Outcome:
     folder = RunFolder(settings.out)
     of_run = folder.load()[1] if folder.exists() else None
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
-    read = _read_all(settings.files, labels)
+    read = _read_all(settings, labels)
     dataset = _dataset(settings, labels, of_run, read)
     with folder.lock():
         manifest = folder.load()[0] if folder.exists() else None
@@ -146,8 +149,11 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     )
 
 
-def _read_all(paths: Sequence[Path], taxonomy: Taxonomy) -> list[_Read]:
-    read = [(path, read_inspect_log(path)) if is_inspect_log(path) else (path, _read(path, taxonomy)) for path in paths]
+def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
+    read = [
+        (path, read_inspect_log(path) if is_inspect_log(path) else _read(path, taxonomy, settings.max_rows))
+        for path in settings.files
+    ]
     logs = iter(sorted_out([(path, found) for path, found in read if isinstance(found, InspectLog)]))
     return [found if isinstance(found, _Read) else _of_log(path, next(logs)) for path, found in read]
 
@@ -156,13 +162,13 @@ def _of_log(path: Path, log: InspectLog) -> _Read:
     return _Read(path=path, responses=log.responses, log=log)
 
 
-def _read(path: Path, taxonomy: Taxonomy) -> _Read:
+def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
     try:
-        records = list(read_records(path))
+        records = list(read_records(path, limit=RowLimit(max_rows)))
         if not records:
             raise InputError(f"{path}: no responses in it")
         if not any(is_scored(data) for _, data in records):
-            return _Read(path=path, responses=_ours(path, records[0][1]))
+            return _Read(path=path, responses=_ours(path, records))
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
         zeros = 0
@@ -182,18 +188,19 @@ def _read(path: Path, taxonomy: Taxonomy) -> _Read:
     return _Read(path=path, responses=responses, prompt_sets=tuple(prompt_sets.values()), zero_helpfulness=zeros)
 
 
-def _ours(path: Path, first: object) -> list[RecordedResponse]:
+def _ours(path: Path, records: Sequence[tuple[str, object]]) -> list[RecordedResponse]:
+    first = records[0][1]
     if isinstance(first, dict) and "variant" not in first:
         raise InputError(
             f"{path}: neither responses of ours (id, variant, response on each line) nor an authors' file "
             "(model_responses or response_scores_… in each record)"
         )
-    return read_recorded(path)
+    return recorded_responses(records, path)
 
 
 def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]) -> Dataset:
     """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the authors' files."""
-    named = load_dataset(settings.dataset, taxonomy) if settings.dataset else None
+    named = load_dataset(settings.dataset, taxonomy, settings.max_rows) if settings.dataset else None
     if of_run is not None:
         if named is not None and named.hash != of_run.hash:
             raise InputError(

@@ -21,6 +21,7 @@ from opensafeintent.interop.inspect.provider import NotRecorded, asking_about
 from opensafeintent.interop.inspect.refusal import Refusal
 from opensafeintent.interop.inspect.scorers import SCORERS
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
+from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
 from opensafeintent.templates import ParseRule
 
@@ -44,6 +45,7 @@ def opensafeintent(
     grade_parse: ParseRule = "strict",
     judge_max_tokens: int = 2048,
     taxonomy: str | None = None,
+    max_rows: int = MOST_ROWS,
 ) -> Task:
     """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same task?
 
@@ -59,14 +61,15 @@ def opensafeintent(
         grade_parse: how grades are read, `strict` or `paper`.
         judge_max_tokens: token limit of a judge's reply.
         taxonomy: a TOML file of harm domains and task types in place of the paper's.
+        max_rows: prompt-sets that the dataset may have.
     """
     graders()  # refused here, before a response is paid for
     grading = _checked(
         Grading(rubrics=rubrics, modes=modes, probe=probe, grade_parse=grade_parse, judge_max_tokens=judge_max_tokens)
     )
-    _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy))
+    _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
     try:
-        sets = load_dataset(dataset, load_taxonomy(Path(taxonomy)) if taxonomy else None)
+        sets = load_dataset(dataset, load_taxonomy(Path(taxonomy)) if taxonomy else None, max_rows)
         chosen = stratified_sample(sets.prompt_sets, limit)
     except InputError as error:
         raise Refusal(str(error)) from error
@@ -93,6 +96,7 @@ class _Extent(msgspec.Struct, frozen=True):
     limit: _Count | None
     epochs: _Count
     taxonomy: str | None
+    max_rows: _Count
 
 
 def _checked(parameters: Parameters) -> Parameters:

@@ -1,0 +1,45 @@
+"""No command reads more than it may of a file that a stranger sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from endtoend import osi
+from opensafeintent import load_dataset, write_dataset
+from opensafeintent.promptsets.limits import MOST_ROWS
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "dataset info sets.jsonl",
+        "dataset validate sets.jsonl",
+        "dataset convert sets.jsonl --out out.jsonl",
+        "dataset dedup sets.jsonl --out out.jsonl --report dropped.jsonl",
+        "dataset check sets.jsonl",
+        "dataset export sets.jsonl out",
+        "evaluate baseline/refuse-all --judge baseline/judge --dataset sets.jsonl --out out --dry-run",
+        "annotate export quality sets.jsonl --out out --annotators ana",
+        "annotate page quality sets.jsonl --out out --annotators ana",
+        "import sets.jsonl --out out",
+        "import responses.jsonl --dataset sets.jsonl --out out",
+        "build seeds.csv --generator baseline/generator --judge baseline/checker --out out --dry-run",
+    ],
+)
+def test_every_command_that_reads_data_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    sets = load_dataset("starter")
+    write_dataset(sets, Path("sets.jsonl"))
+    Path("seeds.csv").write_text("prompt\n" + "".join(f"Seed {n}?\n" for n in range(len(sets))))
+    Path("responses.jsonl").write_text('{"id": "a", "variant": "benign", "response": "One."}\n')
+    ran = osi(*command.split(), "--max-rows", len(sets) - 1)
+    (line,) = ran.errors
+    assert ran.code == 2
+    assert line.endswith(f": has more than {len(sets) - 1} rows; if it is to have more, raise --max-rows")
+    assert not Path("out").exists() and not Path("out.jsonl").exists()
+
+
+def test_the_option_has_the_limit_of_the_api() -> None:
+    assert f"default: {MOST_ROWS}" in osi("dataset", "info", "--help").out
