@@ -14,6 +14,7 @@ _KEPT = "\n\u200c\u200d"
 """New lines; and the joiners, without which emoji and several scripts fall apart."""
 _JOINING = "\u200c\u200d\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 _NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WORD = re.compile(r"\s*\S+\s?|\s+")
 _ESCAPE = "x005F_"
 """How a spreadsheet file escapes text that looks like one of its own escapes; programs differ in undoing it."""
@@ -91,7 +92,7 @@ def split_text(text: str, width: int, most: int) -> list[str]:
 
 def _pieces(text: str, most: int) -> Iterator[str]:
     """Yield the lines of a text; one that would fill half a part or more falls into pieces at its words."""
-    for line in text.splitlines(keepends=True) or [""]:
+    for line in _LINE.findall(text) or [""]:
         rest = line
         while _columns(rest) > most:
             cut = rest.rfind(" ", 0, most // 2) + 1 or most // 2
