@@ -71,8 +71,9 @@ def read_return(path: Path, form: str = "auto") -> Returned:
 def _reader(path: Path, raw: bytes, form: str) -> Callable[[Path, bytes], Returned]:
     from opensafeintent.people.reading_pages import read_page
     from opensafeintent.people.reading_sheets import read_sheet
+    from opensafeintent.people.workbooks import WORKBOOK_STARTS
 
-    if form == "sheet" or (form == "auto" and raw.startswith(b"PK")):
+    if form == "sheet" or (form == "auto" and (raw.startswith(WORKBOOK_STARTS) or not raw)):
         return read_sheet
     if form == "page" or (form == "auto" and raw.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{")):
         return read_page

@@ -16,7 +16,7 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["Extent", "look_over"]
+__all__ = ["WORKBOOK_STARTS", "Extent", "look_over"]
 
 _MOST_ENTRIES = 1_000
 _MOST_BYTES = 100_000_000
@@ -33,8 +33,11 @@ _CHUNK = 2**16
 _CELLS = frozenset(("row", "c", "v", "f", "is", "si", "t", "r", "rPr"))
 _XML_STARTS = (b"<", b"\x00<", b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _WORKBOOK, _RELATIONS = "xl/workbook.xml", "xl/_rels/workbook.xml.rels"
+_OLD = b"\xd0\xcf\x11\xe0"
+WORKBOOK_STARTS = (b"PK", _OLD)
+"""First bytes of workbooks, those included that are not read: old ones, and those with a password."""
 _NOT_XLSX = {
-    b"\xd0\xcf\x11\xe0": "is an old .xls workbook, or one with a password; expected .xlsx without a password",
+    _OLD: "is an old .xls workbook, or one with a password; expected .xlsx without a password",
     b"": "is empty; expected the .xlsx workbook as the annotator saved it",
 }
 
