@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -147,8 +148,11 @@ def _write(log: EvalLog, path: Path) -> Path:
     from inspect_ai.log import write_eval_log
 
     try:
-        write_eval_log(log, str(path))
-        path.chmod(0o600)  # as everything that holds responses
+        with tempfile.TemporaryDirectory(prefix=".", dir=path.parent) as beside:  # its writer wants a path, not a file
+            whole = Path(beside) / path.name
+            write_eval_log(log, str(whole))
+            whole.chmod(0o600)  # as everything that holds responses
+            whole.replace(path)
     except OSError as error:
         raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
     return path
