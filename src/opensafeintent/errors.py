@@ -7,7 +7,18 @@ from collections.abc import Iterable
 
 from opensafeintent.hostile import terminal_safe
 
-__all__ = ["InputError", "JudgeFailed", "OpenSafeIntentError", "Stopped", "nearest"]
+__all__ = ["EXIT_CODES", "InputError", "Interrupted", "JudgeFailed", "OpenSafeIntentError", "Stopped", "nearest"]
+
+EXIT_CODES = {
+    0: "done",
+    1: "done, but too much is missing: grades (--max-missing), or items of a build whose calls failed",
+    2: "unusable input, or a missing key",
+    3: "stopped by a provider or a budget",
+    4: "below --fail-under or above --fail-over, or a judge failed its check",
+    70: "an error of ours, with a line to report",
+    130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
+}
+"""What every command ends with. Where several apply: 130, 70, 2, 3, 4, 1, 0."""
 
 
 _LONGEST_LINE = 1500
@@ -39,6 +50,15 @@ class Stopped(OpenSafeIntentError):
     """Work ended by a provider or by a budget; what was done is kept (exit code 3)."""
 
     exit_code = 3
+
+
+class Interrupted(Stopped):
+    """Work ended by a signal; what was in flight was waited for, and is kept (exit code 130)."""
+
+    exit_code = 130
+
+    def __init__(self) -> None:
+        super().__init__("interrupted; everything that was answered is kept: the same command goes on from there")
 
 
 class JudgeFailed(OpenSafeIntentError):

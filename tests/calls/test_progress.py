@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import io
 import time
+from pathlib import Path
 
 import pytest
 
 from calls.support import user_call
 from opensafeintent.calls import progress as module
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import PlainDisplay, Quiet, progress_line, shown, terminal_or_plain
 from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.tally import Tally
@@ -132,13 +135,17 @@ class Recorder(Quiet):
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, fails: bool
+) -> None:
     monkeypatch.setattr(module, "_REFRESH_SECONDS", 0.01)
     display = Recorder()
     tally = tally_of(3, in_flight=1)
 
     async def run() -> None:
-        async with shown(display, tally, lambda: 8, lambda: 0.5):
+        client = Client(Ledger(tmp_path / "none.sqlite", readonly=True, missing_ok=True), {})
+        client.tally = tally
+        async with shown(display, client, lambda: 8, lambda: 0.5):
             await asyncio.sleep(0.1)
             tally.ended()
             if fails:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -23,7 +21,6 @@ from endtoend import (
     begin,
     calls,
     coverage,
-    environment,
     evaluate,
     finish,
     metrics,
@@ -357,75 +354,6 @@ def test_killed_run_can_be_looked_at(slow: LoopbackProcess, undisturbed: tuple[P
     assert report.code in (0, 1), report.err  # 1: what was not asked for yet may count as missing
     assert "partial" in report.out
     assert coverage(tmp_path / "run")["responses"] > 0
-
-
-# Interrupted -----------------------------------------------------------------------------------------------------------
-
-
-def test_interrupt_is_prompt_and_keeps_answers(
-    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
-) -> None:
-    dataset, needed, expected = undisturbed
-    process = start(slow, dataset, tmp_path / "run")
-    wait_until(lambda: total(slow) >= 100)
-    process.send_signal(signal.SIGINT)
-    ran = finish(process, timeout=2)
-    assert ran.code == 130
-    assert ran.errors == ["interrupted; everything that was answered is kept: the same command goes on from there"]
-    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
-    assert total(slow) <= needed + CONNECTIONS
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
-
-
-@pytest.mark.parametrize(
-    "fault",
-    [
-        Fault(action="hang", seconds=60),
-        Fault(action="status", status=429, retry_after=60),
-        Fault(action="status", status=503),
-    ],
-    ids=["hanging", "rate limited", "failing"],
-)
-def test_interrupt_does_not_wait_for_a_bad_server(dataset: Path, tmp_path: Path, fault: Fault) -> None:
-    with LoopbackProcess(faults=[fault]) as server:
-        process = start(server, dataset, tmp_path / "run")
-        wait_until(lambda: total(server) >= CONNECTIONS)
-        process.send_signal(signal.SIGINT)
-        assert finish(process, timeout=2).code == 130
-
-
-_NOTEBOOK = """
-import asyncio, signal, sys, time
-from pathlib import Path
-import opensafeintent
-
-async def cell():  # a notebook: a loop runs, and an interrupt raises KeyboardInterrupt
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    models = {"models": ("openai-api/loop/target",), "judges": ("openai-api/loop/judge",)}
-    settings = opensafeintent.EvaluateSettings(**models, dataset=sys.argv[1], out=Path(sys.argv[2]), max_connections=4)
-    try:
-        opensafeintent.evaluate(settings)
-    except KeyboardInterrupt:
-        print("interrupted", flush=True)
-    time.sleep(30)
-
-asyncio.run(cell())
-"""
-
-
-def test_interrupted_notebook_cell_stops_calling(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", _NOTEBOOK, str(dataset), str(tmp_path / "run")]
-    with subprocess.Popen(command, env=environment(slow), stdout=subprocess.PIPE, text=True) as kernel:
-        try:
-            wait_until(lambda: total(slow) >= 20)
-            kernel.send_signal(signal.SIGINT)
-            assert kernel.stdout is not None
-            assert kernel.stdout.readline() == "interrupted\n"
-            seen = total(slow)
-            time.sleep(0.5)
-            assert total(slow) <= seen + 4
-        finally:
-            kernel.kill()
 
 
 def test_asked_of_sees_the_probe(server: LoopbackServer, dataset: Path, run: Path) -> None:

@@ -100,6 +100,16 @@ class Client:
 
             self.ledger.on_failure(tell)
 
+    @property
+    def busy(self) -> bool:
+        """Whether calls are in flight."""
+        return self.tally.in_flight > 0
+
+    def raise_if_halted(self) -> None:
+        """Raise what halted the client, if anything has."""
+        if self._halt is not None:
+            raise self._halt
+
     def _wake(self) -> None:
         """Let those that wait to try again look whether there is still something to try."""
         self._news.set()
@@ -240,8 +250,7 @@ class Client:
         self.ledger.check()
         if (reached := self._budget.reached(self.tally)) is not None:
             self.halt(Stopped(reached))
-        if self._halt is not None:
-            raise self._halt
+        self.raise_if_halted()
 
     def _note_failure(self, model: str, failure: Failure) -> None:
         self.last_errors[model] = failure.error

@@ -31,6 +31,7 @@ class Limiter:
         self._urgent: deque[asyncio.Future[None]] = deque()
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._closed_until = 0.0
+        self._over = False
         self._last_cut = 0.0
         self._before: tuple[int, float] | None = None
         """Limit and throughput before the last rise."""
@@ -39,7 +40,7 @@ class Limiter:
 
     async def acquire(self, *, urgent: bool = False) -> None:
         """Wait for a slot; who is urgent comes before who is not."""
-        if self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed:
+        if self._over or (self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed):
             self.in_use += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -58,8 +59,8 @@ class Limiter:
         self._hand_out()
 
     def open(self) -> None:
-        """End a wait for `Retry-After`: who waits is let through, to learn that there is nothing more to do."""
-        self._closed_until = 0.0
+        """Have nobody wait any more: all are let through, to learn that there is nothing more to do."""
+        self._over = True
         self._hand_out()
 
     @property
@@ -67,7 +68,7 @@ class Limiter:
         return self._closed_until > time.monotonic()
 
     def _hand_out(self) -> None:
-        while (self._urgent or self._waiting) and self.in_use < self.limit and not self._closed:
+        while (self._urgent or self._waiting) and (self._over or (self.in_use < self.limit and not self._closed)):
             slot = (self._urgent or self._waiting).popleft()
             if not slot.done():
                 self.in_use += 1

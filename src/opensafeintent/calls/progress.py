@@ -9,7 +9,10 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TextIO
 
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.tally import Tally
+from opensafeintent.errors import Stopped
 
 __all__ = ["Display", "PlainDisplay", "Quiet", "TerminalDisplay", "progress_line", "refreshed", "shown", "terminal_or_plain"]
 
@@ -34,7 +37,7 @@ class Display(Protocol):
 
 
 class Quiet:
-    """Shows nothing."""
+    """Shows nothing. What an interruption waits for is said on standard error all the same."""
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Show nothing."""
@@ -127,7 +130,9 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     for count, what in ((tally.refusals, "refused"), (tally.retries, "retries"), (tally.missing, "missing")):
         if count:
             parts.append(f"{count:,} {what}")
-    if expected is not None and made and done < expected:
+    if tally.draining:
+        parts.append(f"interrupted, {tally.in_flight:,} still in flight")
+    elif expected is not None and made and done < expected:
         parts.append(f"{_duration((expected - done) / rate)} left")
     return " · ".join(parts)
 
@@ -147,11 +152,12 @@ def _duration(seconds: float) -> str:
 
 @contextlib.asynccontextmanager
 async def shown(
-    display: Display, tally: Tally, expected: Callable[[], int], cost: Callable[[], float | None]
+    display: Display, client: Client, expected: Callable[[], int], cost: Callable[[], float | None]
 ) -> AsyncIterator[None]:
-    """Keep a display up to date with the calls of a run while the body runs."""
+    """Keep a display up to date with the calls of a run while the body runs; see `refreshed`."""
 
     ended = False
+    tally = client.tally
 
     def refresh() -> None:
         done = tally.made.total() + tally.reused_calls
@@ -159,14 +165,18 @@ async def shown(
         total = done if ended else max(expected(), done)
         display.update(tally.made.total() + tally.reused_calls - tally.in_flight, total, progress_line(tally, total, cost()))
 
-    async with refreshed(display, refresh):
+    async with refreshed(display, refresh, client):
         yield
         ended = True
 
 
 @contextlib.asynccontextmanager
-async def refreshed(display: Display, refresh: Callable[[], None]) -> AsyncIterator[None]:
-    """Call `refresh` a few times a second while the body runs, and once more at its end; then close the display."""
+async def refreshed(display: Display, refresh: Callable[[], None], client: Client) -> AsyncIterator[None]:
+    """Call `refresh` a few times a second while the body runs, and once more at its end; then close the display.
+
+    Raises:
+        Interrupted: the process was asked to end while the body ran. What was in flight is in the client's ledger.
+    """
 
     async def tick() -> None:
         while True:
@@ -175,8 +185,30 @@ async def refreshed(display: Display, refresh: Callable[[], None]) -> AsyncItera
 
     ticking = asyncio.ensure_future(tick())
     try:
-        yield
+        with current_drain().covering(_Shown(client, display)):
+            yield
+            client.raise_if_halted()
     finally:
         ticking.cancel()
         refresh()
         display.close()
+
+
+class _Shown:
+    """A client whose draining is shown."""
+
+    def __init__(self, client: Client, display: Display) -> None:
+        self._client = client
+        self._display = PlainDisplay(sys.stderr) if isinstance(display, Quiet) else display
+
+    @property
+    def busy(self) -> bool:
+        return self._client.busy
+
+    def halt(self, reason: Stopped) -> None:
+        self._client.halt(reason)
+        self._client.tally.draining = True
+        flight = f"{count:,} in flight" if (count := self._client.tally.in_flight) else "calls in flight"
+        self._display.note(
+            f"interrupted: no new call begins. Waiting for {flight}, to keep the answers; interrupt again to abandon them"
+        )

@@ -26,6 +26,8 @@ class Tally:
         self.missing = 0
         """Grades that could not be had."""
         self.in_flight = 0
+        self.draining = False
+        """Whether no call is begun any more, and those in flight are waited for."""
         self.tokens: Counter[tuple[str, str]] = Counter()
         """Tokens by (model, `input` or `output`)."""
 

@@ -137,7 +137,11 @@ class Writer:
             InputError: something could not be written; the text says how many answers are lost.
         """
         self._queue.put(_End())
-        self._thread.join()
+        try:
+            self._thread.join()
+        except KeyboardInterrupt:  # however urgent it is: what was answered is written first
+            self._thread.join()
+            raise
         if self.failure is not None:
             raise self.failure
 

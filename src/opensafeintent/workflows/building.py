@@ -186,7 +186,7 @@ async def _build(
             progress = BuildProgress(folder, display, client.tally, prices)
             workshop = _workshop(settings, client, manifest.identities, instructions, progress)
             progress.ends(seeds)
-            async with AsyncExitStack() as stack, refreshed(display, progress.refresh):
+            async with AsyncExitStack() as stack, refreshed(display, progress.refresh, client):
                 progress.spreader = _spreader(settings, folder, manifest, client, stack)
                 built = await build_sets(workshop, seeds, plan, progress, progress.spreader)
             client.stop_silent_models()

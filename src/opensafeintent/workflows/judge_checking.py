@@ -136,7 +136,7 @@ async def _examine(
     total = expected_calls(work)
     at_once = 2 * max_connections if max_connections else len(examination.anchors.cases)
     cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
-    async with shown(display, client.tally, lambda: total, cost):
+    async with shown(display, client, lambda: total, cost):
         await run_work(client, work, at_once=at_once, done=graded.append)
     return verdict(examination, identities, graded)
 

@@ -1,53 +1,135 @@
-"""Run a coroutine to its end, wherever the caller is."""
+"""Run a coroutine to its end, wherever the caller is, and end it in good order when a signal asks for that."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import gc
+import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
+
+from opensafeintent.calls.draining import Drain
+from opensafeintent.errors import Interrupted
 
 __all__ = ["run_async"]
 
 T = TypeVar("T")
 
+_LOOK_SECONDS = 0.5
+"""A thread that waits for another does not wake for a signal that yet another one was given: it looks now and then."""
+
 
 def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine on a loop of its own; in a thread where a loop runs already (a notebook)."""
+    """Run a coroutine on a loop of its own; in a thread where a loop runs already (a notebook).
+
+    Called on the main thread, it hears SIGINT, SIGTERM and SIGHUP for as long as it runs. While calls are in flight the first
+    one drains: no call is begun, those in flight are waited for and recorded. The second, and the first where nothing is in
+    flight, cancels; one more raises at once, wherever the program is. A signal that is ignored (`nohup`, a job in the
+    background) or that the program handles in a way of its own is left alone.
+
+    Raises:
+        KeyboardInterrupt: a signal ended the work, with whatever else went wrong on the way as its cause.
+    """
     _raise_file_limit()
+    ending = _Ending()
+    try:
+        with ending.heard():
+            result = _beside(make, ending) if _loop_runs() else _run(make, ending)
+    except BaseException as error:
+        if not ending.asked:
+            raise
+        ours = isinstance(error, Interrupted | asyncio.CancelledError | KeyboardInterrupt)
+        raise KeyboardInterrupt from None if ours else error
+    if ending.asked:  # while the last of it was being done
+        raise KeyboardInterrupt
+    return result
+
+
+class _Ending:
+    """How a piece of work hears that it is to end."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._drain = Drain()
+        self._draining = self._cancelled = False
+        self._on: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+
+    @contextlib.contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen to signals while the body runs, on the main thread; elsewhere Python has none."""
+        before = {}
+        if threading.current_thread() is threading.main_thread():
+            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+                number = getattr(signal, name, None)
+                if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                    before[number] = signal.signal(number, self.ask)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def ask(self, *_: object) -> None:
+        """Ask the work to end; each time more urgently. Runs wherever a signal finds the main thread."""
+        self.asked = True
+        if self._on is None:  # about to begin
+            return
+        if not self._draining and not self._cancelled and self._drain.busy:
+            self._draining = True
+            self._soon(self._drain.begin)
+        elif not self._cancelled:
+            self._cancelled = True
+            self._soon(self._on[1].cancel)
+        else:
+            raise KeyboardInterrupt
+
+    def _soon(self, do: Callable[[], object]) -> None:
+        assert self._on is not None
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the work has ended
+            self._on[0].call_soon_threadsafe(do)
+
+    async def work(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Do the work, with its drain in force."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._on = (asyncio.get_running_loop(), task)
+        if self.asked:
+            raise Interrupted
+        with self._drain.in_force():
+            return await make()
+
+
+def _loop_runs() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _run(make)
+        return False
+    return True
+
+
+def _beside(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
     with ThreadPoolExecutor(max_workers=1) as executor:
-        started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
-
-        async def work() -> T:
-            task = asyncio.current_task()
-            assert task is not None
-            started.set_result((asyncio.get_running_loop(), task))
-            return await make()
-
-        result = executor.submit(_run, work)
-        try:
-            return result.result()
-        except KeyboardInterrupt:  # the cell was interrupted: so is the work, before we leave
-            loop, task = started.result()
-            loop.call_soon_threadsafe(task.cancel)
-            raise
+        result = executor.submit(_run, make, ending)
+        while not result.done():
+            try:
+                wait([result], _LOOK_SECONDS)
+            except KeyboardInterrupt:  # somebody else's handler has raised it here, where we wait
+                ending.ask()
+        return result.result()
 
 
-def _run(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+def _run(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     if sys.platform != "win32":
         import uvloop
 
         factory = uvloop.new_event_loop
     with asyncio.Runner(loop_factory=factory) as runner, _rare_collections():
-        return runner.run(make())
+        return runner.run(ending.work(make))
 
 
 @contextlib.contextmanager

@@ -99,7 +99,7 @@ async def run_calls(
 
     at_once = 2 * max_connections if max_connections else _AT_ONCE
     cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
-    async with shown(display, client.tally, expected, cost):
+    async with shown(display, client, expected, cost):
         if elsewhere is not None:
             await elsewhere()
         else:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 import msgspec
 
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.shards import Spent, spent_in
 from opensafeintent.calls.tally import Budget, Tally
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
@@ -102,7 +103,8 @@ class Driver:
         watching = asyncio.ensure_future(self._watch())
         workers = [asyncio.ensure_future(self._lane(number, lanes)) for number in range(lanes)]
         try:
-            await asyncio.gather(*workers)
+            with current_drain().covering(self):
+                await asyncio.gather(*workers)
         finally:
             watching.cancel()
             for worker in workers:
@@ -191,6 +193,15 @@ class Driver:
             self._pending.append(job)
         if job.model in ended.stopped:
             self._pending = deque(other for other in self._pending if other.model != job.model)
+
+    @property
+    def busy(self) -> bool:
+        """Whether shards are under way."""
+        return bool(self._running)
+
+    def halt(self, reason: Stopped) -> None:
+        """Have every shard finish what is in flight, and begin no other."""
+        self._halt(str(reason))
 
     def _halt(self, line: str) -> None:
         if not self._over:

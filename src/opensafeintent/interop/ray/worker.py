@@ -15,6 +15,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
 from opensafeintent.calls.tally import Budget
@@ -107,10 +108,13 @@ async def _asked(
     """Make the calls of a shard, while progress is written and the control file is looked at."""
     with contextlib.suppress(OSError):
         ledger.files.progress.touch(0o600)
+    if line := shards.halted():  # before this shard's turn came
+        client.halt(Stopped(line))
     watching = asyncio.ensure_future(_watch(client, shards, ledger, shard))
     line = ""
     try:
-        await shard.ask(client)
+        with current_drain().covering(client):
+            await shard.ask(client)
     except Stopped as stopped:
         line = str(stopped)
     finally:

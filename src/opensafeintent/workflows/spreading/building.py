@@ -107,6 +107,7 @@ class BuildSpreader:
     def _conclude(self, ended: Ended, merged: Merged) -> None:
         client = self._client
         raise_error(client, ended)
+        client.raise_if_halted()
         answering = client.ledger.answering_models()
         client.last_errors.update({model: error for model, error in ended.last_errors.items() if model not in answering})
         if ended.stopped:

@@ -116,6 +116,7 @@ def _gpus(model: str, pool: Cluster, spreading: Spreading) -> float:
 def _concluded(client: Client, ended: Ended, merged: Merged, work: Sequence[ModelWork], spreading: Spreading) -> list[str]:
     """Tell the client which models have stopped, and raise what ended the run, if anything did."""
     raise_error(client, ended)
+    client.raise_if_halted()
     client.last_errors.update(ended.last_errors)
     for model in set(ended.last_errors) - client.ledger.answering_models():
         client.stopped_models.setdefault(model, f"{model}: no call was answered: {ended.last_errors[model]}")

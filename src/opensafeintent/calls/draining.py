@@ -1,0 +1,72 @@
+"""Ending in good order: no new call is begun, and what is in flight is waited for and kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Protocol
+
+from opensafeintent.errors import Interrupted, Stopped
+
+__all__ = ["Drain", "Work", "current_drain"]
+
+
+class Work(Protocol):
+    """What makes calls, and can be told to begin no more of them."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is in flight."""
+        ...
+
+    def halt(self, reason: Stopped) -> None:
+        """Begin nothing more; what is in flight finishes and is recorded."""
+        ...
+
+
+class Drain:
+    """Whether this process was asked to end, and the work that hears of it."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._work: list[Work] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything to wait for. May be asked from any thread, and from a signal's handler."""
+        return any(work.busy for work in tuple(self._work))
+
+    def begin(self) -> None:
+        """Halt all work; on the thread of its loop."""
+        self.asked = True
+        for work in tuple(self._work):
+            work.halt(Interrupted())
+
+    @contextlib.contextmanager
+    def covering(self, work: Work) -> Iterator[None]:
+        """Have some work halted when this process is asked to end while the body runs, or was before."""
+        if self.asked:
+            work.halt(Interrupted())
+        self._work.append(work)
+        try:
+            yield
+        finally:
+            self._work.remove(work)
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Make this the drain that `current_drain` returns to what the body runs."""
+        token = _CURRENT.set(self)
+        try:
+            yield
+        finally:
+            _CURRENT.reset(token)
+
+
+_CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
+
+
+def current_drain() -> Drain:
+    """Return the drain of the command that is running; outside of one, a drain that nobody asks for."""
+    return _CURRENT.get() or Drain()

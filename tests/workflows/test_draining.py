@@ -1,0 +1,346 @@
+"""A signal ends a command in good order: nothing new is begun, what is in flight is kept, and a second signal is the way out.
+
+Real processes, real signals, and a server that takes its time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+import opensafeintent
+from endtoend import JUDGE, STARTER, TARGET, begin, environment, evaluate, finish, osi, some_sets, wait_until
+from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
+
+CONNECTIONS = 16
+LATENCY = 0.15
+KEPT = "interrupted; everything that was answered is kept: the same command goes on from there"
+WAITING = re.compile(
+    r"interrupted: no new call begins\. Waiting for (\d+) in flight, to keep the answers; interrupt again to abandon them"
+)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
+    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    dataset = some_sets(folder, 10)
+    with LoopbackServer() as server:
+        assert evaluate(server, dataset, folder / "run").code == 0
+        return dataset, server.stats()["total"], (folder / "run" / "metrics.json").read_bytes()
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Path:
+    return some_sets(tmp_path, 6)
+
+
+@pytest.fixture
+def slow() -> Iterator[LoopbackProcess]:
+    with LoopbackProcess(latency=LATENCY, jitter=LATENCY) as running:
+        yield running
+
+
+def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
+    options = ["--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
+    return begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
+
+
+def total(server: LoopbackProcess) -> int:
+    calls: int = server.stats()["total"]
+    return calls
+
+
+def rows(ledger: Path) -> int:
+    """Return how many answers a ledger holds, which nobody may be writing any more."""
+    with closing(sqlite3.connect(ledger)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        count: int = connection.execute("SELECT count(*) FROM calls WHERE status = 'answered'").fetchone()[0]
+        return count
+
+
+# The first signal ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_first_signal_waits_for_what_is_in_flight(
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path, number: signal.Signals
+) -> None:
+    dataset, needed, expected = undisturbed
+    process = start(slow, dataset, tmp_path / "run")
+    wait_until(lambda: total(slow) >= 60)
+    process.send_signal(number)
+    ran = finish(process)
+    assert ran.code == 130
+    waiting, kept = ran.errors
+    found = WAITING.fullmatch(waiting)
+    assert found is not None, waiting
+    assert 0 < int(found[1]) <= CONNECTIONS
+    assert kept == KEPT
+    assert 60 <= total(slow) == rows(tmp_path / "run" / "ledger.sqlite") < needed
+    assert not (tmp_path / "run" / "metrics.json").exists()
+    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
+    assert (total(slow), slow.stats()["duplicates"]) == (needed, 0)
+    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+
+
+@pytest.mark.parametrize("command", ["grade", "judge-check", "build"])
+def test_every_command_that_makes_calls_drains(slow: LoopbackProcess, dataset: Path, tmp_path: Path, command: str) -> None:
+    out = tmp_path / "out"
+    arguments: dict[str, tuple[object, ...]] = {
+        "grade": ("grade", out, "--judge", JUDGE),
+        "judge-check": ("judge-check", "--judge", JUDGE, "--out", out),
+        "build": ("build", seeds(tmp_path), "--generator", "openai-api/loop/generator", "--judge", JUDGE, "--out", out),
+    }
+    if command == "grade":
+        responses = tmp_path / "responses.jsonl"
+        ids = [json.loads(line)["id"] for line in STARTER.read_text().splitlines()]
+        responses.write_text("".join(f'{{"id": "{name}", "variant": "benign", "response": "{name}"}}\n' for name in ids))
+        assert osi("import", responses, "--model", "m", "--dataset", "starter", "--out", out).code in (0, 1)
+    process = begin(*arguments[command], "--max-connections", 4, server=slow)
+    wait_until(lambda: total(slow) >= 8)
+    process.send_signal(signal.SIGTERM)
+    ran = finish(process)
+    assert (ran.code, ran.errors[-1]) == (130, KEPT)
+    assert sum(bool(WAITING.fullmatch(line)) for line in ran.errors) == 1
+    assert total(slow) == rows(out / "ledger.sqlite")
+
+
+def seeds(folder: Path) -> Path:
+    path = folder / "seeds.jsonl"
+    path.write_text("".join(f'{{"prompt": "How can somebody do the harmful thing number {n}?"}}\n' for n in range(30)))
+    return path
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        [Fault(action="status", status=429, retry_after=60)],
+        [Fault(action="status", status=503)],
+        # answers that take a second are waited for; what was told to come back in a minute, before or after, is not
+        [
+            Fault(action="status", status=429, retry_after=60, seconds=0.6, match=Match(every=2, skip=CONNECTIONS // 2)),
+            Fault(action="delay", seconds=1),
+        ],
+    ],
+    ids=["rate limited", "failing", "some of each"],
+)
+def test_nothing_else_is_waited_for(dataset: Path, tmp_path: Path, faults: list[Fault]) -> None:
+    with LoopbackProcess(faults=faults) as server:
+        process = start(server, dataset, tmp_path / "run")
+        wait_until(lambda: total(server) >= CONNECTIONS)
+        process.send_signal(signal.SIGINT)
+        assert finish(process, timeout=10).code == 130
+
+
+def test_a_signal_in_a_pause_ends_at_once(dataset: Path, tmp_path: Path) -> None:
+    with LoopbackProcess(faults=[Fault(action="status", status=429, retry_after=60)]) as server:
+        process = start(server, dataset, tmp_path / "run")
+        wait_until(lambda: total(server) >= CONNECTIONS and server.stats()["in_flight"] == 0)
+        time.sleep(0.1)  # until the client has read them all
+        process.send_signal(signal.SIGTERM)
+        ran = finish(process, timeout=10)
+        assert (ran.code, ran.errors) == (130, [KEPT])
+
+
+_SIGNALLED = """
+import os, sys, threading
+from unittest import mock
+from opensafeintent.cli import main
+
+def signalled(*_):
+    os.kill(os.getpid(), int(os.environ["NUMBER"]))
+    threading.Event().wait(30)
+
+with mock.patch("opensafeintent.workflows.dataset_info", signalled):
+    main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_commands_that_make_no_calls_end_with_the_same_code(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", _SIGNALLED, "dataset", "info", "starter"]
+    ran = subprocess.run(
+        command, env=environment(NUMBER=str(int(number))), capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.returncode, ran.stderr.strip()) == (130, KEPT)
+
+
+# Signals that are none of ours -----------------------------------------------------------------------------------------
+
+
+def test_ignored_signals_stay_ignored(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    options = ["--dataset", str(dataset), "--out", str(tmp_path / "run"), "--max-connections", str(CONNECTIONS)]
+    command = [sys.executable, "-m", "opensafeintent", "evaluate", TARGET, "--judge", JUDGE, *options]
+    process = subprocess.Popen(
+        ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh", *command],  # as `nohup` and a job in the background
+        env=environment(slow),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_until(lambda: total(slow) >= 20)
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    ran = finish(process)
+    assert (ran.code, ran.errors) == (0, [])
+
+
+# The second signal -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
+def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: signal.Signals) -> None:
+    """Harm judges hang: the rest is answered, and is kept."""
+    with LoopbackProcess(faults=[Fault(action="hang", seconds=300, match=Match(purpose=HARM))]) as server:
+        process = start(server, dataset, tmp_path / "run")
+        wait_until(lambda: server.stats()["in_flight"] == CONNECTIONS)
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert WAITING.fullmatch(process.stderr.readline().strip())
+        seen = total(server)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1)
+        process.send_signal(second)
+        ran = finish(process, timeout=10)
+        assert (ran.code, ran.errors[-1]) == (130, KEPT)
+        assert "Traceback" not in ran.err
+        assert "never retrieved" not in ran.err
+        assert total(server) == seen
+        assert rows(tmp_path / "run" / "ledger.sqlite") == seen - CONNECTIONS
+
+
+# What is shown ---------------------------------------------------------------------------------------------------------
+
+
+def test_terminal_counts_down(dataset: Path, tmp_path: Path) -> None:
+    with LoopbackProcess(latency=0.2, jitter=2.0) as server:
+        ours, theirs = pty.openpty()
+        options = ["--dataset", str(dataset), "--out", str(tmp_path / "run"), "--max-connections", str(CONNECTIONS)]
+        command = [sys.executable, "-m", "opensafeintent", "evaluate", TARGET, "--judge", JUDGE, *options]
+        process = subprocess.Popen(
+            command, env=environment(server, TERM="xterm-256color", COLUMNS="200"), stdin=theirs, stdout=theirs, stderr=theirs
+        )
+        os.close(theirs)
+        screen = b""
+
+        def read() -> None:
+            nonlocal screen
+            try:
+                while piece := os.read(ours, 65536):
+                    screen += piece
+            except OSError:  # how Linux says that the other end has gone
+                pass
+
+        reading = threading.Thread(target=read)
+        reading.start()
+        wait_until(lambda: total(server) >= CONNECTIONS)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 130
+        reading.join()
+        os.close(ours)
+    text = screen.decode()
+    assert WAITING.search(" ".join(text.split())) is not None
+    counts = [int(count) for count in re.findall(r"interrupted, (\d+) still in flight", text)]
+    assert len(set(counts)) > 2
+    assert counts == sorted(counts, reverse=True)
+    assert counts[-1] == 0
+    assert "Traceback" not in text
+
+
+# From Python -----------------------------------------------------------------------------------------------------------
+
+
+def _settings(dataset: Path, out: Path) -> opensafeintent.EvaluateSettings:
+    return opensafeintent.EvaluateSettings(
+        models=(TARGET,), judges=(JUDGE,), dataset=str(dataset), out=out, max_connections=CONNECTIONS
+    )
+
+
+def test_a_script_drains_and_gets_its_handlers_back(
+    slow: LoopbackProcess, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    heard: list[int] = []
+    mine = signal.signal(signal.SIGTERM, lambda number, _: heard.append(number))
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+    def interrupt() -> None:
+        wait_until(lambda: total(slow) >= 20)
+        os.kill(os.getpid(), signal.SIGTERM)  # the script handles it in a way of its own
+        wait_until(lambda: total(slow) >= 40)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = threading.Thread(target=interrupt)
+    try:
+        with mock.patch.dict(os.environ, environment(slow)):
+            interrupting.start()
+            with pytest.raises(KeyboardInterrupt):
+                opensafeintent.evaluate(_settings(dataset, tmp_path / "run"))
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+    finally:
+        interrupting.join()
+        signal.signal(signal.SIGTERM, mine)
+    assert heard == [signal.SIGTERM]
+    assert 40 <= total(slow) == rows(tmp_path / "run" / "ledger.sqlite")
+    assert WAITING.fullmatch(capsys.readouterr().err.strip())
+
+
+_NOTEBOOK = """
+import asyncio, signal, sys, time
+from pathlib import Path
+import opensafeintent
+
+async def cell():  # a notebook: a loop runs
+    if sys.argv[3] == "raising":  # and a handler of its own raises KeyboardInterrupt
+        signal.signal(signal.SIGINT, lambda *_: signal.default_int_handler(*_))
+    else:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    models = {"models": ("openai-api/loop/target",), "judges": ("openai-api/loop/judge",)}
+    settings = opensafeintent.EvaluateSettings(**models, dataset=sys.argv[1], out=Path(sys.argv[2]), max_connections=4)
+    try:
+        opensafeintent.evaluate(settings)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+    time.sleep(30)
+
+asyncio.run(cell())
+"""
+
+
+@pytest.mark.parametrize("handler", ["default", "raising"])
+@pytest.mark.parametrize("hanging", [False, True])
+def test_an_interrupted_notebook_cell_drains(dataset: Path, tmp_path: Path, handler: str, hanging: bool) -> None:
+    faults = [Fault(action="hang", seconds=300, match=Match(skip=20))] if hanging else []
+    command = [sys.executable, "-c", _NOTEBOOK, str(dataset), str(tmp_path / "run"), handler]
+    with (
+        LoopbackProcess(latency=LATENCY, faults=faults) as server,
+        subprocess.Popen(
+            command, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as kernel,
+    ):
+        assert kernel.stdout is not None
+        assert kernel.stderr is not None
+        try:
+            wait_until(lambda: total(server) >= 24)
+            kernel.send_signal(signal.SIGINT)
+            assert WAITING.fullmatch(kernel.stderr.readline().strip())
+            if hanging:
+                kernel.send_signal(signal.SIGINT)
+            assert kernel.stdout.readline() == "interrupted\n"
+            assert total(server) == rows(tmp_path / "run" / "ledger.sqlite") + 4 * hanging
+        finally:
+            kernel.kill()
