@@ -2,38 +2,142 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
 
 __all__ = ["main"]
+
+_TRACEBACK = "OPENSAFEINTENT_TRACEBACK"
+"""The variable that has the traceback of an error of ours printed, in place of being put into a file."""
 
 
 def main() -> None:
     """Run the command line and exit with the code that `opensafeintent --help` explains."""
-    sys.exit(_run())
+    from opensafeintent.cli.streams import safe_streams
+
+    with safe_streams() as streams:
+        code = _run()
+        sys.stdout.flush()
+        if streams.lost is not None:
+            _complain(f"error: standard output: cannot write: {streams.lost.strerror or streams.lost}")
+            code = code if code in (130, 70) else 2
+    sys.exit(code)
 
 
 def _run() -> int:
+    """Run the command that was typed; return its exit code, with whatever went wrong told in a line."""
+    from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
+
+    try:
+        with _ending_signals():
+            return _command()
+    except OpenSafeIntentError as error:
+        _tell(error)
+        return error.exit_code
+    except KeyboardInterrupt as interrupt:
+        if (cause := interrupt.__cause__) is not None:  # what else went wrong on the way
+            _tell(cause)
+        if cause is None or isinstance(cause, Stopped):
+            _tell(Interrupted())
+        return Interrupted.exit_code
+    except BaseException as error:  # the last place where an error of ours can be told in a line
+        return _tell(error)
+
+
+def _command() -> int:
     import click
 
     from opensafeintent.cli.commands import cli
-    from opensafeintent.errors import OpenSafeIntentError
+    from opensafeintent.errors import InputError
 
+    for argument in sys.argv[1:]:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{argument}: is not valid UTF-8; rename it, or write it anew") from error
+        if "\0" in argument:
+            raise InputError(f"{argument}: holds a NUL character")
     try:
         code = cli.main(standalone_mode=False)
-    except OpenSafeIntentError as error:
-        for line in str(error).split("\n"):
-            _complain(f"error: {line}")
-        return error.exit_code
     except click.ClickException as error:
         error.show()
         return 2
-    except (click.Abort, KeyboardInterrupt):
-        _complain("interrupted; everything that was answered is kept: the same command goes on from there")
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone (`… | head`)
-        sys.stderr.close()
-        return 0
+    except click.Abort as abort:  # click's word for an interruption, and for the end of a file as well
+        raise abort.__cause__ or KeyboardInterrupt from None
+    except SystemExit as ended:  # click's way with a pipe that broke, wherever it was
+        raise ended.__context__ or ended from None
     return code if isinstance(code, int) else 0
+
+
+@contextlib.contextmanager
+def _ending_signals() -> Iterator[None]:
+    """Have SIGTERM and SIGHUP end a command as Ctrl-C does; one that is ignored (`nohup`) stays ignored."""
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+            number = getattr(signal, name, None)
+            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell(error: BaseException) -> int:
+    """Say what went wrong, and return the exit code that goes with it."""
+    from opensafeintent.errors import OpenSafeIntentError
+    from opensafeintent.hostile import one_line
+
+    if isinstance(error, OpenSafeIntentError):
+        for line in str(error).split("\n"):
+            _complain(line if error.exit_code == 130 else f"error: {line}")
+        return error.exit_code
+    shown = os.environ.get(_TRACEBACK, "0") not in ("", "0")
+    if shown:
+        sys.stderr.write(_traceback(error))
+    if isinstance(error, OSError):  # the machine's, and the user's to mend: a disk, a file, a right
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        _complain(f"error: {one_line(f'{where}{error.strerror or error}', 1000)}")
+        return 2
+    from opensafeintent import __version__
+
+    what = one_line(f"{type(error).__name__}: {error}", 500)
+    rest = "" if shown else _kept(_traceback(error))
+    _complain(f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what} ({_place(error)}){rest}")
+    return 70
+
+
+def _traceback(error: BaseException) -> str:
+    import traceback
+
+    return "".join(traceback.format_exception(error))
+
+
+def _place(error: BaseException) -> str:
+    """Return the innermost of our modules that an error came through, and the line."""
+    import traceback
+
+    modules = ((str(frame.f_globals.get("__name__", "")), line) for frame, line in traceback.walk_tb(error.__traceback__))
+    ours = [f"{name}, line {line}" for name, line in modules if name.partition(".")[0] == "opensafeintent"]
+    return ours[-1] if ours else "in none of our modules"
+
+
+def _kept(text: str) -> str:
+    """Put a traceback into a private file; say where."""
+    import tempfile
+
+    with contextlib.suppress(OSError):
+        handle, path = tempfile.mkstemp(prefix="opensafeintent-", suffix=".traceback.txt")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        return f"; the traceback is in {path}, and may quote your data"
+    return f"; {_TRACEBACK}=1 shows the traceback"
 
 
 def _complain(line: str) -> None:

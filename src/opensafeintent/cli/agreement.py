@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, TAXONOMY
 
 __all__ = ["agreement_command"]
 
@@ -16,7 +16,9 @@ __all__ = ["agreement_command"]
 @click.option(
     "--run", type=PATH, metavar="RUN", help="The run whose responses were labelled: compare its judges with people."
 )
-@click.option("--dataset", metavar="NAME", help="The dataset that was labelled, to be written without the sets to drop.")
+@click.option(
+    "--dataset", type=NAME, metavar="NAME", help="The dataset that was labelled: write it without the sets to drop."
+)
 @TAXONOMY
 @MAX_ROWS
 @click.option("--out", type=PATH, metavar="DIR", help="Write agreement.json, tables/ and cleaned.jsonl there.")

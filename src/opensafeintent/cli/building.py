@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, PATH, PRICES, SPREADING, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, PRICES, SPREADING, TAXONOMY
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ __all__ = ["build_command"]
 
 
 @click.command("build")
-@click.argument("seeds", required=False, metavar="[SEEDS]")
+@click.argument("seeds", type=NAME, required=False, metavar="[SEEDS]")
 @click.option("--generator", required=True, metavar="MODEL", help="Writes summaries, prompts and paraphrases.")
 @click.option("--judge", required=True, metavar="MODEL", help="Checks what the generator writes; best of another maker.")
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the build.")

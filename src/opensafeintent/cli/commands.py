@@ -13,9 +13,9 @@ from opensafeintent.cli.building import build_command
 from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.export import export_command
 from opensafeintent.cli.judge import judge_check_command
-from opensafeintent.cli.options import MAX_ROWS, PATH, PRICES, SPREADING, TAXONOMY, options_of
+from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, PRICES, SPREADING, TAXONOMY, options_of
 from opensafeintent.cli.people import annotate_group
-from opensafeintent.errors import InputError
+from opensafeintent.errors import EXIT_CODES, InputError
 from opensafeintent.files import any_json
 
 __all__ = ["cli"]
@@ -51,15 +51,21 @@ _JUDGING = options_of(
 )
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+class _Program(click.Group):
+    """The program, whose help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the exit codes."""
+        with formatter.section("Exit codes, the first that applies of 130, 70, 2, 3, 4, 1, 0"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="opensafeintent", message="%(version)s")
 def cli() -> None:
     """Does a model give the right amount of help as intent shifts, on the same task?
 
     Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
-
-    Exit codes: 0 done · 1 done, but too many grades are missing · 2 unusable input or a missing key · 3 stopped by a
-    provider or a budget · 4 below --fail-under or above --fail-over, or a judge failed its check · 130 interrupted.
     """
 
 
@@ -77,9 +83,13 @@ def demo_command(out: Path) -> int:
 @cli.command("evaluate")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @_JUDGING
-@click.option("--suite", metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file of yours.")
+@click.option("--suite", type=NAME, metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file of yours.")
 @click.option(
-    "--dataset", default="starter", show_default=True, help="'starter', a path, or hf:owner/name[@revision][#file]."
+    "--dataset",
+    type=NAME,
+    default="starter",
+    show_default=True,
+    help="'starter', a path, or hf:owner/name[@revision][#file].",
 )
 @TAXONOMY
 @MAX_ROWS
@@ -149,7 +159,9 @@ def _json_or_text(pair: str, text: str) -> Any:
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--out", type=PATH, required=True, metavar="RUN", help="Folder of the run.")
 @click.option("--model", metavar="NAME", help="Name of the model.  [default: the file's; a log's own]")
-@click.option("--dataset", metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets.")
+@click.option(
+    "--dataset", type=NAME, metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets."
+)
 @TAXONOMY
 @MAX_ROWS
 @_MAX_MISSING

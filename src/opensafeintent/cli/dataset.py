@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY
+from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, TAXONOMY
 from opensafeintent.hostile import terminal_safe
 
 __all__ = ["dataset_group"]
@@ -19,7 +19,7 @@ def dataset_group() -> None:
 
 
 @dataset_group.command("info")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @TAXONOMY
 @MAX_ROWS
 def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
@@ -31,7 +31,7 @@ def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> Non
 
 
 @dataset_group.command("validate")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @TAXONOMY
 @MAX_ROWS
 def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
@@ -45,7 +45,7 @@ def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) ->
 
 
 @dataset_group.command("convert")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
 @TAXONOMY
 @MAX_ROWS
@@ -58,7 +58,7 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
 
 
 @dataset_group.command("dedup")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="The sets that are kept; ends in .jsonl or .parquet.")
 @click.option(
     "--report", type=PATH, required=True, metavar="FILE", help="A line on each set that is dropped; ends in .jsonl."
@@ -85,7 +85,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) ->
 
 
 @dataset_group.command("check")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @click.option("--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there.")
 @click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap and of the classifier's folds.")
 @TAXONOMY
@@ -99,7 +99,7 @@ def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonom
 
 
 @dataset_group.command("export")
-@click.argument("name")
+@click.argument("name", type=NAME)
 @click.argument("folder", type=PATH, required=False, metavar="DIR")
 @click.option(
     "--format", type=click.Choice(["hf"]), default="hf", show_default=True, expose_value=False, help="hf: Hugging Face hub."

@@ -2,16 +2,61 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-__all__ = ["MAX_ROWS", "PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
+from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
+
+__all__ = ["MAX_ROWS", "NAME", "PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
 
 F = TypeVar("F", bound=Callable[..., Any])
-PATH = click.Path(path_type=Path)
+
+
+class _Path(click.Path):
+    """A path that can be one of a file or a folder, there already or not."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what cannot be, whichever command it is for."""
+        _check_path(os.fspath(value), param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Name(click.types.StringParamType):
+    """A name, or a path in its place."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse a path that cannot be one of a file or a folder."""
+        if not value.startswith("hf:"):
+            _check_path(value, param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
+    """Refuse an empty path, one that cannot be looked at, and what is neither file nor folder: reading a pipe may never end.
+
+    Raises:
+        InputError: see above.
+    """
+    if not path:
+        raise InputError(f"{param.get_error_hint(ctx) if param else 'a path'}: is empty; expected a path or a name")
+    try:
+        mode = Path(path).stat().st_mode
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:  # no rights, a loop of links, a name too long; a NUL character
+        raise InputError(f"{one_line(path)}: {getattr(error, 'strerror', None) or error}") from error
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(f"{one_line(path)}: is a pipe or a device; expected a file or a folder")
+
+
+PATH = _Path(path_type=Path)
+NAME = _Name()
 
 
 def options_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, PATH, TAXONOMY, options_of
+from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, TAXONOMY, options_of
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FORMS = options_of(
     ),
 )
 _QUALITY = options_of(
-    click.argument("dataset", metavar="DATASET"),
+    click.argument("dataset", type=NAME, metavar="DATASET"),
     TAXONOMY,
     MAX_ROWS,
     click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells."),

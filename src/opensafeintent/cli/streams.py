@@ -1,0 +1,120 @@
+"""Standard output and error, so that whatever they are connected to, no command fails over what it prints."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import select
+import sys
+from collections.abc import Iterator
+from typing import TextIO
+
+__all__ = ["Streams", "safe_streams"]
+
+_NEAREST = {
+    **dict.fromkeys("‐‑‒–—−", "-"),
+    **dict.fromkeys("‘’", "'"),
+    **dict.fromkeys("“”", '"'),
+    **{"·": ".", "…": "...", "≤": "<=", "≥": ">=", "±": "+/-", "×": "x", "→": "->", "│": "|", "✓": "+", "✗": "x"},
+}
+"""What our own lines and tables hold beyond ASCII, where an encoding does not have it."""
+
+
+class Streams:
+    """What became of what was printed."""
+
+    def __init__(self) -> None:
+        self.lost: OSError | None = None
+        """Why standard output did not take what was printed; None where it did, or where nobody reads it."""
+
+
+@contextlib.contextmanager
+def safe_streams() -> Iterator[Streams]:
+    """Put streams that never raise in the place of standard output and error, while the body runs.
+
+    A reader that has gone (`| head`) or a stream that was closed (`>&-`) loses what is printed, and nothing else. What an
+    encoding does not have is written as the nearest ASCII, or as a visible escape.
+    """
+    codecs.register_error("opensafeintent", _escaped)
+    _fill_closed()
+    streams = Streams()
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _safe(sys.stdout, 1, streams), _safe(sys.stderr, 2, None)
+    try:
+        yield streams
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    escape = codecs.lookup_error("backslashreplace")
+    return "".join(
+        _NEAREST.get(char) or str(escape(UnicodeEncodeError(error.encoding, char, 0, 1, error.reason))[0]) for char in text
+    ), error.end
+
+
+def _fill_closed() -> None:
+    """Open what is closed of the first three files: else the next file that is opened, a ledger, would be one of them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+
+
+class _Forgiving(io.FileIO):
+    """A file that takes whatever is written, and remembers why it could not keep it."""
+
+    def __init__(self, number: int, streams: Streams | None) -> None:
+        super().__init__(number, "w", closefd=False)
+        self._streams = streams
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        try:
+            while (written := super().write(data)) is None:  # a terminal that does not block, and is behind
+                select.select([], [self], [])
+        except OSError as error:
+            gone = isinstance(error, ConnectionError) or self.isatty()
+            if self._streams is not None and not gone:
+                self._streams.lost = self._streams.lost or error
+            return len(data)
+        return written
+
+
+def _buffered(number: int, streams: Streams | None) -> io.BufferedWriter:
+    raw: io.RawIOBase = _Forgiving(number, streams)
+    return io.BufferedWriter(raw)
+
+
+class _Text(io.TextIOWrapper):
+    """Text without a way around its encoding: click would write UTF-8 to the buffer of a stream that is ASCII."""
+
+    @property
+    def buffer(self) -> io.BufferedWriter:
+        raise AttributeError("buffer")
+
+
+def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO:
+    """Return a stream in place of one of Python's own; None stands for one that was closed."""
+    if stream is None:
+        return _Text(_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True)
+    below = getattr(stream, "buffer", None)
+    raw = getattr(below, "raw", below)  # with PYTHONUNBUFFERED there is no buffer between
+    if not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO:  # a test's, or the console of Windows
+        return stream
+    stream.flush()
+    return _Text(
+        _buffered(raw.fileno(), streams),
+        stream.encoding,
+        "opensafeintent",
+        line_buffering=stream.line_buffering,
+        write_through=stream.write_through,
+    )
