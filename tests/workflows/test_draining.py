@@ -218,6 +218,7 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: sig
         process.send_signal(second)
         ran = finish(process, timeout=10)
         assert (ran.code, ran.errors[-1]) == (130, KEPT)
+        assert f"interrupted, {CONNECTIONS} abandoned" in ran.err
         assert "Traceback" not in ran.err
         assert "never retrieved" not in ran.err
         assert total(server) == seen

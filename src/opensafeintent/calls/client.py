@@ -229,6 +229,9 @@ class Client:
         self.tally.began(call, retry=number > 1)
         try:
             result = await model.attempt(call)
+        except asyncio.CancelledError:
+            self.tally.abandoned += 1
+            raise
         finally:
             self.tally.ended()
         self.ledger.add(*_entry(call, key, result))

@@ -117,7 +117,7 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     `expected` calls may be unknown: None.
     """
     seconds = max(time.monotonic() - tally.started, 1e-6)
-    made, done = tally.made.total(), tally.made.total() + tally.reused_calls - tally.in_flight
+    made, done = tally.made.total(), tally.done
     rate = made / seconds
     tokens = {kind: sum(n for (_, what), n in tally.tokens.items() if what == kind) for kind in ("input", "output")}
     parts = [
@@ -130,7 +130,9 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     for count, what in ((tally.refusals, "refused"), (tally.retries, "retries"), (tally.missing, "missing")):
         if count:
             parts.append(f"{count:,} {what}")
-    if tally.draining:
+    if tally.abandoned:
+        parts.append(f"interrupted, {tally.abandoned:,} abandoned")
+    elif tally.draining:
         parts.append(f"interrupted, {tally.in_flight:,} still in flight")
     elif expected is not None and made and done < expected:
         parts.append(f"{_duration((expected - done) / rate)} left")
@@ -163,7 +165,7 @@ async def shown(
         done = tally.made.total() + tally.reused_calls
         # re-asks come on top of what was expected; a response that needs no judge makes it less
         total = done if ended else max(expected(), done)
-        display.update(tally.made.total() + tally.reused_calls - tally.in_flight, total, progress_line(tally, total, cost()))
+        display.update(tally.done, total, progress_line(tally, total, cost()))
 
     async with refreshed(display, refresh, client):
         yield

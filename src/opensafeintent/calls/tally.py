@@ -26,6 +26,8 @@ class Tally:
         self.missing = 0
         """Grades that could not be had."""
         self.in_flight = 0
+        self.abandoned = 0
+        """Requests that were not waited for to their end."""
         self.draining = False
         """Whether no call is begun any more, and those in flight are waited for."""
         self.tokens: Counter[tuple[str, str]] = Counter()
@@ -35,6 +37,11 @@ class Tally:
     def calls(self) -> int:
         """Requests made so far, retries included."""
         return self.made.total() + self.retries
+
+    @property
+    def done(self) -> int:
+        """Calls that are over: answered, failed, or taken from the ledger."""
+        return self.made.total() + self.reused_calls - self.in_flight - self.abandoned
 
     def began(self, call: Call, *, retry: bool) -> None:
         """Note a request."""
