@@ -73,7 +73,7 @@ WRITTEN = {
     "import": "imported/metrics.json",
     "report": "run/report.html",
     "judge-check": "checked/judge-check.json",
-    "build": "built/dataset.jsonl",
+    "build": "built/funnel.json",
     "annotate": "study/key.json",
     "dataset convert": "converted.jsonl",
 }
@@ -115,6 +115,8 @@ def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytes
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name, arguments in COMMANDS.items():
+        if terminal == "full" and name not in (*WRITTEN, "help", "models"):
+            continue
         first = json.loads(STARTER.read_text().splitlines()[0])["id"]
         where, encoding = ("/dev/full", "utf-8") if terminal == "full" else ("out", "ascii")
         with Path(where).open("w", encoding=encoding) as out, Path("err").open("w", encoding="ascii") as err:

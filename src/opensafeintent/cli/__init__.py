@@ -51,7 +51,7 @@ def _run() -> int:
 def _command() -> int:
     import click
 
-    from opensafeintent.cli.commands import cli
+    from opensafeintent.cli.commands import Escaped, cli
     from opensafeintent.errors import InputError
 
     for argument in sys.argv[1:]:
@@ -66,10 +66,10 @@ def _command() -> int:
     except click.ClickException as error:
         error.show()
         return 2
-    except click.Abort as abort:  # click's word for an interruption, and for the end of a file as well
+    except Escaped as escaped:
+        raise escaped.__cause__ or escaped from None
+    except click.Abort as abort:  # click's word for an interruption
         raise abort.__cause__ or KeyboardInterrupt from None
-    except SystemExit as ended:  # click's way with a pipe that broke, wherever it was
-        raise ended.__context__ or ended from None
     return code if isinstance(code, int) else 0
 
 

@@ -18,7 +18,7 @@ from opensafeintent.cli.people import annotate_group
 from opensafeintent.errors import EXIT_CODES, InputError
 from opensafeintent.files import any_json
 
-__all__ = ["cli"]
+__all__ = ["Escaped", "cli"]
 
 _MAX_MISSING = click.option(
     "--max-missing",
@@ -51,8 +51,23 @@ _JUDGING = options_of(
 )
 
 
+class Escaped(Exception):
+    """Carries an error past click, which would take it for an interruption or for a reader that has gone; its cause."""
+
+
 class _Program(click.Group):
     """The program, whose help ends with the exit codes."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command.
+
+        Raises:
+            Escaped: see above.
+        """
+        try:
+            return super().invoke(ctx)
+        except (EOFError, OSError) as error:
+            raise Escaped from error
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
