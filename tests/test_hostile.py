@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe
+from opensafeintent.hostile import cell_safe, name_safe, one_line, terminal_safe, without_user_info
 
 ANY_TEXT = st.text(st.characters(codec=None))  # lone surrogates too
 
@@ -110,3 +112,22 @@ def test_a_file_name_stays_in_its_folder(text: str) -> None:
     assert not set(name) & set('/\\:*?"<>| ')
     assert name[0] not in ".-"
     assert name.isascii()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no answer from http://user:secret@proxy:3128: x", "no answer from http://proxy:3128: x"),
+        ("url='https://se@cret@host/a?b=c@d' and socks5://p@h", "url='https://host/a?b=c@d' and socks5://h"),
+        ("write to a@b.example about http://host/a@b", "write to a@b.example about http://host/a@b"),
+    ],
+)
+def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
+    assert without_user_info(text) == expected
+
+
+@pytest.mark.parametrize("text", [" " * 10**7 + "a" * 10**7, "a b " * 10**7, "\x1b" * 10**7, "\u202e \x1b" * 10**7])
+def test_a_line_of_a_huge_text_is_cut_before_it_is_made_safe(text: str) -> None:
+    started = time.perf_counter()
+    assert len(one_line(text)) == 200
+    assert time.perf_counter() - started < 5  # character by character it takes ten and more

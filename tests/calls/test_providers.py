@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,23 @@ def test_any_compatible_server_has_a_name() -> None:
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(InputError, match=r"VLLM_BASE_URL is .*; expected a URL such as http://localhost:8000/v1"):
         resolve_endpoint("vllm/m", {"VLLM_BASE_URL": url})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:secret@host/v1",
+        "http://secret@host/v1",
+        "htp://user:secret@host/v1",
+        "user:secret@host/v1",
+        "http://user:sec/secret@host:port/v1",
+        "http://user:secret@",
+    ],
+)
+def test_a_password_in_a_base_url_is_not_told(url: str) -> None:
+    with pytest.raises(InputError, match=r"^LOOPBACK_BASE_URL ") as refused:
+        resolve_endpoint("openai-api/loopback/m", {"LOOPBACK_BASE_URL": url, "LOOPBACK_API_KEY": "k"})
+    assert not re.search("secret|user:", str(refused.value))
 
 
 @pytest.mark.parametrize("key", ["sk-1\n", "sk-1\r\n", " sk-1 "])

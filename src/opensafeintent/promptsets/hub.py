@@ -10,7 +10,7 @@ from typing import Any
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import any_json
-from opensafeintent.hostile import one_line
+from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.origins import CARD, TAXONOMY, Origin, files_by_card, files_by_suffix
 from opensafeintent.promptsets.parquet import parquet_rows
@@ -136,4 +136,4 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
         wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
         raise InputError(f"{name}: cannot reach the hub, and {wanted} is not in its cache") from error
     except Exception as error:  # the hub's client lets its HTTP library's errors through, and changes that library
-        raise InputError(f"{name}: the hub did not give the dataset: {one_line(str(error))}") from error
+        raise InputError(f"{name}: the hub did not give the dataset: {one_line(without_user_info(str(error)))}") from error
