@@ -52,6 +52,9 @@ def only_line(ran: Ran) -> str:
         ("hf-inference-providers/x", "HF_TOKEN"),
         ("anthropic/claude-sonnet-4-6", "anthropic"),
         ("replay/none.jsonl", "none.jsonl"),
+        ("openai-api/loop/\udcff", "Unicode"),
+        ("openai-api/loop/\x01", "cannot be printed"),
+        ("openai-api/loop/\uffff", "cannot be printed"),
     ],
 )
 @pytest.mark.parametrize("role", ["target", "judge", "mode judge"])
@@ -64,7 +67,7 @@ def test_model_that_cannot_be_called(tmp_path: Path, model: str, words: str, rol
     ran = osi(*arguments, "--out", tmp_path / "run")
     assert ran.code == 2
     line = only_line(ran)
-    assert model in line
+    assert model.rstrip("\udcff\x01\uffff") in line
     assert words in line
     assert not (tmp_path / "run" / "run.json").exists()
 
@@ -115,7 +118,12 @@ def test_base_url_that_cannot_be_used(server: LoopbackServer, dataset: Path, tmp
         (["--budget-calls", -1], ["--budget-calls"]),
         (["--temperature", "nan"], ["--temperature"]),
         (["--system", "\udcff"], ["--system"]),  # a byte that is not UTF-8, as a shell hands it on
+        (["--ledger", "\udcff"], ["--ledger"]),
+        (["-M", "k=\udcff"], ["-M"]),
         (["-M", "seed"], ["-M", "KEY=VALUE"]),
+        (["-M", "seed=" + "9" * 5000], ["-M", "out of range"]),
+        (["-M", "x=1e999"], ["-M", "out of range"]),
+        (["-M", "x=" + "[" * 900 + "]" * 900], ["-M", "nested too deeply"]),
         (["-M", "=7"], ["-M", "KEY=VALUE"]),
         (["-M", "messages=[]"], ["-M", "messages"]),
         (["-M", "bias=NaN"], ["-M", "bias"]),
@@ -219,6 +227,17 @@ def test_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argumen
     assert all(word in only_line(ran) for word in words)
     assert not (tmp_path / "none").exists()  # looking for a run does not make a folder,
     assert not (tmp_path / "x").exists()  # nor does an import of nothing
+
+
+@pytest.mark.parametrize("name", ["9" * 300, "loop/run"], ids=["too long", "a loop of links"])
+@pytest.mark.parametrize(
+    "command", [["report"], ["compare"], ["grade", *JUDGED], ["import", "--out", "x"], ["trace", "--set", "s"]]
+)
+def test_path_that_cannot_be_looked_up(tmp_path: Path, command: list[str], name: str) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    ran = osi(*command, tmp_path / name)
+    assert ran.code == 2
+    assert name in only_line(ran)
 
 
 def test_file_nested_too_deeply_to_be_read(tmp_path: Path) -> None:

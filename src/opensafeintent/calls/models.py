@@ -49,6 +49,7 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
 
 
 def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
+    _check_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
     if name.startswith("replay/"):
@@ -56,6 +57,12 @@ def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
     if others is not None and _is_foreign(name):
         return others.open(name, http)
     return ChatModel(name, resolve_endpoint(name), http)
+
+
+def _check_name(name: str) -> None:
+    """Refuse a name that could not be written into files, figures and pages."""
+    if not name.isprintable():
+        raise InputError(f"the model name {name[:100]!r} holds a character that cannot be printed")
 
 
 def _is_foreign(name: str) -> bool:
@@ -69,6 +76,7 @@ def model_identity(name: str, others: OtherProviders | None = None) -> str:
     Raises:
         InputError: the name or its file is not usable.
     """
+    _check_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name).identity
     if name.startswith("replay/"):

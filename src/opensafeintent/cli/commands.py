@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,18 @@ def cli() -> None:
 
     Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
     """
+    _check_arguments(sys.argv[1:])
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse bytes of another encoding, which a shell hands on as they are: no file of ours can hold them."""
+    option = ""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{option}{argument}: is not valid Unicode text") from error
+        option = f"{argument} " if argument.startswith("-") else ""
 
 
 @cli.command("demo")
