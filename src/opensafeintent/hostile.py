@@ -36,7 +36,7 @@ _ESCAPES = (
 
 def terminal_safe(text: str) -> str:
     """Replace control and invisible formatting characters (escape codes, bidi overrides, separators) by visible escapes."""
-    if text.isprintable():
+    if text.isprintable():  # most texts, and none of those characters is
         return text
     return "".join(
         char if char == "\n" or unicodedata.category(char) not in _UNSEEN else f"\\u{ord(char):04x}" for char in text
@@ -45,6 +45,8 @@ def terminal_safe(text: str) -> str:
 
 def one_line(text: str, most: int = 200) -> str:
     """Return `text` on one line, terminal-safe, cut to at most `most` characters."""
+    if len(text) <= most and text.isalnum():
+        return text
     # no more words are looked at than can be shown, and no more of them is made safe: the text may have millions
     words = text.split(None, most + 1)[: most + 1]
     flat = terminal_safe(" ".join(words)[: most + 1])

@@ -18,7 +18,7 @@ from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refuse
 from opensafeintent.calls.tally import Budget, Tally
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
-__all__ = ["Client", "Model", "ModelStopped"]
+__all__ = ["Client", "Model", "ModelStopped", "not_on_record"]
 
 _ATTEMPTS = 6
 _REPLIES = 2
@@ -139,6 +139,11 @@ class Client:
         model = self._models[call.model]
         return call_key(call, model if isinstance(model, str) else model.identity)
 
+    def reused(self, call: Call, outcome: Answered | Refused) -> None:
+        """Note an outcome that the ledger held."""
+        self._answered.add(call.model)
+        self.tally.reused(call, outcome)
+
     async def ask(self, call: Call) -> Outcome:
         """Return a call's outcome: from the ledger, from an equal call in flight, or by making it.
 
@@ -150,12 +155,10 @@ class Client:
         model = self._models[call.model]
         key = self.key_of(call)
         if (known := self.ledger.find(key)) is not None:
-            self._answered.add(call.model)
-            self.tally.reused(call, known)
+            self.reused(call, known)
             return known
         if isinstance(model, str):
-            kind, _, error = (self.ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
-            return Failed(kind=kind, attempts=0, error=error)
+            return not_on_record(self.ledger, key)
         self._listen()
         while (flight := self._flights.get(key)) is not None:
             try:
@@ -264,6 +267,12 @@ class Client:
         if failure.fatal or self._failures_in_a_row[model] >= _FAILURES_IN_A_ROW:
             self.stopped_models.setdefault(model, f"{model}: stopped: {failure.error}")
             self._wake()
+
+
+def not_on_record(ledger: Ledger, key: bytes) -> Failed:
+    """Return what there is of a call that no outcome is on record of: how it failed last, or that it was not made."""
+    kind, _, error = (ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
+    return Failed(kind=kind, attempts=0, error=error)
 
 
 def _being_cancelled() -> bool:

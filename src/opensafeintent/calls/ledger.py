@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
@@ -17,11 +17,26 @@ from opensafeintent.calls.records import REPLIED, Answered, Message, NotAnAnswer
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 
-__all__ = ["Entry", "Ledger", "open_for_run"]
+__all__ = ["Entry", "Ledger", "Located", "open_for_run"]
+
+_OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
+_KEYS_AT_ONCE = 500
+_FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+_ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
+_ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
+"""Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
+
+
+class Located(NamedTuple):
+    """An outcome, and where it is on record."""
+
+    row: int
+    """Id of the row; 0 for one that is still on its way to the file."""
+    outcome: Answered | Refused
 
 
 class _Stored(NamedTuple):
-    """What a row says of an outcome."""
+    """What a row says of an outcome: the columns of `_OUTCOME`."""
 
     status: Literal["answered", "refused"]
     body: bytes
@@ -84,19 +99,25 @@ class Ledger:
             return outcome
         with reading(self.path):
             row = self._reader.execute(
-                "SELECT status, response, error, input_tokens, output_tokens, served_model FROM calls "
-                "WHERE key = ? AND status <> 'failed'",
-                (key,),
+                f"SELECT {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'", (key,)
             ).fetchone()
-            if row is None:
-                return None
-            status, body, error, input_tokens, output_tokens, served = typed(row, _Stored)
-            if status == "refused":
-                return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-            try:
-                return read_reply(unpack(body))
-            except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
-                return None
+            return None if row is None else _outcome(row)
+
+    def find_all(self, keys: Collection[bytes]) -> dict[bytes, Located]:
+        """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands at a time.
+
+        Calls that were made at about the same time lie together in the file: ask for such keys together.
+        """
+        found = {key: Located(0, outcome) for key in keys if (outcome := self._pending.get(key)) is not None}
+        left = [key for key in dict.fromkeys(keys) if key not in found]
+        with reading(self.path):
+            for start in range(0, len(left), _KEYS_AT_ONCE):
+                some = left[start : start + _KEYS_AT_ONCE]
+                some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
+                for key, row, *content in self._reader.execute(_FIND_ALL, some):
+                    if (outcome := _outcome(content)) is not None:
+                        found[key] = Located(typed(row, int), outcome)
+        return found
 
     def stored(self, key: bytes) -> Answered | Refused:
         """Return the outcome of a key that has one.
@@ -143,11 +164,9 @@ class Ledger:
     def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
         with reading(self.path):
-            rows = self._reader.execute(
-                "SELECT id, status, stop_reason, created FROM calls WHERE key = ? ORDER BY status = 'failed', id", (key,)
-            ).fetchall()
-            rows = typed(rows, list[tuple[int, str, str, str]])
-        yield from rows
+            rows = self._reader.execute(_ROWS_OF, {"key": key}).fetchall()
+            rows = typed(rows, list[tuple[int, int, str, str, str]])
+        yield from (row[1:] for row in rows)
 
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""
@@ -239,6 +258,17 @@ class Ledger:
                 for role, parts in data.messages
             )
         return messages, data.sampling
+
+
+def _outcome(row: Any) -> Answered | Refused | None:
+    """Return what a row says, from the columns of `_OUTCOME`."""
+    status, body, error, input_tokens, output_tokens, served = typed(row, _Stored)
+    if status == "refused":
+        return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
+    try:
+        return read_reply(unpack(body))
+    except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
+        return None
 
 
 @contextlib.contextmanager

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
+from functools import lru_cache
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -93,20 +95,33 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 def call_key(call: Call, identity: str) -> bytes:
     """Return the SHA-256 under which the ledger keeps a call's outcome (32 bytes).
 
+    It is that of the canonical JSON of `model`, `messages` ({role, content}), `sampling`, `epoch` and `attempt`, put together
+    here in pieces: what a judge is asked begins with the same rubric each time.
+
     Args:
         call: the call.
         identity: the model's identity: its name, and for a scripted model its version.
     """
-    from hashlib import sha256
+    first, *others = call.messages
+    head = first.parts[0] if len(first.parts) > 1 else ""  # one part alone is a prompt; several are a template's, filled
+    digest = _begun(call.attempt, call.epoch, head).copy()
+    rest = [b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())]
+    for message in others:
+        rest.append(b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode()))
+    rest.append(b'],"model":%b,"sampling":%b}' % (canonical_json(identity), canonical_json(call.sampling)))
+    digest.update(b"".join(rest))
+    return digest.digest()
 
-    content = {
-        "model": identity,
-        "messages": [{"role": message.role, "content": message.content} for message in call.messages],
-        "sampling": call.sampling,
-        "epoch": call.epoch,
-        "attempt": call.attempt,
-    }
-    return sha256(canonical_json(content)).digest()
+
+@lru_cache(maxsize=64)
+def _begun(attempt: int, epoch: int, text: str) -> hashlib._Hash:
+    """Return the SHA-256 of a request's canonical JSON as far as the beginning of its first message."""
+    return hashlib.sha256(b'{"attempt":%d,"epoch":%d,"messages":[{"content":"%b' % (attempt, epoch, _inside(text)))
+
+
+def _inside(text: str) -> bytes:
+    """Return a text as it stands within the quotes of a JSON string."""
+    return canonical_json(text)[1:-1]
 
 
 class Usage(msgspec.Struct, frozen=True):

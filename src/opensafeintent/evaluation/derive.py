@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import zip_longest
 from typing import Any, Literal
 
 import msgspec
 
-from opensafeintent.calls.client import Client
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import is_truncated, without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Given, Task, run_task
+from opensafeintent.evaluation.pipeline import Given, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.replay import Planned, replay
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.promptsets import Dataset
 
@@ -27,6 +28,8 @@ IMPORTED_JUDGE = "imported"
 
 _REASON = re.compile(r"([a-z_]+(?:\[.*\])?):(.*)", re.DOTALL)
 """`what:why`, or `what[judge]:why`."""
+
+_READ_AT_ONCE = 500
 
 Place = tuple[str, str, str, int]
 """Model, prompt-set, variant, epoch."""
@@ -66,8 +69,13 @@ def given_tasks(rows: Iterable[ImportedRow], dataset: Dataset) -> list[Task]:
     ]
 
 
-async def derive(
-    manifest: Manifest, dataset: Dataset, ledger: Ledger, known: dict[Place, GradedResponse] | None = None
+def derive(
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+    known: Mapping[Place, GradedResponse] | None = None,
+    *,
+    read: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> list[GradedResponse]:
     """Return every response of a run with its grades, as far as the ledger has them.
 
@@ -76,32 +84,47 @@ async def derive(
         dataset: its prompt-sets.
         ledger: its ledger.
         known: responses that need not be looked up again.
+        read: told how many responses of how many there are to read have been read.
     """
-    found = dict(known or {})
-    client = Client(ledger, manifest.identities())
     imported = imported_rows(ledger, dataset)
+    tasks = {model: _tasks(manifest, dataset, model, imported.get(model, ())) for model in manifest.models}
+    judged: dict[str, dict[Place, GradedResponse]] = {model: {} for model in tasks}
+    left: dict[str, list[Planned]] = {}
+    for model, its_tasks in tasks.items():
+        if its_tasks:
+            how = (manifest.plan(model), manifest.templates_of(model))
+            judged[model] = {place: found for task in its_tasks if (found := (known or {}).get(place := _place(task)))}
+            left[model] = [Planned(task, *how) for task in its_tasks if _place(task) not in judged[model]]
+    count = sum(map(len, left.values()))
+    # models are asked side by side, so the calls of a prompt lie together for all of them
+    in_turn = (planned for turn in zip_longest(*left.values()) for planned in turn if planned is not None)
+    for number, (task, graded, *_) in enumerate(replay(ledger, manifest.identities(), in_turn)):
+        if number % _READ_AT_ONCE == 0:
+            read(number, count)
+        judged[task.model][_place(task)] = graded
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
-        rows = imported.get(model, [])
-        tasks = given_tasks(rows, dataset) if entry.imported else _made_tasks(manifest, dataset, model)
-        judged: dict[Place, GradedResponse] = {}
-        if entry.judges:
-            plan, templates = manifest.plan(model), manifest.templates_of(model)
-            for task in tasks:
-                place = (task.model, task.set_id, task.variant, task.epoch)
-                judged[place] = found.get(place) or await run_task(client, task, plan, templates)
         if entry.imported:
-            results += _with_imported(rows, judged)
+            results += _with_imported(imported.get(model, []), judged[model])
         else:
-            results += [graded for graded in judged.values() if graded.missing_response != "not_made"]
+            in_order = (judged[model][_place(task)] for task in tasks[model])
+            results += [graded for graded in in_order if graded.missing_response != "not_made"]
     return results
 
 
-def _made_tasks(manifest: Manifest, dataset: Dataset, model: str) -> Iterator[Task]:
-    yield from tasks_of(model, manifest.sets_of(model, dataset), manifest.models[model].epochs)
+def _tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]) -> list[Task]:
+    """Return what judges were asked about a model."""
+    entry = manifest.models[model]
+    if not entry.judges:
+        return []
+    return given_tasks(rows, dataset) if entry.imported else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
 
 
-def _with_imported(rows: Iterable[ImportedRow], judged: dict[Place, GradedResponse]) -> Iterator[GradedResponse]:
+def _place(task: Task) -> Place:
+    return task.model, task.set_id, task.variant, task.epoch
+
+
+def _with_imported(rows: Iterable[ImportedRow], judged: Mapping[Place, GradedResponse]) -> Iterator[GradedResponse]:
     for row in rows:
         place = (row.model, row.set_id, row.variant, row.epoch)
         brought = _from_import(row)

@@ -6,7 +6,7 @@ Each step starts as soon as its input is there; nothing waits for another prompt
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -29,7 +29,7 @@ from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Judge
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
 
-__all__ = ["Asks", "Given", "Task", "generation_call", "grade_again", "run_task"]
+__all__ = ["Asks", "Given", "Task", "Together", "generation_call", "grade_again", "run_task"]
 
 _REASKS = 2
 
@@ -68,13 +68,35 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return Subject(self.set_id, self.variant, self.epoch)
 
 
-async def run_task(client: Asks, task: Task, plan: JudgePlan, templates: Templates) -> GradedResponse:
+async def side_by_side(questions: list[_Question]) -> list[int | str | Missing]:
+    """Ask at the same time; when one is stopped, let the others finish, so that nothing in flight is lost."""
+    replies = await asyncio.gather(*questions, return_exceptions=True)
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+    return cast("list[int | str | Missing]", replies)
+
+
+Together = Callable[[list[_Question]], Awaitable[list[int | str | Missing]]]
+"""How questions that do not depend on one another are asked."""
+
+
+async def run_task(
+    client: Asks, task: Task, plan: JudgePlan, templates: Templates, *, together: Together = side_by_side
+) -> GradedResponse:
     """Generate and grade one response.
+
+    Args:
+        client: whom the calls are put to.
+        task: the prompt.
+        plan: who grades the response, and how.
+        templates: of the judges' prompts.
+        together: how the judges are asked.
 
     Raises:
         ModelStopped, Stopped: see `Client.ask`. Every call that was answered before is in the ledger.
     """
-    return await _Asker(client, task, plan, templates).run()
+    return await _Asker(client, task, plan, templates, together=together).run()
 
 
 async def grade_again(
@@ -117,11 +139,12 @@ class _Asker:
     plan: JudgePlan
     templates: Templates
     first_attempt: int = 0
+    together: Together = side_by_side
 
     async def again(self) -> dict[str, JudgeGrades]:
         match await self._response():
             case Answered(text=text) if text:
-                return self._by_judge(await _all(self._judges(text)))
+                return self._by_judge(await self.together(self._judges(text)))
             case _:
                 return {}
 
@@ -172,7 +195,7 @@ class _Asker:
         questions = self._judges(answer.text)
         if self._asks_mode:
             questions.append(self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text))
-        replies = await _all(questions)
+        replies = await self.together(questions)
         mode = replies.pop() if self._asks_mode else None
         grades = self._by_judge(replies)
         unsafe = any(isinstance(grade.harm_severity, int) and grade.harm_severity > 0 for grade in grades.values())
@@ -250,12 +273,3 @@ class _Asker:
                     reply = Message("assistant", (text or "(no reply)",))
                     messages = (*messages, reply, template.reminder(self.templates.reask, self.task.prompt))
         return Missing("unparsed")
-
-
-async def _all(questions: list[_Question]) -> list[int | str | Missing]:
-    """Ask side by side; when one is stopped, let the others finish, so that nothing in flight is lost."""
-    replies = await asyncio.gather(*questions, return_exceptions=True)
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
-    return cast("list[int | str | Missing]", replies)

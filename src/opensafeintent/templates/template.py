@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 from typing import Literal, TypeVar, get_args
@@ -93,14 +94,12 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
         """
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
-        body = self.body
         if self.options:
             turned = self._turned(prompt)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
             fills["values"] = _named(turned)
-        if self.contract is not None and not self.foreign:
-            body = f"{body.rstrip()}\n\n{self.contract.text}"
-        return Message("user", tuple(_fill(body, fills)))
+        closing = self.contract.text if self.contract is not None and not self.foreign else None
+        return Message("user", tuple(_fill(self.body, fills, closing)))
 
     def reminder(self, reask: Template, prompt: str) -> Message:
         """Return the message of a re-ask: what was wrong, and the contract once more."""
@@ -133,16 +132,26 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         return self.helpfulness, self.harm, self.mode, self.strategy, self.reask
 
 
-def _fill(body: str, fills: dict[str, str]) -> list[str]:
+def _fill(body: str, fills: dict[str, str], closing: str | None = None) -> list[str]:
+    """Return a text in parts, its places filled; what `closing` says comes after it."""
     parts: list[str] = []
-    end = 0
-    for match in _PLACEHOLDER.finditer(body):
-        name = match[1] or match[2]
-        if name in fills:
-            parts += (body[end : match.start()], fills[name])
-            end = match.end()
-    parts.append(body[end:])
+    for text, name in _split(body, closing, tuple(fills)):
+        parts += (text, fills.get(name, ""))
     return [part for part in parts if part]
+
+
+@lru_cache(maxsize=128)
+def _split(body: str, closing: str | None, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Cut a text at its places: what stands before each, and its name; "" at the end. Once for thousands of prompts."""
+    whole = body if closing is None else f"{body.rstrip()}\n\n{closing}"
+    found: list[tuple[str, str]] = []
+    end = 0
+    for match in _PLACEHOLDER.finditer(whole):
+        name = match[1] or match[2]
+        if name in names:
+            found.append((whole[end : match.start()], name))
+            end = match.end()
+    return (*found, (whole[end:], ""))
 
 
 def parse_template(role: Role, file: str, source: str) -> Template:

@@ -202,7 +202,7 @@ def read_study(folder: RunFolder, name: str) -> Study:
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
     with Ledger(path, readonly=True) as ledger:
-        graded = run_async(lambda: derive(manifest, dataset, ledger))
+        graded = derive(manifest, dataset, ledger)
         regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
     return study_of(name, manifest, dataset, graded, regrades)
 

@@ -104,7 +104,7 @@ async def run_calls(
             await elsewhere()
         else:
             await run_work(client, work, at_once=at_once, done=done)
-        graded = await derive(manifest, dataset, client.ledger, known)
+        graded = derive(manifest, dataset, client.ledger, known)
         return Found(graded, await regrade(client, manifest, dataset, graded))
 
 

@@ -83,7 +83,7 @@ def export_logs(folder: RunFolder, out: Path, run: Runner) -> list[Path]:
     written: list[Path] = []
     with Ledger(ledger_path, readonly=True) as ledger:
         by_model: defaultdict[str, list[GradeRow]] = defaultdict(list)
-        for graded in run(lambda: derive(manifest, dataset, ledger)):
+        for graded in derive(manifest, dataset, ledger):
             by_model[graded.model].append(grade_row(graded, manifest.models[graded.model].mode_judge))
         if not by_model:
             raise InputError(f"{folder.path}: no response on record; there is nothing to export")
