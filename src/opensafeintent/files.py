@@ -6,9 +6,10 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import stat
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -19,8 +20,10 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
 __all__ = [
+    "FolderTaken",
     "any_json",
     "as_text",
+    "finish_replacing",
     "locked_folder",
     "make_private_folder",
     "parse_json",
@@ -28,6 +31,7 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_text",
+    "replaced_together",
     "write_private",
     "written_beside",
 ]
@@ -251,32 +255,129 @@ def write_private(path: Path, content: bytes | str) -> None:
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+class FolderTaken(InputError):
+    """Another process is at work in a folder."""
+
+
 @contextlib.contextmanager
 def locked_folder(path: Path, doing: str) -> Iterator[None]:
-    """Make a private folder and keep it for this process.
+    """Make a private folder and keep it for this process; results that were left half put in place are put there.
 
     Args:
         path: the folder.
-        doing: what another process would be doing, for the error: `evaluating into`.
+        doing: what this process does, for the error of another: `evaluating into`.
 
     Raises:
-        InputError: another process is at work in it, or it cannot be written.
+        FolderTaken: another process is at work in it.
+        InputError: it cannot be written.
     """
     make_private_folder(path)
     try:
         import fcntl
     except ImportError:  # not on Windows: SQLite alone guards the ledger there
+        finish_replacing(path)
         yield
         return
     try:
-        file = os.fdopen(os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "w")
+        file = os.fdopen(os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "r+", errors="replace")
     except OSError as error:
         raise InputError(f"{path}: cannot write here: {error.strerror or error}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:  # EAGAIN or EACCES: taken
-            raise InputError(f"{path}: another process is {doing} this folder; wait for it") from error
+            theirs = one_line(file.read(100)) or doing
+            raise FolderTaken(f"{path}: another process is {theirs} this folder; wait for it") from error
         except OSError as error:
             raise InputError(f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk") from error
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), doing.encode(), 0)
+        finish_replacing(path)
         yield
+
+
+# Several files at once -------------------------------------------------------------------------------------------------
+
+_STAGED = ".results-new"
+_READY = ".ready"
+_NOTE = "RESULTS-INCOMPLETE.txt"
+_NOTE_TEXT = """\
+The results in this folder were being replaced when the program was ended, so some of these files may be of the earlier state
+and some of the new one. Nothing is lost: the next `opensafeintent report` (or `evaluate`) into this folder finishes it, and
+takes this note away.
+"""
+
+
+@contextlib.contextmanager
+def replaced_together(folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple) -> Iterator[Path]:
+    """Give a folder to write files into, which replace those of the same names in `folder` all together, or not at all.
+
+    A set of files cannot be renamed in one step. They are written beside, which may fail or be ended without a trace; then a
+    mark says that they are whole, and they are moved, with a note in the folder while that lasts. Who is ended in between
+    leaves mark and note, and whoever keeps the folder next (`locked_folder`) moves the rest. What is not ours stays.
+
+    Args:
+        folder: is there, and is kept for this process.
+        obsolete: told after the body has written: files in `folder` to take away with the change; those that are replaced may
+            be among them.
+
+    Raises:
+        InputError: the files cannot be written or put in place.
+    """
+    staged = folder / _STAGED
+    finish_replacing(folder)
+    make_private_folder(staged)
+    try:
+        yield staged
+        new = [path.relative_to(staged) for path in _files_of(staged)]
+        for name in new:
+            _check_place(folder, name)
+        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - {str(name) for name in new})
+        write_private(staged / _NOTE, _NOTE_TEXT)
+        write_private(staged / _READY, "\n".join(gone))
+    except BaseException:  # an interruption as well: what was there stays as it was
+        shutil.rmtree(staged, ignore_errors=True)
+        raise
+    finish_replacing(folder)
+
+
+def finish_replacing(folder: Path) -> None:
+    """Move what an ended `replaced_together` had whole, and take away what it had not.
+
+    Raises:
+        InputError: a file cannot be moved.
+    """
+    staged = folder / _STAGED
+    if not staged.is_dir() and not (folder / _NOTE).exists():
+        return
+    try:
+        if (staged / _READY).exists():
+            if (staged / _NOTE).exists():
+                (staged / _NOTE).replace(folder / _NOTE)
+            for name in (staged / _READY).read_text().split("\n"):
+                if name:
+                    (folder / name).unlink(missing_ok=True)
+            for path in _files_of(staged):
+                if path.name != _READY:
+                    make_private_folder(folder / path.relative_to(staged).parent)
+                    path.replace(folder / path.relative_to(staged))
+        shutil.rmtree(staged, ignore_errors=True)
+        (folder / _NOTE).unlink(missing_ok=True)
+    except OSError as error:
+        said = error.strerror or error
+        raise InputError(f"{folder}: cannot put the results in place: {said}; the same command goes on from there") from error
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """Return the files in a folder and below it, in the order of their names."""
+    return sorted(path for path in folder.rglob("*") if not path.is_dir())
+
+
+def _check_place(folder: Path, name: Path) -> None:
+    """Refuse to begin a change that would stop half-way."""
+    if (folder / name).is_dir():
+        raise InputError(f"{folder / name}: is a folder; expected a file, or nothing")
+    for parent in name.parents:
+        if (folder / parent).exists() and not (folder / parent).is_dir():
+            raise InputError(f"{folder / parent}: is a file; expected a folder")

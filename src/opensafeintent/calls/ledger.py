@@ -20,6 +20,8 @@ from opensafeintent.errors import InputError
 __all__ = ["Entry", "Ledger", "Located", "open_for_run"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
+_CACHE_KIB = 32 * 1024
+"""The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
 _FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
@@ -76,8 +78,10 @@ class Ledger:
                 os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
             # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
             begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
+            self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
             self._reader = connect(path, readonly=readonly) if begun else sqlite3.connect(":memory:", isolation_level=None)
             prepare(self._reader, path, readonly=readonly, begun=begun)
+            self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
             self.imports = Imports(path, self._reader, self._texts)
             """Responses from elsewhere."""
         except (OSError, sqlite3.Error) as error:
@@ -92,6 +96,31 @@ class Ledger:
         self.close()
 
     # Reading
+
+    @contextlib.contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one state of a ledger that is open for reading only, whoever writes it meanwhile.
+
+        Raises:
+            InputError: it was opened as a file that nobody writes, and somebody has begun to.
+        """
+        before = self._file_state()
+        with reading(self.path):
+            self._reader.execute("BEGIN")
+            self._reader.execute("SELECT 1 FROM calls LIMIT 1").fetchone()  # from here on
+        try:
+            yield
+        finally:
+            self._reader.execute("COMMIT")
+        if self._file_state() != before:
+            raise InputError(f"{self.path}: calls were written to the ledger while it was read; run the same command again")
+
+    def _file_state(self) -> tuple[int, int] | None:
+        """Return what tells whether a file that is read without locks is still the same."""
+        if not self._unlocked:
+            return None
+        found = self.path.stat()
+        return found.st_mtime_ns, found.st_size
 
     def find(self, key: bytes) -> Answered | Refused | None:
         """Return the outcome that satisfies a key, if there is one."""
@@ -167,6 +196,12 @@ class Ledger:
             rows = self._reader.execute(_ROWS_OF, {"key": key}).fetchall()
             rows = typed(rows, list[tuple[int, int, str, str, str]])
         yield from (row[1:] for row in rows)
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no row yet."""
+        with reading(self.path):
+            return self._reader.execute("SELECT 1 FROM calls LIMIT 1").fetchone() is None
 
     def count(self, status: str | None = None) -> int:
         """Return how many attempts are on record, all or those of one status."""

@@ -27,6 +27,10 @@ class Display(Protocol):
         """Show the state of things; called a few times a second."""
         ...
 
+    def stage(self, line: str) -> None:
+        """Show what is being done where there is no rate to show: reading, estimating, drawing."""
+        ...
+
     def note(self, line: str) -> None:
         """Show a line that stays."""
         ...
@@ -40,6 +44,9 @@ class Quiet:
     """Shows nothing. What an interruption waits for is said on standard error all the same."""
 
     def update(self, done: int, expected: int, line: str) -> None:
+        """Show nothing."""
+
+    def stage(self, line: str) -> None:
         """Show nothing."""
 
     def note(self, line: str) -> None:
@@ -56,6 +63,7 @@ class PlainDisplay:
         self._stream = stream
         self._next = time.monotonic() + _PLAIN_SECONDS
         self._last = ""
+        self._stage = ""
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Write a line when it is time for one."""
@@ -64,6 +72,13 @@ class PlainDisplay:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN_SECONDS
             print(self._last, file=self._stream, flush=True)
+
+    def stage(self, line: str) -> None:
+        """Write a line for each thing that is begun (it stands before a colon), and how far it is when it is time for one."""
+        begun = line.partition(":")[0]
+        if begun != self._stage or time.monotonic() >= self._next:
+            self._stage, self._next = begun, time.monotonic() + _PLAIN_SECONDS
+            print(line, file=self._stream, flush=True)
 
     def note(self, line: str) -> None:
         """Write a line."""
@@ -96,6 +111,13 @@ class TerminalDisplay:
         """Redraw; after `close`, on a line below."""
         self._progress.start()
         self._progress.update(self._task, completed=done, total=expected or None, description=line)
+
+    def stage(self, line: str) -> None:
+        """Show a line beside the bar; after `close`, on a line below."""
+        from rich.markup import escape
+
+        self._progress.start()
+        self._progress.update(self._task, completed=0, total=None, description=escape(line))
 
     def note(self, line: str) -> None:
         """Print a line above the bar."""

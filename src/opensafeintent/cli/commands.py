@@ -227,11 +227,13 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
     METRIC is a name in metrics.json. The estimate is held against X, not an end of its interval; an undefined one fails.
     Baselines are held against it only where there is no other model.
     """
+    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
     from opensafeintent.workflows import ReportSettings, write_report
 
     least, most = _thresholds("--fail-under", fail_under), _thresholds("--fail-over", fail_over)
-    return show_outcome(write_report(ReportSettings(fail_under=least, fail_over=most, **options)), page=True)
+    settings = ReportSettings(fail_under=least, fail_over=most, **options)
+    return show_outcome(write_report(settings, terminal_or_plain()), page=True)
 
 
 @cli.command("compare", short_help="Compare every two models, with p values and ranks.")
@@ -239,10 +241,11 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
 @click.option("--out", type=PATH, metavar="DIR", help="Write the table of all pairs there.")
 def compare_command(**options: Any) -> int:
     """Compare every two models: paired differences, Holm's correction, rank intervals."""
+    from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
     from opensafeintent.workflows import CompareSettings, compare
 
-    show_comparisons(compare(CompareSettings(**options)))
+    show_comparisons(compare(CompareSettings(**options), terminal_or_plain()))
     return 0
 
 

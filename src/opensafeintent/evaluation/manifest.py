@@ -179,14 +179,22 @@ class RunFolder:
         """Whether there is a run in the folder."""
         return self.manifest_path.is_file()
 
+    def check(self) -> None:
+        """See that there is a run in the folder.
+
+        Raises:
+            InputError: there is none.
+        """
+        if not self.exists():
+            raise InputError(f"{self.path}: no run here (no run.json); expected a folder that evaluate or import wrote")
+
     def load(self) -> tuple[Manifest, Dataset]:
         """Read the manifest and the prompt-sets.
 
         Raises:
             InputError: there is no run here, or it is of another version, or it was damaged.
         """
-        if not self.exists():
-            raise InputError(f"{self.path}: no run here (no run.json); expected a folder that evaluate or import wrote")
+        self.check()
         manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
         if unknown := _unknown(manifest):
             raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is damaged")

@@ -15,7 +15,7 @@ from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import is_dual_use
 from opensafeintent.templates import Templates
 
-__all__ = ["ModelWork", "raise_if_over", "run_tasks", "run_work", "tasks_of"]
+__all__ = ["ModelWork", "missing_grades", "raise_if_over", "run_tasks", "run_work", "tasks_of"]
 
 
 class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +105,12 @@ async def _worker(client: Client, work: ModelWork, queue: Iterator[Task], done: 
                 client.halt(Stopped(stopped.line))
                 raise Stopped(stopped.line) from stopped
             return
-        client.tally.missing += _missing_grades(graded)
+        client.tally.missing += missing_grades(graded)
         done(graded)
 
 
-def _missing_grades(graded: GradedResponse) -> int:
+def missing_grades(graded: GradedResponse) -> int:
+    """Return how many grades of a response could not be had."""
     if graded.missing_response:
         return 2
     pairs = [(grades.helpfulness, grades.harm_severity) for grades in graded.grades.values()]

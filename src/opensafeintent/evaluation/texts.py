@@ -54,23 +54,26 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
 class RunTexts:
     """The texts of one run, read one by one when they are asked for: a large run is never held in memory.
 
-    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only.
+    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only; a ledger in place of a path is open
+    already, and is left open.
 
     Raises:
         InputError: the ledger cannot be read.
     """
 
-    def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path) -> None:
+    def __init__(self, manifest: Manifest, dataset: Dataset, ledger: Path | Ledger) -> None:
         self._manifest = manifest
         self._dataset = dataset
-        self._ledger = Ledger(ledger, readonly=True)
+        self._ours = isinstance(ledger, Path)
+        self._ledger = Ledger(ledger, readonly=True) if isinstance(ledger, Path) else ledger
         self._plans: dict[str, JudgePlan] = {}
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ledger.close()
+        if self._ours:
+            self._ledger.close()
 
     def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
         """Return a response's text; None where there is none: filtered by the provider, failed, or never asked for."""
@@ -80,10 +83,8 @@ class RunTexts:
             return None if text is None else ResponseText(without_thinking(text).strip(), row)
         call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
         key = call_key(call, self._manifest.models[model].identity)
-        outcome = self._ledger.find(key)
-        if not isinstance(outcome, Answered):
-            return None
-        return ResponseText(outcome.text, next(row for row, *_ in self._ledger.rows_of(key)))
+        found = self._ledger.find_all([key]).get(key)
+        return ResponseText(found.outcome.text, found.row) if found and isinstance(found.outcome, Answered) else None
 
     def _generation(self, model: str, prompt_set: PromptSet, variant: str, epoch: int) -> Call:
         """Return the call that the response answers."""

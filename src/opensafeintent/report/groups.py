@@ -70,7 +70,7 @@ class Group:
         self.regrades: dict[str, list[Regrade]] = {}
         for shown, (study, model) in members.items():
             rows = [row for row in study.rows if row.model == model]
-            self.rows[shown] = [msgspec.structs.replace(row, model=shown) for row in rows]
+            self.rows[shown] = rows if shown == model else [msgspec.structs.replace(row, model=shown) for row in rows]
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)

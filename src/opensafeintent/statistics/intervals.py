@@ -29,6 +29,10 @@ _RARE_EVENTS = 3
 _FEWEST_DEVIATING = 10
 """Sets whose value is not the most common one: with fewer, resamples hardly differ and the interval shrinks to a point."""
 _MOST_UNDEFINED = 0.01
+_WEIGHTS_AT_ONCE = 8_000_000
+"""32 MB of weights as numbers to multiply by."""
+_COLUMNS = 400
+"""Resamples are taken in multiples of this many, so that what a machine multiplies side by side is never cut."""
 _ROWS_AT_ONCE = 100
 """4 MB of resampled ratios."""
 _MOST_EFFECTIVE = 3.0
@@ -50,10 +54,10 @@ class Resamples:
         self._seed = seed
 
     @cached_property
-    def weights(self) -> NDArray[np.float32]:
-        """How often each set is drawn: shape (prompt_set, resample)."""
+    def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
+        """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set, resample)."""
         generator = np.random.default_rng(self._seed)
-        weights = np.empty((self.count, self.sets), dtype=np.float32)
+        weights = np.empty((self.count, self.sets), dtype=np.uint8)
         block = max(1, 500_000 // self.sets)
         for start in range(0, self.count, block):
             rows = min(block, self.count - start)
@@ -72,13 +76,18 @@ class Resamples:
         Returns:
             Shape (row, resample).
         """
-        top = numerator.astype(np.float32) @ self.weights
         kinds, which = np.unique(denominator, axis=0, return_inverse=True)  # most metrics share their denominators
         bottom = np.where((kinds == 1).all(axis=1)[:, None], np.float32(self.sets), np.float32(0))
         counted = np.flatnonzero(~(kinds == 1).all(axis=1))
+        top = np.empty((len(numerator), self.count), dtype=np.float32)
         if len(counted):
             bottom = np.repeat(bottom, self.count, axis=1)
-            bottom[counted] = kinds[counted].astype(np.float32) @ self.weights
+        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
+        for start in range(0, self.count, block):
+            weights = self.weights[:, start : start + block].astype(np.float32)
+            top[:, start : start + block] = numerator.astype(np.float32) @ weights
+            if len(counted):
+                bottom[counted, start : start + block] = kinds[counted].astype(np.float32) @ weights
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = top / bottom[which.ravel()]
         ratios[~np.isfinite(ratios)] = np.nan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from math import isnan
 from operator import gt, lt
 from pathlib import Path
@@ -14,6 +14,7 @@ import msgspec
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.calls.tally import Tally
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import derive
@@ -22,14 +23,15 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.regrading import Regrade, regrade
 from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
+from opensafeintent.hostile import one_line
 from opensafeintent.metrics import LESS_IS_BETTER, METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.coverage import Coverage
 from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
-from opensafeintent.report.tables import Table, all_tables, remove_tables, write_tables
+from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.spreading.options import left_shards
 
@@ -86,22 +88,30 @@ def check_share(share: float) -> None:
         raise InputError(f"--max-missing is {share}; expected a share from 0 to 1")
 
 
-def write_report(settings: ReportSettings) -> Outcome:
+def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
     """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables, figures and the page.
 
+    All of them are of one state of the ledgers, and take the place of earlier ones together.
+
     Raises:
-        InputError: a folder holds no run, a metric is unknown, human labels do not belong to the runs, or the results cannot
-            be written.
+        InputError: a folder holds no run, a metric is unknown, human labels do not belong to the runs, an evaluation into the
+            folder is under way, or the results cannot be written.
     """
     _check_thresholds(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
-    studies = read_studies(settings.runs)
     out = settings.out or settings.runs[0]
-    with _texts_of(settings, studies) as texts:
-        corrector = _corrector(settings, studies, texts) if settings.human_labels else None
-        outcome = write_results(studies, out, settings.max_missing, drawn_anew=True, corrector=corrector)
-        _write_page(settings, studies, outcome, texts, out)
+    for run in settings.runs:
+        RunFolder(run).check()  # before the lock, which makes a folder
+    display = display or Quiet()
+    try:
+        with locked_folder(out, "writing a report into"):
+            outcome = _write_report(settings, out, display)
+    except FolderTaken as taken:
+        hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
+        raise InputError(f"{taken}{hint}") from taken
+    finally:
+        display.close()
     outcome.notes[:0] = [line for run in dict.fromkeys(settings.runs) for line in left_shards(run)]
     outcome.notes += [
         f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
@@ -115,23 +125,35 @@ def write_report(settings: ReportSettings) -> Outcome:
     return outcome
 
 
-def read_studies(runs: Sequence[Path]) -> list[Study]:
+def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outcome:
+    """Read, compute, draw, and put everything in its place; the folder is kept for us."""
+    with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
+        opened = [stack.enter_context(study) for study in _opened(settings.runs, display)]
+        studies = [study for study, _ in opened]
+        texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
+        corrector = _corrector(settings, studies, texts) if settings.human_labels else None
+        display.stage("estimating")
+        outcome = _write_numbers(studies, new, settings.max_missing, corrector)
+        display.stage("drawing")
+        _write_page(settings, studies, outcome, texts, new, earlier=out)
+    outcome.out = out
+    return outcome
+
+
+def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[Study]:
     """Rebuild runs from their ledgers; one that is named twice is read once."""
+    studies = []
+    for opened in _opened(runs, display or Quiet()):
+        with opened as (study, _):
+            studies.append(study)
+    return studies
+
+
+def _opened(runs: Sequence[Path], display: Display) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
+    """Return runs to be read, each of them once."""
     paths = list(dict.fromkeys(path.resolve() for path in runs))
-    return [read_study(RunFolder(path), name) for path, name in zip(paths, _run_names(paths), strict=True)]
-
-
-@contextmanager
-def _texts_of(settings: ReportSettings, studies: Sequence[Study]) -> Iterator[dict[str, RunTexts]]:
-    """Open the ledgers of the runs for reading: texts by the study's name."""
-    paths = list(dict.fromkeys(path.resolve() for path in settings.runs))
-    with ExitStack() as stack:
-        yield {
-            study.name: stack.enter_context(
-                RunTexts(study.manifest, study.dataset, RunFolder(path).ledger_path(study.manifest))
-            )
-            for study, path in zip(studies, paths, strict=True)
-        }
+    names = _run_names(paths)
+    return [_open_study(RunFolder(path), name, display) for path, name in zip(paths, names, strict=True)]
 
 
 Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"]
@@ -146,15 +168,20 @@ def _corrector(settings: ReportSettings, studies: Sequence[Study], texts: Mappin
 
 
 def _write_page(
-    settings: ReportSettings, studies: Sequence[Study], outcome: Outcome, texts: Mapping[str, RunTexts], out: Path
+    settings: ReportSettings,
+    studies: Sequence[Study],
+    outcome: Outcome,
+    texts: Mapping[str, RunTexts],
+    out: Path,
+    *,
+    earlier: Path,
 ) -> None:
     """Write the figures and the page; only here is what draws them loaded."""
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
     figures = all_figures(outcome.groups)
-    _remove_drawings(out)  # some figures are drawn only where there is something to draw
-    write_figures(figures, out / "figures")
+    write_figures(figures, out / "figures", earlier=earlier / "figures")
     tables = [*all_tables(outcome.groups), *_correction_tables(outcome.corrected)]
     page = render_page(outcome.groups, studies, tables, figures, texts, include_unsafe=settings.include_unsafe)
     write_private(out / "report.html", page)
@@ -176,13 +203,20 @@ class CompareSettings(msgspec.Struct, frozen=True, kw_only=True):
     """A folder for the table of pairs; nothing is written without one."""
 
 
-def compare(settings: CompareSettings) -> Outcome:
+def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
     Raises:
         InputError: a folder holds no run, or there are not two models that may be compared.
     """
-    groups = group_studies(read_studies(settings.runs))
+    display = display or Quiet()
+    try:
+        groups = group_studies(read_studies(settings.runs, display))
+        display.stage("estimating")
+        for group in groups:
+            _ = group.comparisons
+    finally:
+        display.close()
     if not any(len(group.models) > 1 for group in groups):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
     if settings.out is not None:
@@ -197,14 +231,26 @@ def _run_names(paths: Sequence[Path]) -> list[str]:
 
 def read_study(folder: RunFolder, name: str) -> Study:
     """Rebuild one run from its manifest and ledger."""
+    with _open_study(folder, name, Quiet()) as (study, _):
+        return study
+
+
+@contextmanager
+def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tuple[Study, Ledger]]:
+    """Rebuild one run; the ledger stays as it was read, for the texts."""
+    display.stage(f"reading {one_line(name, 60)}")
     manifest, dataset = folder.load()
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
-    with Ledger(path, readonly=True) as ledger:
-        graded = derive(manifest, dataset, ledger)
+
+    def read(done: int, of: int) -> None:
+        display.stage(f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of {len(manifest.models):,} models")
+
+    with Ledger(path, readonly=True) as ledger, ledger.snapshot():
+        graded = derive(manifest, dataset, ledger, read=read)
         regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
-    return study_of(name, manifest, dataset, graded, regrades)
+        yield study_of(name, manifest, dataset, graded, regrades), ledger
 
 
 def study_of(
@@ -219,33 +265,40 @@ def study_of(
     return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)), regrades)
 
 
-def write_results(
-    studies: Sequence[Study],
-    out: Path,
-    max_missing: float,
-    *,
-    drawn_anew: bool = False,
-    corrector: Corrector | None = None,
-) -> Outcome:
+def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Outcome:
     """Write everything that is derived from runs but the page and figures, and say what a reader should know.
+
+    Page and figures of an earlier report, which show other numbers, are taken away.
+
+    Args:
+        studies: the runs.
+        out: the folder, kept for this process.
+        max_missing: share of missing grades beyond which the exit code is 1.
+    """
+    page = out / "report.html"
+    outdated = [f"the earlier {page} was removed, for it is out of date"] if page.exists() else []
+    make_private_folder(out)
+    with replaced_together(out, lambda: _ours(out)) as new:
+        outcome = _write_numbers(studies, new, max_missing)
+    outcome.out = out
+    outcome.notes += outdated
+    return outcome
+
+
+def _write_numbers(studies: Sequence[Study], out: Path, max_missing: float, corrector: Corrector | None = None) -> Outcome:
+    """Write metrics, grades and tables.
 
     Args:
         studies: the runs.
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
-        drawn_anew: whether the caller draws page and figures; those of an earlier report are removed otherwise.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
     """
     groups = group_studies(studies)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
-    make_private_folder(out)
     write_private(out / "metrics.json", to_json(metrics_json(groups) | _corrected_json(corrected)))
     write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
-    for written_if_any in ("corrected*", "judge_*"):
-        remove_tables(out / "tables", written_if_any)
     write_tables([*all_tables(groups), *_correction_tables(corrected)], out / "tables")
-    removed = not drawn_anew and _remove_drawings(out)
-    outdated = [f"the earlier {out}/report.html was removed, for it is out of date"] if removed else []
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
         f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
@@ -253,8 +306,16 @@ def write_results(
         for model, coverage in group.coverage.items()
         if coverage.missing_beyond(max_missing)
     ]
-    notes = [*_partial(groups), *left_aside, *beyond, *outdated]
-    return Outcome(exit_code=1 if beyond else 0, out=out, groups=groups, corrected=corrected, notes=notes)
+    notes = [*_partial(groups), *left_aside, *beyond]
+    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, notes=notes)
+
+
+def _ours(out: Path) -> list[Path]:
+    """Return files of an earlier report that a new one may not have; what else is in the folder is not ours."""
+    from opensafeintent.report.figures import figures_in
+
+    page = [path for path in (out / "report.html",) if path.is_file()]
+    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables", ("corrected*", "judge_*"))]
 
 
 def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
@@ -263,28 +324,6 @@ def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
     from opensafeintent.report.correction import corrected_json
 
     return {"corrected": corrected_json(corrected)}
-
-
-def _remove_drawings(out: Path) -> bool:
-    """Take away the page and figures of an earlier report, which show other numbers; what else is there is not ours.
-
-    Returns:
-        Whether there was a page.
-
-    Raises:
-        InputError: one of them cannot be removed.
-    """
-    from opensafeintent.report.figures import remove_figures
-
-    page = out / "report.html"
-    there = page.exists()
-    try:
-        page.unlink(missing_ok=True)
-        if (out / "figures").is_dir():
-            remove_figures(out / "figures")
-    except OSError as error:
-        raise InputError(f"{out}: cannot remove an earlier report: {error.strerror or error}") from error
-    return there
 
 
 def _missing_shares(coverage: Coverage) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -15,15 +16,18 @@ from opensafeintent.calls.progress import Display, shown
 from opensafeintent.evaluation.derive import Place, derive
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.pipeline import Task
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.regrading import Regrade, expected_regrades, regrade
-from opensafeintent.evaluation.run import ModelWork, run_work
+from opensafeintent.evaluation.replay import Planned, replay
+from opensafeintent.evaluation.run import ModelWork, missing_grades, run_work
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 
 __all__ = ["Found", "finish", "named_models", "other_judges", "run_calls", "without_silent"]
 
+_READ_AT_ONCE = 500
 _AT_ONCE = 512
 """Prompts of one target under way at the same time while connections adapt."""
 
@@ -99,6 +103,8 @@ async def run_calls(
 
     at_once = 2 * max_connections if max_connections else _AT_ONCE
     cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
+    if elsewhere is None:
+        work = await _not_on_record(client, manifest, work, display, done)
     async with shown(display, client, expected, cost):
         if elsewhere is not None:
             await elsewhere()
@@ -106,6 +112,38 @@ async def run_calls(
             await run_work(client, work, at_once=at_once, done=done)
         graded = derive(manifest, dataset, client.ledger, known)
         return Found(graded, await regrade(client, manifest, dataset, graded))
+
+
+async def _not_on_record(
+    client: Client,
+    manifest: Manifest,
+    work: Sequence[ModelWork],
+    display: Display,
+    done: Callable[[GradedResponse], None],
+) -> list[ModelWork]:
+    """Return the work that still takes calls; every other response is handed to `done`, and its calls count as reused."""
+    if client.ledger.empty:
+        return list(work)
+    left: list[ModelWork] = []
+    every = sum(len(item.tasks) for item in work)
+    read = 0
+    for item in work:
+        tasks: list[Task] = []
+        planned = (Planned(task, item.plan, item.templates) for task in item.tasks)
+        for task, graded, whole, found in replay(client.ledger, manifest.identities(), planned):
+            if read % _READ_AT_ONCE == 0:
+                display.stage(f"reading the ledger: {read:,} of {every:,} responses")
+                await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
+            read += 1
+            if not whole:
+                tasks.append(task)
+                continue
+            for call, outcome in found:
+                client.reused(call, outcome)
+            client.tally.missing += missing_grades(graded)
+            done(graded)
+        left.append(msgspec.structs.replace(item, tasks=tasks))
+    return left
 
 
 def finish(

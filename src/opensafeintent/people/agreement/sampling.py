@@ -38,7 +38,7 @@ class _UnitResamples(Resamples):
         self._seed_within = seed
 
     @cached_property
-    def weights(self) -> NDArray[np.float32]:
+    def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
         """How often each unit is drawn: shape (unit, resample)."""
         groups = [np.flatnonzero(self._strata == stratum) for stratum in np.unique(self._strata)]
         if len(groups) == 1:

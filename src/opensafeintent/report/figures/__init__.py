@@ -23,7 +23,7 @@ from opensafeintent.report.tables.numbers import Number, Numbers, numbers_of
 from opensafeintent.report.tables.record import Table
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["THEMES", "Figure", "all_figures", "remove_figures", "write_figures"]
+__all__ = ["THEMES", "Figure", "all_figures", "figures_in", "write_figures"]
 
 
 class _Plan(NamedTuple):
@@ -163,17 +163,11 @@ _PANEL_PLANS = (
 )
 
 
-def remove_figures(folder: Path) -> None:
-    """Take away what `write_figures` wrote into a folder before, and nothing else.
-
-    Raises:
-        OSError: one of the files cannot be removed.
-    """
-    for name in (
-        *(f"{plan.name}.{ending}" for plan in (*_PLANS, *_PANEL_PLANS) for ending in ("csv", *FORMATS)),
-        "captions.md",
-    ):
-        (folder / name).unlink(missing_ok=True)
+def figures_in(folder: Path) -> list[Path]:
+    """Return what `write_figures` wrote into a folder before, and nothing else."""
+    endings = ("csv", *FORMATS)
+    names = (f"{plan.name}.{ending}" for plan in (*_PLANS, *_PANEL_PLANS) for ending in endings)
+    return [path for name in (*names, "captions.md") if (path := folder / name).is_file()]
 
 
 def all_figures(groups: Sequence[Group]) -> list[Figure]:

@@ -24,11 +24,19 @@ _LINE = 100
 _NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
 
 
-def write_figures(figures: Sequence[Figure], folder: Path, formats: Collection[Format] = FORMATS) -> None:
+def write_figures(
+    figures: Sequence[Figure], folder: Path, formats: Collection[Format] = FORMATS, *, earlier: Path | None = None
+) -> None:
     """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions as `captions.md`.
 
     The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept (the converter writes its parts in
     a different order each time); a drawing in a format that is not asked for is removed, as it would show other numbers.
+
+    Args:
+        figures: what to draw.
+        folder: where they go.
+        formats: which drawings.
+        earlier: the folder of drawings that may be kept, where it is another.
     """
     make_private_folder(folder)
     for figure in figures:
@@ -37,12 +45,12 @@ def write_figures(figures: Sequence[Figure], folder: Path, formats: Collection[F
             if form not in formats:
                 (folder / f"{figure.name}.{form}").unlink(missing_ok=True)
         if formats:
-            _draw(figure, folder, formats)
+            _draw(figure, folder, formats, earlier or folder)
     captions = (f"## {figure.name}\n\n**{figure.title}.** {figure.caption}\n" for figure in figures)
     write_private(folder / "captions.md", "\n".join(captions))
 
 
-def _draw(figure: Figure, folder: Path, formats: Collection[Format]) -> None:
+def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Path) -> None:
     import vl_convert
 
     draw: dict[Format, Callable[[str], str | bytes]] = {
@@ -51,11 +59,12 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format]) -> None:
         "svg": lambda svg: svg,  # last: it vouches for the others
     }
     svg = _renumbered(vl_convert.vegalite_to_svg(_titled(figure), config=THEMES["light"]))
-    paths = {form: folder / f"{figure.name}.{form}" for form in draw}
-    drawn = paths["svg"].is_file() and paths["svg"].read_bytes() == svg.encode()
-    for form, path in paths.items():
-        if form in formats and not (drawn and path.is_file()):
-            write_private(path, draw[form](svg))
+    known = {form: earlier / f"{figure.name}.{form}" for form in draw}
+    drawn = known["svg"].is_file() and known["svg"].read_bytes() == svg.encode()
+    for form in (form for form in draw if form in formats):
+        kept = drawn and known[form].is_file()
+        if not kept or earlier != folder:
+            write_private(folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg))
 
 
 def _titled(figure: Figure) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -84,7 +85,7 @@ def render_page(
     add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
     data["data_sets"] = json_for_html(browser)
     return _render(
-        {name: raw.decode() for name, raw in data.items()},
+        data,
         title=title_of(groups),
         parts=parts,
         banners=_banners(parts),
@@ -167,9 +168,12 @@ def _sampled(browser: Browser) -> str:
     )
 
 
-def _render(data: Mapping[str, str], **context: Any) -> bytes:
+def _render(data: Mapping[str, bytes], **context: Any) -> bytes:
+    """Fill the template; megabytes of data are put in afterwards, as bytes: as text they would be held several times over."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
+    mark = secrets.token_hex(16)  # what no text can guess
+    large = {**data, "vega": vega_script().encode(errors="replace")}
     style = asset("page.css")
     script = '"use strict";\n' + "\n".join(asset(name) for name in _SCRIPTS)
     environment = Environment(
@@ -178,14 +182,14 @@ def _render(data: Mapping[str, str], **context: Any) -> bytes:
     environment.tests["name"] = lambda part: isinstance(part, Name)
     html: str = environment.get_template("template.html").render(
         **context,
-        **data,
+        **{name: f"{mark}{name}{mark}" for name in large},
         version=__version__,
         policy=security_policy(scripts=(vega_script(), script), styles=(style,)),
         style=style,
         script=script,
-        vega=vega_script(),
         method=asset("method.html"),
         glossary=glossary_lines(),
         modes=MODES,
     )
-    return html.encode(errors="replace")
+    pieces = html.encode(errors="replace").split(mark.encode())
+    return b"".join(piece if place % 2 == 0 else large[piece.decode()] for place, piece in enumerate(pieces))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.groups import Group
@@ -17,7 +16,7 @@ from opensafeintent.report.tables.panels import PANEL_TABLES
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.report.tables.taxonomies import domains, task_types
 
-__all__ = ["Cell", "Column", "Table", "all_tables", "ranked", "remove_tables", "write_tables"]
+__all__ = ["Cell", "Column", "Table", "all_tables", "ranked", "tables_in", "write_tables"]
 
 _TABLES = (
     *(domains, task_types, utility, modes, utility_range, probe),
@@ -35,17 +34,9 @@ def all_tables(groups: Sequence[Group]) -> list[Table]:
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
-def remove_tables(folder: Path, name: str) -> None:
-    """Remove tables of an earlier report that this one does not write, by a pattern of their names.
-
-    Raises:
-        InputError: one cannot be removed.
-    """
-    for path in (path for ending in FORMATS for path in folder.glob(f"{name}.{ending}")):
-        try:
-            path.unlink()
-        except OSError as error:
-            raise InputError(f"{path}: cannot remove a table of an earlier report: {error.strerror or error}") from error
+def tables_in(folder: Path, names: Iterable[str]) -> list[Path]:
+    """Return the files of tables in a folder, by patterns of their names."""
+    return [path for name in names for ending in FORMATS for path in folder.glob(f"{name}.{ending}")]
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
