@@ -14,6 +14,8 @@ __all__ = [
     "one_line",
     "security_policy",
     "terminal_safe",
+    "unprintable",
+    "visible",
     "without_user_info",
 ]
 
@@ -39,8 +41,34 @@ def terminal_safe(text: str) -> str:
     if text.isprintable():  # most texts, and none of those characters is
         return text
     return "".join(
-        char if char == "\n" or unicodedata.category(char) not in _UNSEEN else f"\\u{ord(char):04x}" for char in text
+        char
+        if char == "\n" or not (unicodedata.category(char) in _UNSEEN or _is_unprintable(char))
+        else f"\\u{ord(char):04x}"
+        for char in text
     )
+
+
+def unprintable(text: str) -> str | None:
+    """Return the first character of a name that no name holds, as `U+0001`, or None where there is none.
+
+    Control characters, halves of surrogate pairs and the code points that Unicode sets aside as no characters: what draws
+    figures, spreadsheets and XML refuse them.
+    """
+    if text.isprintable():
+        return None
+    return next((f"U+{ord(char):04X}" for char in text if _is_unprintable(char)), None)
+
+
+def visible(text: str) -> str:
+    """Return a text with such characters, tabs and new lines aside, as visible escapes."""
+    if unprintable(text) is None:
+        return text
+    return "".join(f"\\u{ord(char):04x}" if _is_unprintable(char) and char not in "\n\t" else char for char in text)
+
+
+def _is_unprintable(char: str) -> bool:
+    number = ord(char)
+    return unicodedata.category(char) in ("Cc", "Cs") or number & 0xFFFE == 0xFFFE or 0xFDD0 <= number <= 0xFDEF
 
 
 def one_line(text: str, most: int = 200) -> str:

@@ -11,6 +11,7 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text
+from opensafeintent.hostile import one_line, unprintable
 
 __all__ = [
     "CORE_VARIANTS",
@@ -108,6 +109,9 @@ def _parse(text: str, place: str) -> Taxonomy:
     for field, names in (("harm_domains", taxonomy.domain_names), ("task_types", taxonomy.type_names)):
         if not names:
             raise InputError(f"{place}: {field} is empty; a taxonomy has at least one")
+        for name in names:
+            if held := unprintable(name):
+                raise InputError(f"{place}: {field}: the name {one_line(name, 60)!r} holds {held}; expected a printable name")
         twice = {name for name in names if names.count(name) > 1}
         if twice:
             raise InputError(f"{place}: {field} names {sorted(twice)} twice")

@@ -24,6 +24,7 @@ from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
+from opensafeintent.workflows.running import check_model_name
 
 __all__ = ["ImportSettings", "import_files"]
 
@@ -112,7 +113,9 @@ def import_files(settings: ImportSettings) -> Outcome:
 def _by_model(settings: ImportSettings, read: Sequence[_Read]) -> dict[str, list[_Read]]:
     by_model: dict[str, list[_Read]] = {}
     for item in read:
-        by_model.setdefault(settings.model or item.model, []).append(item)
+        model = settings.model or item.model
+        check_model_name(model, "--model" if settings.model else f"{item.path}: model")
+        by_model.setdefault(model, []).append(item)
     return by_model
 
 

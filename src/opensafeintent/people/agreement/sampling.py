@@ -96,7 +96,7 @@ class Sample:
     @cached_property
     def _drawn(self) -> NDArray[np.float32]:
         """What each item counts in each resample: shape (item, resample)."""
-        return self._resamples.weights[self.unit] * self.weights[:, None].astype(np.float32)
+        return self._resamples.weights[self.unit].astype(np.float32) * self.weights[:, None].astype(np.float32)
 
     def _by_unit(self, values: Floats) -> Floats:
         """Return the sum of the items' values in each unit: shape (unit,)."""

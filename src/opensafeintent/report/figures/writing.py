@@ -9,6 +9,7 @@ from textwrap import wrap
 from typing import Any, Literal, get_args
 
 from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import visible
 from opensafeintent.report.figures.record import Figure
 from opensafeintent.report.figures.theme import THEMES
 from opensafeintent.report.formats import to_csv
@@ -58,7 +59,7 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Pa
         "png": lambda svg: vl_convert.svg_to_png(svg, scale=_SCALE),
         "svg": lambda svg: svg,  # last: it vouches for the others
     }
-    svg = _renumbered(vl_convert.vegalite_to_svg(_titled(figure), config=THEMES["light"]))
+    svg = _renumbered(vl_convert.vegalite_to_svg(_visible(_titled(figure)), config=THEMES["light"]))
     known = {form: earlier / f"{figure.name}.{form}" for form in draw}
     drawn = known["svg"].is_file() and known["svg"].read_bytes() == svg.encode()
     for form in (form for form in draw if form in formats):
@@ -72,6 +73,19 @@ def _titled(figure: Figure) -> dict[str, Any]:
     notes = [line for note in figure.notes for line in wrap(note, _LINE)]
     title = {"text": figure.title, "subtitle": notes, "anchor": "start", "fontSize": 14, "subtitlePadding": 4, "offset": 14}
     return figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+
+
+def _visible(spec: Any) -> Any:
+    """Return a specification whose texts can be drawn: the converter ends the process over some characters."""
+    match spec:
+        case str():
+            return visible(spec)
+        case dict():
+            return {key: _visible(value) for key, value in spec.items()}
+        case list() | tuple():
+            return [_visible(value) for value in spec]
+        case _:
+            return spec
 
 
 def _renumbered(svg: str) -> str:

@@ -1,0 +1,113 @@
+"""Names that nobody would give: every figure and the page stand, and loading refuses what cannot be shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from endtoend import osi
+from opensafeintent.hostile import unprintable, visible
+from opensafeintent.promptsets import Dataset
+from opensafeintent.report.figures import all_figures, write_figures
+from opensafeintent.report.groups import Group, Study, group_studies
+from opensafeintent.report.page import render_page
+from opensafeintent.report.tables import all_tables
+from opensafeintent.taxonomy import default_taxonomy
+from report.studies import random_rows, study_with
+from samples import prompt_set
+
+NAMES = (
+    *(
+        "start\u0001of heading",
+        "not\ufffea character",
+        "nor\uffffthis",
+        "nor \ufdd0 this",
+        "null\x00 within",
+        "escape\x1b[31m",
+    ),
+    *("long " * 2000, "</script><script>alert(1)</script>", "datum.value * 2", "**bold** [x](y) | `z`", "{{ 7 * 7 }}"),
+    *("right \u202eto left", "\u05e9\u05dc\u05d5\u05dd", "\U0001f9ea\U0001f469\u200d\U0001f52c", "two\nlines", "tab\tulator"),
+)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    """Models, domains and types of these names: as a ledger from before they were refused may have them."""
+    usual = default_taxonomy()
+    domains = tuple(msgspec.structs.replace(usual.harm_domains[0], name=name) for name in NAMES)
+    types = tuple(msgspec.structs.replace(usual.task_types[0], name=f"type {name}") for name in NAMES[:3])
+    taxonomy = msgspec.structs.replace(usual, harm_domains=domains, task_types=types)
+    plain = [prompt_set(f"s{n:03}", 2) for n in range(len(taxonomy.cells))]
+    named = tuple(
+        msgspec.structs.replace(item, harm_domain=domain, task_type=task)
+        for item, (domain, task) in zip(plain, taxonomy.cells, strict=True)
+    )
+    graded = Dataset("graded", tuple(plain), usual)
+    rows = [
+        row for n, name in enumerate(NAMES) for row in random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
+    ]
+    return study_with(rows, Dataset("named", named, taxonomy), NAMES, judge=NAMES[0])
+
+
+@pytest.fixture(scope="module")
+def groups(study: Study) -> list[Group]:
+    return group_studies([study])
+
+
+def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
+    figures = all_figures(groups)
+    write_figures(figures, tmp_path, formats=("svg", "pdf"))
+    for figure in figures:
+        assert (tmp_path / f"{figure.name}.pdf").stat().st_size > 1000
+        drawn = (tmp_path / f"{figure.name}.svg").read_text("utf-8")
+        assert unprintable(drawn.replace("\n", "").replace("\t", "")) is None
+        assert "<script" not in drawn
+
+
+def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, groups: list[Group]) -> None:
+    figure = all_figures(groups)[0]
+    spec = figure.spec | {"title": "half \ud800 a pair"}
+    other = msgspec.structs.replace(figure, spec=spec, notes=("half \ud800 a pair",))
+    write_figures([other], tmp_path / "figures", formats=("svg",))
+    assert "half \\ud800 a pair" in (tmp_path / "figures" / f"{figure.name}.svg").read_text("utf-8")
+
+
+def test_the_page_is_whole(study: Study, groups: list[Group]) -> None:
+    page = render_page(groups, [study], all_tables(groups), all_figures(groups), {}, include_unsafe=False).decode()
+    assert page.rstrip().endswith("</html>")
+    assert "<script>alert(1)" not in page
+    assert page.count("data-sets") >= 1
+
+
+def test_visible_text_keeps_what_can_be_shown() -> None:
+    assert visible("na\u00efve \U0001f9ea\u200d") == "na\u00efve \U0001f9ea\u200d"
+    assert visible("a\nb\tc") == "a\nb\tc"
+    assert visible("a\u0001b\nc") == "a\\u0001b\nc"
+
+
+@pytest.mark.parametrize("char", ["\u0001", "\u009f", "\ufffe", "\U0001ffff", "\n"])
+def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -> None:
+    named, held = f"a{char}b", f"holds U+{ord(char):04X}"
+    escaped = "".join(f"\\U{ord(letter):08X}" for letter in named)
+    taxonomy = tmp_path / "taxonomy.toml"
+    taxonomy.write_text(
+        f'name = "t"\n[[harm_domains]]\nname = "{escaped}"\ndefinition = "d"\n'
+        '[[task_types]]\nname = "Explanation"\ndefinition = "d"\n'
+    )
+    sets = tmp_path / "sets.jsonl"
+    sets.write_bytes(msgspec.json.encode(prompt_set("s").to_json() | {"id": named}) + b"\n")
+    responses = tmp_path / "responses.jsonl"
+    responses.write_bytes(msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n")
+    commands = {
+        f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
+        "field id": ("dataset", "info", sets),
+        "model": ("evaluate", f"baseline/{named}", "--judge", "baseline/judge", "--out", tmp_path / "run"),
+        "--model": ("import", responses, "--model", named, "--dataset", "starter", "--out", tmp_path / "run"),
+    }
+    for place, command in commands.items():
+        ran = osi(*command)
+        assert ran.code == 2, (command, ran)
+        assert place in ran.err
+        assert held in ran.err

@@ -1,0 +1,187 @@
+"""What is derived from a run is of one state of its ledger, and replaced together or not at all."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from endtoend import REPO, begin, environment, finish, grades, osi
+from loopback import LoopbackServer
+from opensafeintent import files
+from opensafeintent.errors import InputError
+
+BASELINES = ("baseline/refuse-all", "baseline/comply-all")
+_NOTE = "RESULTS-INCOMPLETE.txt"
+
+
+def evaluated(out: Path, *models: str, limit: int = 6) -> None:
+    ran = osi("evaluate", *models, "--judge", "baseline/judge", "--limit", limit, "--out", out)
+    assert ran.code in (0, 1), ran
+
+
+def models_of(out: Path) -> dict[str, set[str]]:
+    """Return the models that each kind of derived file in a folder knows of."""
+    found = {"metrics": set(json.loads((out / "metrics.json").read_text())["models"])}
+    found["grades"] = {row["model"] for row in grades(out)}
+    with (out / "tables" / "metrics.csv").open(newline="") as file:
+        found["tables"] = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+    if (out / "figures").is_dir():
+        with (out / "figures" / "fig_2_safety.csv").open(newline="") as file:
+            found["figures"] = {row["model"] for row in csv.DictReader(file)} - {"model average"}
+    if (out / "report.html").exists():
+        page = (out / "report.html").read_text("utf-8")
+        listed = re.search(r'id="data-sets">(.*?)</script>', page, re.DOTALL)
+        assert listed
+        found["page"] = {model["name"] for model in json.loads(listed[1])["models"]}
+    return found
+
+
+def agree(out: Path) -> set[str]:
+    """Check that all derived files of a folder are of one state, and return its models."""
+    found = models_of(out)
+    assert len({frozenset(models) for models in found.values()}) == 1, found
+    return found["metrics"]
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run whose results are of one model, and whose ledger and manifest know two."""
+    out = tmp_path_factory.mktemp("grown") / "run"
+    evaluated(out, BASELINES[0])
+    assert osi("report", out).code == 0
+    earlier = out.parent / "earlier"
+    shutil.copytree(out, earlier)
+    evaluated(out, *BASELINES)
+    for name in ("metrics.json", "grades.csv.gz", "report.html"):
+        shutil.copy(earlier / name, out / name)
+    for name in ("tables", "figures"):
+        shutil.rmtree(out / name, ignore_errors=True)
+        shutil.copytree(earlier / name, out / name)
+    (out / "tables" / "mine.txt").write_text("a file of the user")
+    assert agree(out) == {BASELINES[0]}
+    return out
+
+
+_ENDED_AT_A_MOVE = """
+import os, pathlib, signal, sys
+from opensafeintent.cli import main
+left = int(sys.argv.pop(1))
+move = pathlib.Path.replace
+def replace(self, target):
+    global left
+    moved = move(self, target)
+    left -= 1
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return moved
+pathlib.Path.replace = replace
+main()
+"""
+
+
+@pytest.mark.parametrize("moves", [1, 20, 100, 110, 130, 160])
+def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, grown: Path, moves: int) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(grown, out)
+    command = [sys.executable, "-c", _ENDED_AT_A_MOVE, str(moves), "report", str(out)]
+    subprocess.run(command, env=environment(), capture_output=True, cwd=REPO, check=False)
+    said = (out / _NOTE).exists()
+    if said:  # it was moving: who keeps the folder next goes on
+        with files.locked_folder(out, "looking into"):
+            pass
+    assert agree(out) in ({BASELINES[0]}, set(BASELINES))
+    assert not said or agree(out) == set(BASELINES)
+    assert not (out / _NOTE).exists()
+    assert (out / "tables" / "mine.txt").read_text() == "a file of the user"
+    assert osi("report", out).code == 0
+    assert agree(out) == set(BASELINES)
+    assert [path.name for path in out.iterdir() if path.name.startswith(".")] == [".lock"]
+
+
+@pytest.mark.parametrize("failing", ["metrics.json", "coverage.tex", "fig_2_safety.pdf", "report.html", ".ready"])
+def test_a_full_disk_leaves_the_earlier_set(
+    tmp_path: Path, grown: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(grown, out)
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    replace = Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        if Path(target).name == failing:
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", full)
+    ran = osi("report", out)
+    assert ran.code == 2
+    assert "No space left on device" in ran.err
+    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert after == before
+
+
+def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(tmp_path: Path, grown: Path) -> None:
+    with files.locked_folder(grown, "evaluating into"):
+        refused = osi("report", grown)
+        elsewhere = osi("report", grown, "--out", tmp_path / "look")
+    assert refused.code == 2
+    assert refused.errors[-1] == (
+        f"error: {grown}: another process is evaluating into this folder; wait for it; or give --out DIR for a look at what "
+        "is there so far"
+    )
+    assert elsewhere.code == 0
+    assert agree(tmp_path / "look") == set(BASELINES)
+    with files.locked_folder(tmp_path / "look", "writing a report into"):
+        twice = osi("report", grown, "--out", tmp_path / "look")
+    assert twice.code == 2
+    assert "another process is writing a report into this folder; wait for it" in twice.err
+
+
+def test_reports_in_a_loop_beside_an_evaluation_leave_what_the_ledger_holds(tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    target, judge = "openai-api/loop/target", "openai-api/loop/judge"
+    with LoopbackServer(latency=0.05) as server:
+        running = begin(
+            *("evaluate", target, "--judge", judge, "--limit", 20, "--max-connections", 8, "--out", out), server=server
+        )
+        refused = 0
+        while running.poll() is None:
+            refused += "evaluating into" in osi("report", out).err
+        assert finish(running).code == 0
+    assert refused
+    assert osi("report", out).code == 0
+    assert agree(out) == {target}
+    shown = {name: (out / name).read_bytes() for name in ("metrics.json", "grades.csv.gz", "report.html")}
+    assert osi("report", out, "--out", tmp_path / "again").code == 0
+    assert shown == {name: (tmp_path / "again" / name).read_bytes() for name in shown}
+
+
+def test_what_stands_in_the_way_is_said_before_anything_is_moved(tmp_path: Path, grown: Path) -> None:
+    out = tmp_path / "run"
+    shutil.copytree(grown, out)
+    (out / "metrics.json").unlink()
+    (out / "metrics.json").mkdir()
+    ran = osi("report", out)
+    assert ran.code == 2
+    assert f"{out / 'metrics.json'}: is a folder; expected a file" in ran.err
+    assert (out / "report.html").exists()
+    assert not (out / _NOTE).exists()
+
+
+def test_only_what_is_named_goes(tmp_path: Path) -> None:
+    for name in ("kept", "gone", "changed"):
+        (tmp_path / name).write_text("old")
+    with files.replaced_together(tmp_path, lambda: [tmp_path / "gone", tmp_path / "changed"]) as new:
+        files.write_private(new / "changed", "new")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"kept": "old", "changed": "new"}
+    with pytest.raises(InputError, match="no"), files.replaced_together(tmp_path) as new:
+        files.write_private(new / "kept", "new")
+        raise InputError("no")
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"kept": "old", "changed": "new"}
