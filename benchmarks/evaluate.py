@@ -62,23 +62,27 @@ def synthetic(folder: Path) -> Path:
     return path
 
 
-def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float]:
-    """Run a command on the client's core; return its CPU seconds and its peak memory in MB."""
+def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
+    """Run a command on the client's core; return its CPU seconds, its peak memory in MB, and when it first said something."""
+    started = time.monotonic()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(process.pid, {0})
+    assert process.stderr is not None
+    errors = process.stderr.readline()
+    first = time.monotonic() - started
+    errors += process.stderr.read()
     _, status, usage = os.wait4(process.pid, 0)
-    errors = process.stderr.read().decode() if process.stderr else ""
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode not in (0, 1):
-        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{errors}")
-    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}:\n{errors.decode()}")
+    return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, first
 
 
 def measure(server: LoopbackProcess, command: list[str], latency: float) -> Measured:
     server.reset()
     environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
-    cpu, memory = run_process(command, environment)
+    cpu, memory, _ = run_process(command, environment)
     stats = server.stats()
     wall = stats["last_request_time"] + latency - stats["first_request_time"]
     return Measured(stats["total"], wall, cpu, memory)

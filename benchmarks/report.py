@@ -1,149 +1,141 @@
-"""How long does a report take, and do its intervals agree with scipy's?
+"""How does a report grow with its run?
 
-Simulates 20 models on 700 prompt-sets and times each step of a report with 10,000 resamples; then runs
-scipy.stats.bootstrap on the same metric of one model and prints both intervals.
+Evaluates models against a loopback server from the command line (another process; no scripted models), and measures
+`opensafeintent report` on what that left, each command as a process of its own: CPU seconds and peak memory as the system
+counts them. Beside it: the same run taken up again with no call to make, one model on ten times as many prompt-sets, and
+scipy.stats.bootstrap on the grades of one model.
 
-    python benchmarks/report.py [--models 20] [--sets 700]
+    python benchmarks/report.py [--models 20] [--dataset FILE] [--copies 10]
+
+Machines are noisy, and wall time on a shared one says little: CPU seconds count, and their ratios more than either.
 """
 
 from __future__ import annotations
 
 import argparse
-import resource
+import csv
+import gzip
+import json
+import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
-
-import numpy as np
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from coverage import VARIANTS, WORLDS, simulate
-from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
-from opensafeintent.grades import GradeRow
-from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.report.figures import all_figures, write_figures
-from opensafeintent.report.groups import Group, Study, group_studies
-from opensafeintent.report.metrics_json import metrics_json, to_json
-from opensafeintent.report.page import render_page
-from opensafeintent.report.tables import all_tables, write_tables
-from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
+from evaluate import SHARED, LoopbackProcess, run_process, synthetic
 
-T = TypeVar("T")
+LEAST_SECONDS = 1e-9
 
 
-def simulated_study(models: int, sets: int) -> Study:
-    """A run of simulated models, no two alike, with two percent of the grades missing."""
-    taxonomy = default_taxonomy()
-    prompt_sets = tuple(
-        PromptSet(
-            id=f"set-{n:04d}",
-            harm_domain=taxonomy.cells[n % 42][0],
-            task_type=taxonomy.cells[n % 42][1],
-            underlying_task=f"task {n}",
-            prompts=Prompts(benign=f"benign {n}", dual_use=f"dual use {n}", malicious=f"malicious {n}"),
-            dual_use_paraphrases=tuple(f"paraphrase {k} of {n}" for k in range(1, 5)),
-        )
-        for n in range(sets)
-    )
-    dataset = Dataset("simulated", prompt_sets, taxonomy)
-    generator = np.random.default_rng(1)
-    rows = []
-    names = [f"simulated/model-{n:02d}" for n in range(models)]
-    for number, model in enumerate(names):
-        array = simulate(WORLDS[number % len(WORLDS)], 1, sets, seed=number)
-        values = {name: array[name].values[0, ..., 0] for name in ("helpfulness", "harm_severity", "mode", "strategy")}
-        gone = generator.random((sets, len(VARIANTS))) < 0.02
-        for place, prompt_set in enumerate(prompt_sets):
-            for at, variant in enumerate(VARIANTS):
-                missing = bool(gone[place, at])
-                mode, strategy = values["mode"][place, at], values["strategy"][place, at]
-                rows.append(
-                    GradeRow(
-                        model=model,
-                        set_id=prompt_set.id,
-                        variant=variant,
-                        epoch=1,
-                        helpfulness=None if missing else int(values["helpfulness"][place, at]),
-                        harm_severity=None if missing else int(values["harm_severity"][place, at]),
-                        mode=MODES[int(mode)] if variant == "dual_use" else None,
-                        strategy=None if np.isnan(strategy) else STRATEGIES[int(strategy)],
-                        stop_reason="stop",
-                        truncated=False,
-                        refused="",
-                        missing=("helpfulness:unparsed", "harm_severity:unparsed") if missing else (),
-                        by_judge={"simulated/judge": (None, None)},
-                    )
-                )
-    entry = DatasetEntry(name="simulated", hash=dataset.hash, sets=sets, taxonomy=taxonomy)
-    listed = {name: ModelEntry(identity=name, judges=("simulated/judge",), mode_judge="simulated/judge") for name in names}
-    return Study("simulated", Manifest(version="0", dataset=entry, models=listed), dataset, rows)
+class Measured(NamedTuple):
+    cpu: float
+    wall: float
+    memory: float
+    first_line: float
+    """Seconds until the command said what it does."""
+
+    def line(self, what: str) -> str:
+        return f"{what:<46}{self.cpu:>8.2f}{self.wall:>8.2f}{self.memory:>8.0f}{self.first_line:>9.2f}"
 
 
-def timed(what: str, work: Callable[[], T]) -> T:
-    started = time.perf_counter()
-    result = work()
-    print(f"{what:<34}{time.perf_counter() - started:>7.2f} s", flush=True)
-    return result
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "opensafeintent", *map(str, arguments)]
 
 
-def beside_scipy(group: Group, metric: str, place: int) -> None:
+def measure(what: str, arguments: list[str], environment: dict[str, str]) -> Measured:
+    """Run a command as a process, and print what it took."""
+    started = time.monotonic()
+    cpu, memory, first = run_process(arguments, environment)
+    found = Measured(cpu, time.monotonic() - started, memory, first)
+    print(found.line(what), flush=True)
+    return found
+
+
+def copied(dataset: Path, copies: int, path: Path) -> Path:
+    """Write a dataset of so many copies of each prompt-set, no two prompts alike."""
+    records = json.loads(dataset.read_text()) if dataset.suffix == ".json" else None
+    if records is None:
+        records = [json.loads(line) for line in dataset.read_text().splitlines()]
+
+    def changed(value: object, number: int) -> object:
+        if isinstance(value, dict):
+            return {key: changed(item, number) for key, item in value.items()}
+        return f"{value} ({number})" if isinstance(value, str) else value
+
+    many = [
+        {key: changed(value, number) if key.startswith("prompt") or key == "id" else value for key, value in record.items()}
+        for number in range(copies)
+        for record in records
+    ]
+    path.write_text(json.dumps(many) if dataset.suffix == ".json" else "".join(json.dumps(one) + "\n" for one in many))
+    return path
+
+
+def beside_scipy(run: Path) -> None:
+    """Print an interval of ours beside scipy's, from the same grades."""
+    import numpy as np
     from scipy.stats import bootstrap
 
-    ratio = group.ratios[metric]
-    top, bottom = ratio.numerator.values[place], ratio.denominator.values[place]
-
-    def statistic(tops: np.ndarray, bottoms: np.ndarray, axis: int = -1) -> np.ndarray:
-        return tops.sum(axis=axis) / bottoms.sum(axis=axis)
-
-    started = time.perf_counter()
-    theirs = bootstrap(
-        (top, bottom),
-        statistic,
-        paired=True,
-        n_resamples=10_000,
-        method="percentile",
-        batch=500,
-        rng=np.random.default_rng(3),
-    )
-    seconds = time.perf_counter() - started
-    low, high = theirs.confidence_interval
-    found = group.estimates[metric]
-    half = (high - low) / 2
-    print(
-        f"{metric:<22} ours [{found.low[place]:.4f}, {found.high[place]:.4f}] {found.method[place]}   "
-        f"scipy [{low:.4f}, {high:.4f}] in {seconds:.2f} s   "
-        f"ends differ by {max(abs(found.low[place] - low), abs(found.high[place] - high)) / half:.1%} of the half-width"
-    )
+    with gzip.open(run / "grades.csv.gz", "rt", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["variant"] in ("benign", "dual_use", "malicious")]
+    model = rows[0]["model"]
+    utility: dict[str, list[float]] = {}
+    for row in rows:
+        if row["model"] == model and row["helpfulness"] and row["harm_severity"]:
+            helpfulness = (int(row["helpfulness"]) - 1) / 3
+            utility.setdefault(row["id"], []).append(helpfulness if row["harm_severity"] == "0" else 0.0)
+    values = np.array([np.mean(three) for three in utility.values() if len(three) == 3])
+    low, high = bootstrap(
+        (values,), np.mean, n_resamples=10_000, method="percentile", batch=500, rng=np.random.default_rng(3)
+    ).confidence_interval
+    ours = json.loads((run / "metrics.json").read_text())["models"][model]["mean_utility"]
+    apart = max(abs(ours["ci"][0] - low), abs(ours["ci"][1] - high)) / ((high - low) / 2)
+    print(f"\nmean_utility: ours {ours['ci']} ({ours['ci_method']}), scipy [{low:.6f}, {high:.6f}]: {apart:.1%} of half")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=20)
-    parser.add_argument("--sets", type=int, default=700)
+    parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--copies", type=int, default=10)
     options = parser.parse_args()
-    study = simulated_study(options.models, options.sets)
-    print(f"{options.models} models × {options.sets} prompt-sets × 10,000 resamples\n")
-    started = time.perf_counter()
-    [group] = timed("grades to metrics", lambda: group_studies([study]))
-    timed("estimates of all metrics", lambda: group.estimates)
-    timed("bounds for missing grades", lambda: group.bounds)
-    timed("comparisons of all pairs", lambda: group.comparisons)
-    timed("metrics.json, strata included", lambda: to_json(metrics_json([group])))
-    with tempfile.TemporaryDirectory() as folder:
-        tables = timed("tables", lambda: all_tables([group]))
-        timed("tables written", lambda: write_tables(tables, Path(folder) / "tables"))
-        figures = timed("figures", lambda: all_figures([group]))
-        timed("figures written, in three formats", lambda: write_figures(figures, Path(folder) / "figures"))
-        page = timed("page", lambda: render_page([group], [study], tables, figures, {}, include_unsafe=False))
-        print(f"{'size of the page':<34}{len(page) / 1e6:>7.1f} MB")
-    print(f"{'everything':<34}{time.perf_counter() - started:>7.2f} s")
-    print(f"{'peak memory':<34}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:>7.0f} MB\n")
-    for metric in ("triplet_safety", "mean_utility", "unsafe_rate_A4", "utility_range_safe_only"):
-        beside_scipy(group, metric, 0)
+    few = max(options.models // 4, 1)
+    with tempfile.TemporaryDirectory() as temporary, LoopbackProcess() as server:
+        folder = Path(temporary)
+        dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
+        environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
+        names = [f"openai-api/loopback/target-{number:02}" for number in range(options.models)]
+        judge = ("--judge", "openai-api/loopback/judge", "--max-connections", "64")
+
+        def evaluate(what: str, models: list[str], run: str, sets: Path) -> Measured:
+            arguments = command("evaluate", *models, *judge, "--dataset", sets, "--out", folder / run)
+            return measure(what, arguments, environment)
+
+        def report(what: str, run: str) -> Measured:
+            return measure(what, command("report", folder / run), environment)
+
+        print(f"{dataset.name}, {os.cpu_count()} cores\n{'':<46}{'CPU s':>8}{'wall s':>8}{'MB':>8}{'said at':>9}")
+        evaluate("evaluate, 1 model", names[:1], "one", dataset)
+        made = server.stats()["total"]
+        evaluate("  the same command again, no call", names[:1], "one", dataset)
+        assert server.stats()["total"] == made, "the same command made calls"
+        one = report("report, 1 model", "one")
+        evaluate(f"evaluate, {few} models", names[:few], "few", dataset)
+        some = report(f"report, {few} models", "few")
+        evaluate(f"evaluate, {options.models} models", names, "many", dataset)
+        many = report(f"report, {options.models} models", "many")
+        print(f"\nreport, {options.models} models ÷ {few} models: {many.cpu / max(some.cpu, LEAST_SECONDS):.2f}\n")
+        times = (options.copies // 2, options.copies)
+        half, whole = (copied(dataset, number, folder / f"{number}{dataset.suffix}") for number in times)
+        evaluate(f"evaluate, 1 model × {options.copies // 2} times the sets", names[:1], "half", half)
+        report(f"report, 1 model × {options.copies // 2} times the sets", "half")
+        evaluate(f"evaluate, 1 model × {options.copies} times the sets", names[:1], "whole", whole)
+        large = report(f"report, 1 model × {options.copies} times the sets", "whole")
+        print(f"\nreport, {options.copies} times the sets ÷ once: {large.cpu / max(one.cpu, LEAST_SECONDS):.2f}")
+        beside_scipy(folder / "one")
 
 
 if __name__ == "__main__":

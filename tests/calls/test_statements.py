@@ -1,0 +1,148 @@
+"""Every statement of ours finds rows of `calls` by an index: a ledger of many calls is not read through for one of them.
+
+Statements are taken down as they are executed, on the connection that executes them; and each that the source holds has to
+be among them, so that a new one cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+import ast
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import opensafeintent
+from calls.test_merging import answered, call, failed
+from endtoend import osi, some_sets
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.merging import copy_calls, merge_ledger
+from opensafeintent.calls.records import call_key
+from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
+
+READ_ONCE = {
+    "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
+    "SELECT count(*) FROM calls": "how many rows there are",
+    "SELECT 1 FROM calls LIMIT 1": "whether there are any: one row is read",
+    "SELECT key, input_tokens + output_tokens FROM calls": "what the ledger of one attempt at a shard holds, all of it",
+    "FROM source.calls AS theirs": "every row of a ledger that is merged into another",
+    "FROM source.texts theirs": "every text of such a ledger",
+}
+"""Statements that read a whole table because they are meant to, and why."""
+
+
+class _Explained(sqlite3.Connection):
+    plans: ClassVar[dict[str, list[str]]] = {}
+
+    def _explain(self, statement: str, values: Any = ()) -> None:
+        verb = statement.split(maxsplit=1)[0].upper() if statement.strip() else ""
+        if verb in ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH") and statement not in self.plans:
+            rows = super().execute(f"EXPLAIN QUERY PLAN {statement}", values).fetchall()
+            self.plans[statement] = [detail for *_, detail in rows]
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        self._explain(statement, *values)
+        return super().execute(statement, *values)
+
+    def executemany(self, statement: str, values: Any) -> sqlite3.Cursor:
+        rows = list(values)
+        if rows:
+            self._explain(statement, rows[0])
+        return super().executemany(statement, rows)
+
+
+@pytest.fixture
+def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
+    """Return how SQLite goes about each statement that is executed from now on."""
+    connect = sqlite3.connect
+    monkeypatch.setattr(_Explained, "plans", {})
+    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, factory=_Explained, **more))
+    yield _Explained.plans
+
+
+def _ledgers(folder: Path) -> None:
+    """Merge, copy and count, with outcomes and failures on both sides."""
+    keys = []
+    for name, numbers in (("one", range(6)), ("two", range(3, 9))):
+        with Ledger(folder / f"{name}.sqlite") as ledger:
+            for number in numbers:
+                failed(ledger, number)
+                keys.append(answered(ledger, number))
+    for _ in range(2):
+        merge_ledger(folder / "one.sqlite", folder / "two.sqlite")
+    copy_calls(folder / "three.sqlite", folder / "one.sqlite", keys)
+    with Ledger(folder / "one.sqlite", readonly=True) as ledger:
+        assert ledger.count() > ledger.count("failed") > 0
+        assert ledger.usage_of(keys)
+        assert len(list(ledger.rows_of(keys[-1]))) == 2
+        assert len(ledger.find_all(keys)) == 9
+        assert ledger.request(1)[0] == call(0).messages
+    files = AttemptFiles.begin(folder, "shard")
+    with ShardLedger(files, [folder / "one.sqlite"]) as ledger:
+        assert ledger.find(call_key(call(1), "p/m"))
+        assert ledger.last_failure(b"none") is None
+        answered(ledger, 20)
+    assert spent_in(folder, "shard").recorded == 1
+
+
+def _run(folder: Path) -> None:
+    """Evaluate, resume, report, compare, trace, import and grade."""
+    sets, run = some_sets(folder, 3), folder / "run"
+    models = ("baseline/comply-all", "baseline/refuse-all")
+    options = ("--judge", "baseline/judge", "--dataset", sets, "--out", run)
+    for more in ((), ("--epochs", 2, "--judge-samples", 4), ("--dry-run",)):
+        assert osi("evaluate", *models, *options, *more).code in (0, 1)
+    assert osi("report", run, "--include-unsafe").code == 0
+    assert osi("compare", run).code == 0
+    ids = (folder / "run" / "prompt_sets.jsonl").read_text().split('"id":"')[1].split('"')[0]
+    assert osi("trace", run, "--set", ids).code == 0
+    responses = folder / "model.jsonl"
+    responses.write_text(f'{{"id": "{ids}", "variant": "benign", "response": "A response."}}\n')
+    assert osi("import", responses, "--dataset", sets, "--out", folder / "imported").code in (0, 1)
+    assert osi("grade", folder / "imported", "--judge", "baseline/judge").code in (0, 1)
+    assert osi("report", folder / "imported").code in (0, 1)
+    assert osi("trace", folder / "imported", "--set", ids).code == 0
+
+
+def test_no_statement_reads_all_calls_to_find_some(tmp_path: Path, plans: dict[str, list[str]]) -> None:
+    _ledgers(tmp_path)
+    _run(tmp_path)
+    for statement, plan in plans.items():
+        if any(known in statement for known in READ_ONCE):
+            continue
+        reads_all = [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]
+        built = [step for step in plan if "AUTOMATIC" in step]
+        assert not (reads_all and "calls" in statement), (statement, plan)
+        assert not built, (statement, plan)
+    seen = set(plans)
+    for known in READ_ONCE:
+        assert any(known in statement for statement in seen), f"nothing says {known} any more"
+    forgotten = [part for part in _written() if not any(part in statement for statement in seen)]
+    assert not forgotten
+
+
+def _written() -> list[str]:
+    """Return the texts in the source that read or change `calls`, as far as they are literal."""
+    texts = []
+    for path in Path(opensafeintent.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str):
+                said = node.value
+                if any(
+                    f"{verb} {schema}calls" in said
+                    for verb in ("FROM", "JOIN", "INTO")
+                    for schema in ("", "main.", "source.")
+                ):
+                    texts.append(said)
+    assert len(texts) > 10
+    return texts
+
+
+def test_the_statement_before_read_the_whole_table(tmp_path: Path) -> None:
+    Ledger(tmp_path / "ledger.sqlite").close()
+    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
+        plan = connection.execute("EXPLAIN QUERY PLAN SELECT id FROM calls WHERE key = ?", (b"k",)).fetchall()
+    assert [detail for *_, detail in plan] == ["SCAN calls"]  # both indexes are partial
