@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import BINARY, PRIMARY, SPANS, Ratio, compute
+from opensafeintent.metrics import BINARY, PRIMARY, SPANS, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.coverage import Coverage, coverage_of
 from opensafeintent.statistics import Comparison, Estimates, Resamples, compare_models, estimate
@@ -76,6 +76,7 @@ class Group:
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
         self.ratios = compute(self.array)
         self.resamples = Resamples(len(dataset))
+        self._strata: dict[tuple[bytes, tuple[str, ...]], dict[str, Estimates]] = {}
 
     @property
     def extent(self) -> str:
@@ -88,12 +89,12 @@ class Group:
     @cached_property
     def estimates(self) -> dict[str, Estimates]:
         """Every metric of every model with its interval."""
-        return self._estimate(self.ratios, self.resamples)
+        return self._estimate(tuple(self.ratios), self.resamples)
 
     @cached_property
     def bounds(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """How far missing grades could move each metric: (least, greatest), each of shape (model,)."""
-        return missing_bounds(self.array)
+        return missing_bounds(self.array, self.ratios)
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
@@ -103,22 +104,21 @@ class Group:
 
     def within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, Estimates]:
         """Return metrics over some of the prompt-sets only: `members` has shape (prompt_set,)."""
-        ratios = {
-            name: Ratio(
-                self.ratios[name].numerator.isel(prompt_set=members), self.ratios[name].denominator.isel(prompt_set=members)
-            )
-            for name in metrics
-        }
-        return self._estimate(ratios, Resamples(int(members.sum())))
+        key = (members.tobytes(), tuple(metrics))
+        if key not in self._strata:
+            self._strata[key] = self._estimate(metrics, Resamples(int(members.sum())), members)
+        return self._strata[key]
 
-    def _estimate(self, ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Estimates]:
+    def _estimate(
+        self, metrics: Sequence[str], resamples: Resamples, members: NDArray[np.bool_] | slice = slice(None)
+    ) -> dict[str, Estimates]:
         """Estimate all metrics in one go: the weights are read once."""
         models = len(self.models)
-        tops = np.concatenate([ratio.numerator.values for ratio in ratios.values()])
-        bottoms = np.concatenate([ratio.denominator.values for ratio in ratios.values()])
-        spans = np.repeat([SPANS.get(name, (0.0, 1.0)) for name in ratios], models, axis=0)
+        tops = np.concatenate([self.ratios[name].numerator.values[:, members] for name in metrics])
+        bottoms = np.concatenate([self.ratios[name].denominator.values[:, members] for name in metrics])
+        spans = np.repeat([SPANS.get(name, (0.0, 1.0)) for name in metrics], models, axis=0)
         value, n, low, high, method = estimate(tops, bottoms, resamples, span=spans)
-        parts = {name: slice(place * models, (place + 1) * models) for place, name in enumerate(ratios)}
+        parts = {name: slice(place * models, (place + 1) * models) for place, name in enumerate(metrics)}
         return {name: Estimates(value[at], n[at], low[at], high[at], method[at]) for name, at in parts.items()}
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from opensafeintent.metrics import METRICS, SPANS, Grades
+from opensafeintent.metrics import METRICS, SPANS, Grades, Ratio, compute
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, is_dual_use
 
 __all__ = ["missing_bounds"]
@@ -56,16 +56,19 @@ _FAMILIES = (
 )
 
 
-def missing_bounds(array: xr.Dataset) -> dict[str, tuple[Floats, Floats]]:
+def missing_bounds(array: xr.Dataset, ratios: Mapping[str, Ratio] | None = None) -> dict[str, tuple[Floats, Floats]]:
     """Return the least and greatest value of every metric, each of shape (model,); NaN where nothing can count.
 
     Args:
         array: the grades, as `grades.to_array` gives them.
+        ratios: every metric of them (`metrics.compute`), where the caller has them.
     """
     units = _stack_epochs(array)
+    if ratios is None or array.sizes["epoch"] > 1:
+        ratios = compute(units)
     found: dict[str, tuple[Floats, Floats]] = {}
     for family in _FAMILIES:
-        found |= _family_bounds(units, family, epochs=array.sizes["epoch"])
+        found |= _family_bounds(units, family, ratios, epochs=array.sizes["epoch"])
     return found
 
 
@@ -77,9 +80,10 @@ def _stack_epochs(array: xr.Dataset) -> xr.Dataset:
     return xr.concat(parts, dim="prompt_set", data_vars="minimal", coords="minimal", compat="override", join="override")
 
 
-def _family_bounds(units: xr.Dataset, family: _Family, epochs: int) -> dict[str, tuple[Floats, Floats]]:
+def _family_bounds(
+    units: xr.Dataset, family: _Family, known: Mapping[str, Ratio], epochs: int
+) -> dict[str, tuple[Floats, Floats]]:
     missing = _missing(units, family)
-    known = {name: METRICS[name](Grades(units)) for name in family.metrics}
     models = len(missing)
     weights = _epoch_weights(units, epochs)
     open_units = [(model, int(unit)) for model in range(models) for unit in np.flatnonzero(missing[model])]
