@@ -86,7 +86,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("moves", [1, 20, 100, 110, 130, 160])
+@pytest.mark.parametrize("moves", [20, 101, 150])
 def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, grown: Path, moves: int) -> None:
     out = tmp_path / "run"
     shutil.copytree(grown, out)
@@ -105,7 +105,7 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, gr
     assert [path.name for path in out.iterdir() if path.name.startswith(".")] == [".lock"]
 
 
-@pytest.mark.parametrize("failing", ["metrics.json", "coverage.tex", "fig_2_safety.pdf", "report.html", ".ready"])
+@pytest.mark.parametrize("failing", ["metrics.json", "report.html", ".ready"])
 def test_a_full_disk_leaves_the_earlier_set(
     tmp_path: Path, grown: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
