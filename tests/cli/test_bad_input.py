@@ -53,8 +53,8 @@ def only_line(ran: Ran) -> str:
         ("anthropic/claude-sonnet-4-6", "anthropic"),
         ("replay/none.jsonl", "none.jsonl"),
         ("openai-api/loop/\udcff", "Unicode"),
-        ("openai-api/loop/\x01", "cannot be printed"),
-        ("openai-api/loop/\uffff", "cannot be printed"),
+        ("openai-api/loop/\x01", "expected a printable name"),
+        ("openai-api/loop/\uffff", "expected a printable name"),
     ],
 )
 @pytest.mark.parametrize("role", ["target", "judge", "mode judge"])

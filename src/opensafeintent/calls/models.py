@@ -14,8 +14,9 @@ from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.providers import ENDPOINTS, LOCAL_WEIGHTS, is_native, provider_of, resolve_endpoint, variables
 from opensafeintent.calls.replay import ReplayModel
 from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line, unprintable
 
-__all__ = ["OtherProviders", "Served", "is_local", "model_identity", "open_models", "served_models"]
+__all__ = ["OtherProviders", "Served", "check_model_name", "is_local", "model_identity", "open_models", "served_models"]
 
 
 class OtherProviders(Protocol):
@@ -49,7 +50,7 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
 
 
 def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
-    _check_name(name)
+    check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
     if name.startswith("replay/"):
@@ -59,10 +60,14 @@ def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
     return ChatModel(name, resolve_endpoint(name), http)
 
 
-def _check_name(name: str) -> None:
-    """Refuse a name that could not be written into files, figures and pages."""
-    if not name.isprintable():
-        raise InputError(f"the model name {name[:100]!r} holds a character that cannot be printed")
+def check_model_name(name: str, where: str = "model") -> None:
+    """Refuse a name that could not be written into files, figures and pages.
+
+    Raises:
+        InputError: it holds such a character; the text names `where` it stands.
+    """
+    if held := unprintable(name):
+        raise InputError(f"{where} {one_line(name, 60)!r}: holds {held}; expected a printable name")
 
 
 def _is_foreign(name: str) -> bool:
@@ -76,7 +81,7 @@ def model_identity(name: str, others: OtherProviders | None = None) -> str:
     Raises:
         InputError: the name or its file is not usable.
     """
-    _check_name(name)
+    check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name).identity
     if name.startswith("replay/"):

@@ -10,6 +10,7 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import RecordedResponse, recorded_responses
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
@@ -24,7 +25,6 @@ from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
-from opensafeintent.workflows.running import check_model_name
 
 __all__ = ["ImportSettings", "import_files"]
 

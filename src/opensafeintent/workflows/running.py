@@ -13,7 +13,6 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.prices import Price, cost_of
 from opensafeintent.calls.progress import Display, shown
-from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import Place, derive
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -22,12 +21,11 @@ from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.regrading import Regrade, expected_regrades, regrade
 from opensafeintent.evaluation.replay import Planned, replay
 from opensafeintent.evaluation.run import ModelWork, missing_grades, run_work
-from opensafeintent.hostile import one_line, unprintable
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 
-__all__ = ["Found", "check_model_name", "finish", "named_models", "other_judges", "run_calls", "without_silent"]
+__all__ = ["Found", "finish", "named_models", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
 _AT_ONCE = 512
@@ -35,21 +33,8 @@ _AT_ONCE = 512
 
 
 def named_models(targets: Sequence[str], judges: Sequence[str], mode_judge: str | None) -> list[str]:
-    """Return every model that a command names, each once.
-
-    Raises:
-        InputError: a name holds characters that no name has.
-    """
-    names = list(dict.fromkeys([*targets, *judges, *([mode_judge] if mode_judge else [])]))
-    for name in names:
-        check_model_name(name)
-    return names
-
-
-def check_model_name(name: str, where: str = "model") -> None:
-    """Refuse a name of a model that could not be shown."""
-    if held := unprintable(name):
-        raise InputError(f"{where} {one_line(name, 60)!r}: holds {held}; expected a printable name")
+    """Return every model that a command names, each once."""
+    return list(dict.fromkeys([*targets, *judges, *([mode_judge] if mode_judge else [])]))
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
