@@ -154,13 +154,15 @@ def test_what_a_server_says_cannot_steer_the_terminal(server: LoopbackServer, tm
 
 
 def test_a_models_name_cannot_steer_the_terminal(server: LoopbackServer, tmp_path: Path) -> None:
-    name = f"openai-api/loop/evil{HOSTILE}"
+    name = "openai-api/loop/evil\u202egnp"
     options = ["--judge", JUDGE, "--dataset", some_sets(tmp_path, 2, paraphrases=1)]
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "one", server=server)
-    assert (code, STEERING in screen) == (0, False)
+    assert (code, "\u202e" in screen) == (0, False)
+    code, screen = on_terminal("evaluate", f"{name}{HOSTILE}", *options, "--out", tmp_path / "none", server=server)
+    assert (code, STEERING in screen, "holds U+001B" in screen) == (2, False, True)
     server.set_faults(Fault(action="status", status=404))
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "two", server=server)
-    assert (code, STEERING in screen) == (3, False)
+    assert (code, "\u202e" in screen) == (3, False)
 
 
 @pytest.mark.parametrize("command", ["info", "validate"])

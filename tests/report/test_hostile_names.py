@@ -102,7 +102,6 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     responses.write_bytes(msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n")
     commands = {
         f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
-        "field id": ("dataset", "info", sets),
         "model": ("evaluate", f"baseline/{named}", "--judge", "baseline/judge", "--out", tmp_path / "run"),
         "--model": ("import", responses, "--model", named, "--dataset", "starter", "--out", tmp_path / "run"),
     }

@@ -357,7 +357,7 @@ def test_hostile_text_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
         {**line(variant, f"{variant} {HOSTILE}", "40", stop_reason=f"end {HOSTILE}"), "id": "on\x1b[31me"}
         for variant in ("benign", "dual_use", "malicious")
     ]
-    run = imported(tmp_path, (f"model {HOSTILE}", lines), dataset=dataset)
+    run = imported(tmp_path, ("model \u202egnp.exe [bold]not bold[/bold]", lines), dataset=dataset)
     ran = osi("trace", run, "--set", "on\x1b[31me", "--include-unsafe")
     assert ran.code == 0, ran.err
     raw = {char for char in ran.out + ran.err if char != "\n" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")}

@@ -20,7 +20,7 @@ from opensafeintent.errors import InputError
 __all__ = ["Entry", "Ledger", "Located", "open_for_run"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
-_CACHE_KIB = 32 * 1024
+_CACHE_KIB = 16 * 1024
 """The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
 _FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"

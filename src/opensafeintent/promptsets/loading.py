@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.hostile import one_line, unprintable
+from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.origins import DataFile, Origin, files_by_card
 from opensafeintent.promptsets.reading import Problem, read_records
@@ -73,13 +73,6 @@ class Record:
         except UnicodeEncodeError:
             self.fail(field, "holds half of a surrogate pair, which is not valid Unicode text")
         return value
-
-    def optional_name(self, field: str) -> str | None:
-        """Return a text of printable characters that may be left out."""
-        name = self.optional_text(field)
-        if name is not None and (held := unprintable(name)):
-            self.fail(field, f"{one_line(name, 60)!r} holds {held}; expected a printable name")
-        return name
 
     def texts(self, field: str) -> tuple[str, ...]:
         """Return a list of texts that may be left out."""
@@ -234,7 +227,7 @@ def _build(
     harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
     task_type = labels.choice("task_type", taxonomy.type_names)
     return PromptSet(
-        id=record.optional_name("id") or content_id(harm_domain, task_type, prompts, paraphrases),
+        id=record.optional_text("id") or content_id(harm_domain, task_type, prompts, paraphrases),
         harm_domain=harm_domain,
         task_type=task_type,
         underlying_task=underlying_task,
@@ -243,7 +236,7 @@ def _build(
         dual_use_benign_use=benign_use,
         dual_use_misuse_risk=misuse_risk,
         source=source,
-        language=record.optional_name("language"),
+        language=record.optional_text("language"),
     )
 
 

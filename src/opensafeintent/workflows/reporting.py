@@ -250,7 +250,9 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
         regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
-        yield study_of(name, manifest, dataset, graded, regrades), ledger
+        study = study_of(name, manifest, dataset, graded, regrades)
+        del graded  # a hundred thousand records that nobody needs any more
+        yield study, ledger
 
 
 def study_of(
