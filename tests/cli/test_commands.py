@@ -159,7 +159,7 @@ def test_a_models_name_cannot_steer_the_terminal(server: LoopbackServer, tmp_pat
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "one", server=server)
     assert (code, "\u202e" in screen) == (0, False)
     code, screen = on_terminal("evaluate", f"{name}{HOSTILE}", *options, "--out", tmp_path / "none", server=server)
-    assert (code, STEERING in screen, "holds U+001B" in screen) == (2, False, True)
+    assert (code, STEERING in screen, "U+001B" in screen) == (2, False, True)
     server.set_faults(Fault(action="status", status=404))
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "two", server=server)
     assert (code, "\u202e" in screen) == (3, False)

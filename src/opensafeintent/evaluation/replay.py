@@ -19,7 +19,7 @@ from opensafeintent.templates import Templates
 
 __all__ = ["Planned", "Replayed", "replay"]
 
-_AT_ONCE = 2000
+_AT_ONCE = 1000
 """Prompts: their calls lie together in the ledger, and their responses fit into memory."""
 
 

@@ -57,15 +57,15 @@ class Resamples:
     def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
         """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set, resample)."""
         generator = np.random.default_rng(self._seed)
-        weights = np.empty((self.count, self.sets), dtype=np.uint8)
+        weights = np.empty((self.sets, self.count), dtype=np.uint8)
         block = max(1, 500_000 // self.sets)
         for start in range(0, self.count, block):
             rows = min(block, self.count - start)
             drawn = generator.integers(0, self.sets, size=(rows, self.sets), dtype=np.int64)
             drawn += np.arange(rows, dtype=np.int64)[:, None] * self.sets
             counts = np.bincount(drawn.ravel(), minlength=rows * self.sets)
-            weights[start : start + rows] = counts.reshape(rows, self.sets)
-        return np.ascontiguousarray(weights.T)
+            weights[:, start : start + rows] = counts.reshape(rows, self.sets).T
+        return weights
 
     def ratios(self, numerator: Floats, denominator: Floats) -> NDArray[np.float32]:
         """Return Σ numerator / Σ denominator in each resample, NaN where nothing counts.

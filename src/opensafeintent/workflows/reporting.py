@@ -248,11 +248,14 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
         display.stage(f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of {len(manifest.models):,} models")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
-        graded = derive(manifest, dataset, ledger, read=read)
-        regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
-        study = study_of(name, manifest, dataset, graded, regrades)
-        del graded  # a hundred thousand records that nobody needs any more
-        yield study, ledger
+        yield _read_study(name, manifest, dataset, ledger, read), ledger
+
+
+def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:
+    """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than this."""
+    graded = derive(manifest, dataset, ledger, read=read)
+    regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
+    return study_of(name, manifest, dataset, graded, regrades)
 
 
 def study_of(
