@@ -156,6 +156,7 @@ def finish(
 ) -> Outcome:
     """Write the results of a run, and say what the calls came to."""
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades)
+    found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
     outcome = write_results([study], folder.path, max_missing)
     outcome.tally = client.tally
     outcome.notes += client.notices
