@@ -2,11 +2,13 @@
 
 Starts a loopback server (another process, on another core where there is one), runs `opensafeintent evaluate` against it, and
 beside it a bare aiohttp loop that sends the same number of requests. Prints for each: calls a second, the ratio to the ideal
-(calls × latency ÷ connections), CPU seconds per 1,000 calls and peak memory.
+(calls × latency ÷ connections), CPU seconds per 1,000 calls and peak memory. With `--against` another revision of the program
+takes the bare loop's place, in turn with this one; with `--shared` the calls go into a ledger that other runs may share.
 
-    python benchmarks/evaluate.py [--dataset FILE] [--connections 200] [--latency 0.2] [--repeats 3]
+    python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency 0.2] [--repeats 3]
+                                  [--shared] [--against CHECKOUT/src]
 
-Machines are noisy: the median of the repeats counts, and the ratio to the bare loop more than either.
+Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it more than either.
 """
 
 from __future__ import annotations
@@ -79,13 +81,33 @@ def run_process(command: list[str], environment: dict[str, str]) -> tuple[float,
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, first
 
 
-def measure(server: LoopbackProcess, command: list[str], latency: float) -> Measured:
+def measure(server: LoopbackProcess, command: list[str], latency: float, source: Path = ROOT / "src") -> Measured:
+    """Run a command with the program of one revision, and return what the server saw of it and what it took."""
     server.reset()
-    environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
+    environment = os.environ | {
+        "LOOPBACK_BASE_URL": server.base_url,
+        "LOOPBACK_API_KEY": "none",
+        "PYTHONPATH": str(source.resolve()),
+    }
     cpu, memory, _ = run_process(command, environment)
     stats = server.stats()
     wall = stats["last_request_time"] + latency - stats["first_request_time"]
     return Measured(stats["total"], wall, cpu, memory)
+
+
+def measure_again(server: LoopbackProcess, command: list[str]) -> float:
+    """Run a command that has no call to make, and return its CPU seconds."""
+    server.reset()
+    environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
+    return run_process(command, environment)[0]
+
+
+def speed(measured: Measured) -> float:
+    return measured.calls / measured.wall
+
+
+def effort(measured: Measured) -> float:
+    return measured.cpu / measured.calls
 
 
 BARE = """
@@ -111,9 +133,12 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--limit", type=int, help="prompt-sets to evaluate")
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--shared", action="store_true", help="evaluate with --ledger")
+    parser.add_argument("--against", type=Path, help="the src folder of another revision")
     options = parser.parse_args()
     latency, connections = options.latency, options.connections
     cores = os.cpu_count() or 1
@@ -127,24 +152,36 @@ def main() -> None:
         evaluate = [sys.executable, "-m", "opensafeintent", "evaluate", "openai-api/loopback/target"]
         evaluate += ["--judge", "openai-api/loopback/judge", "--dataset", str(dataset), "--out", str(run)]
         evaluate += ["--max-connections", str(connections)]
+        evaluate += ["--limit", str(options.limit)] if options.limit else []
+        evaluate += ["--ledger", str(folder / "shared.sqlite")] if options.shared else []
         print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
         print(f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}")
         ours: list[Measured] = []
-        bare: list[Measured] = []
-        for _ in range(options.repeats):
+        beside: list[Measured] = []
+
+        def afresh(source: Path = ROOT / "src") -> Measured:
             shutil.rmtree(run, ignore_errors=True)
-            ours.append(measure(server, evaluate, latency))
+            for path in folder.glob("*shared.sqlite*"):
+                path.unlink()
+            return measure(server, evaluate, latency, source)
+
+        for _ in range(options.repeats):
+            ours.append(afresh())
             print(ours[-1].line("evaluate", latency, connections), flush=True)
-            bare.append(measure(server, [sys.executable, "-c", BARE, str(ours[-1].calls), str(connections)], latency))
-            print(bare[-1].line("bare aiohttp loop", latency, connections), flush=True)
-        ledger = sum(path.stat().st_size for path in run.glob("ledger.sqlite*")) / 1e6
-        started = time.monotonic()
-        server.reset()
-        run_process(evaluate, os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"})
-        again = time.monotonic() - started
-        print(f"\nledger {ledger:.1f} MB; the same command again: {again:.2f} s, {server.stats()['total']} calls")
-    ratios = [mine.wall / other.wall for mine, other in zip(ours, bare, strict=True)]
-    print(f"median wall, evaluate ÷ bare loop: {statistics.median(ratios):.3f}")
+            if options.against:
+                beside.append(afresh(options.against))
+                print(beside[-1].line("the other revision", latency, connections), flush=True)
+                continue
+            beside.append(measure(server, [sys.executable, "-c", BARE, str(ours[-1].calls), str(connections)], latency))
+            print(beside[-1].line("bare aiohttp loop", latency, connections), flush=True)
+        print()
+        if not options.against:
+            ledger = sum(path.stat().st_size for path in (*run.glob("ledger.*"), *folder.glob("shared.sqlite*"))) / 1e6
+            again = measure_again(server, evaluate)
+            print(f"ledger {ledger:.1f} MB; the same command again: {again:.2f} CPU s, {server.stats()['total']} calls")
+    for what, of in (("calls a second", speed), ("CPU seconds per call", effort)):
+        ratio = statistics.median(of(mine) / of(other) for mine, other in zip(ours, beside, strict=True))
+        print(f"{what}, evaluate ÷ {'the other revision' if options.against else 'bare loop'}, median: {ratio:.3f}")
 
 
 if __name__ == "__main__":
