@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import BINARY, METRICS, SPANS, Grades, compute
 from opensafeintent.statistics import Resamples, compare_models, estimate
 
@@ -43,7 +43,7 @@ WORLDS = [
 ]
 
 
-def simulate(world: World, studies: int, sets: int, seed: int) -> xr.Dataset:
+def simulate(world: World, studies: int, sets: int, seed: int) -> LabelledSet:
     """Grades of `studies` models on `sets` prompt-sets, as `grades.to_array` would give them."""
     generator = np.random.default_rng(seed)
     normal = generator.standard_normal
@@ -67,10 +67,10 @@ def simulate(world: World, studies: int, sets: int, seed: int) -> xr.Dataset:
     strategy[..., 1][asked] = generator.choice(3, p=(0.35, 0.5, 0.15), size=int(asked.sum()))
     dims = ("model", "prompt_set", "variant", "epoch")
     fields = {"helpfulness": helpfulness, "harm_severity": severity, "mode": mode, "strategy": strategy}
-    return xr.Dataset(
+    return LabelledSet(
         {name: (dims, values[..., None]) for name, values in fields.items()}
         | {"exists": (("prompt_set", "variant"), np.ones((sets, len(VARIANTS)), dtype=bool))},
-        coords={"model": np.arange(studies), "prompt_set": np.arange(sets), "variant": VARIANTS, "epoch": [1]},
+        {"model": range(studies), "prompt_set": range(sets), "variant": VARIANTS, "epoch": [1]},
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).resolve().parent.parent / "src" / "opensafeintent"
-FOUNDATIONS = ("errors", "canonical", "hostile", "files", "messages")
+FOUNDATIONS = ("errors", "canonical", "hostile", "files", "labelled", "messages")
 """Below everything: anything may import them, and they import one another only."""
 LAYERS = (
     *("taxonomy", "promptsets", "templates", "calls", "evaluation", "grades", "metrics", "statistics"),

@@ -23,7 +23,8 @@ _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
 """The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
-_FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+_FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({{}}) AND status <> 'failed'"
+_FIND_MANY, _FIND_ONE = (_FIND_ALL.format(", ".join("?" * keys)) for keys in (_KEYS_AT_ONCE, 1))
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
 """Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
@@ -142,8 +143,9 @@ class Ledger:
         with reading(self.path):
             for start in range(0, len(left), _KEYS_AT_ONCE):
                 some = left[start : start + _KEYS_AT_ONCE]
-                some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
-                for key, row, *content in self._reader.execute(_FIND_ALL, some):
+                if len(some) > 1:
+                    some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
+                for key, row, *content in self._reader.execute(_FIND_MANY if len(some) > 1 else _FIND_ONE, some):
                     if (outcome := _outcome(content)) is not None:
                         found[key] = Located(typed(row, int), outcome)
         return found

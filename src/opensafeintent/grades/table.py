@@ -18,7 +18,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import MODES, STRATEGIES
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from opensafeintent.labelled import LabelledSet
 
 __all__ = ["GradeRow", "Graded", "grade_row", "panel_grade", "sort_rows", "to_array", "write_grades", "write_grades_of_runs"]
 
@@ -166,7 +166,7 @@ def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]],
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
-def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> xr.Dataset:
+def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> LabelledSet:
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
     `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN where a response does not count: where one of the two is
@@ -175,7 +175,8 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     (prompt_set, variant) tells which variants a set has.
     """
     import numpy as np
-    import xarray as xr
+
+    from opensafeintent.labelled import LabelledSet
 
     rows = list(rows)
     ids = [prompt_set.id for prompt_set in dataset.prompt_sets]
@@ -202,16 +203,12 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     wordings = [item.wordings() for item in dataset.prompt_sets]
     exists = np.array([[variant in there for variant in variants] for there in wordings])
     dims = ("model", "prompt_set", "variant", "epoch")
-    return xr.Dataset(
+    labels = {"harm_domain": [item.harm_domain for item in dataset.prompt_sets]}
+    labels["task_type"] = [item.task_type for item in dataset.prompt_sets]
+    return LabelledSet(
         {name: (dims, array.astype(np.float64)) for name, array in arrays.items()}
         | {f"{name}_missing": (dims, array) for name, array in missing.items()}
-        | {"exists": (("prompt_set", "variant"), exists)},
-        coords={
-            "model": list(models),
-            "prompt_set": ids,
-            "variant": variants,
-            "epoch": epochs,
-            "harm_domain": ("prompt_set", [item.harm_domain for item in dataset.prompt_sets]),
-            "task_type": ("prompt_set", [item.task_type for item in dataset.prompt_sets]),
-        },
+        | {"exists": (("prompt_set", "variant"), exists)}
+        | {name: (("prompt_set",), np.array(values)) for name, values in labels.items()},
+        {"model": list(models), "prompt_set": ids, "variant": variants, "epoch": epochs},
     )

@@ -68,12 +68,21 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
             listed = isinstance(value, list)
             yield from (((f"{name}, item {n}", item) for n, item in enumerate(value, start=1)) if listed else [(name, value)])
             return
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(_lines(text), start=1):
         if line.strip():
             try:
                 yield f"{name}:{number}", _json(line)
             except Problem as problem:
                 raise Problem(f"{name}:{number}: {problem}") from problem
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Yield the lines of a text, one at a time: a large file is not held twice."""
+    start = 0
+    while (end := text.find("\n", start)) >= 0:
+        yield text[start:end]
+        start = end + 1
+    yield text[start:]
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -79,8 +80,13 @@ class Dataset:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the canonical prompt-sets sorted by id, in hexadecimal."""
-        ordered = sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id)
-        return sha256_hex(canonical_json([prompt_set.to_json() for prompt_set in ordered]))
+        digest = sha256()
+        before = b"["
+        for prompt_set in sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id):  # one by one: there may be many
+            digest.update(before + canonical_json(prompt_set.to_json()))
+            before = b","
+        digest.update(b"]" if self.prompt_sets else b"[]")
+        return digest.hexdigest()
 
     @cached_property
     def by_id(self) -> dict[str, PromptSet]:

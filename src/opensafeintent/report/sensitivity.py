@@ -15,7 +15,7 @@ from opensafeintent.statistics import estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from opensafeintent.labelled import LabelledSet
 
 __all__ = ["SENSITIVE", "Change", "LeftOut", "changes"]
 
@@ -89,10 +89,10 @@ def _without(group: Group, left_out: LeftOut) -> list[Change]:
     return found
 
 
-def _taken_out(group: Group, gone: Mapping[str, Sequence[GradeRow]]) -> xr.Dataset:
+def _taken_out(group: Group, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
-    array = group.array.sel(model=list(gone), variant=list(CORE_VARIANTS)).copy(deep=True)
-    places = [{name: at for at, name in enumerate(array[dim].values.tolist())} for dim in array.helpfulness.dims]
+    array = group.array.sel(model=list(gone), variant=list(CORE_VARIANTS)).copy()
+    places = [{name: at for at, name in enumerate(array.labels[dim])} for dim in array.helpfulness.dims]
     for rows in gone.values():
         for row in rows:
             key = (row.model, row.set_id, row.variant, row.epoch)

@@ -11,9 +11,9 @@ from itertools import combinations_with_replacement, pairwise, product
 from typing import NamedTuple
 
 import numpy as np
-import xarray as xr
 from numpy.typing import NDArray
 
+from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, SPANS, Grades, Ratio, compute
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, is_dual_use
 
@@ -56,7 +56,7 @@ _FAMILIES = (
 )
 
 
-def missing_bounds(array: xr.Dataset, ratios: Mapping[str, Ratio] | None = None) -> dict[str, tuple[Floats, Floats]]:
+def missing_bounds(array: LabelledSet, ratios: Mapping[str, Ratio] | None = None) -> dict[str, tuple[Floats, Floats]]:
     """Return the least and greatest value of every metric, each of shape (model,); NaN where nothing can count.
 
     Args:
@@ -72,16 +72,20 @@ def missing_bounds(array: xr.Dataset, ratios: Mapping[str, Ratio] | None = None)
     return found
 
 
-def _stack_epochs(array: xr.Dataset) -> xr.Dataset:
+def _stack_epochs(array: LabelledSet) -> LabelledSet:
     """Make every (set, epoch) a set of its own; a set's epochs stay `prompt_set` places apart."""
-    if array.sizes["epoch"] == 1:
+    if (epochs := array.sizes["epoch"]) == 1:
         return array
-    parts = [array.isel(epoch=[place]).assign_coords(epoch=[0]) for place in range(array.sizes["epoch"])]
-    return xr.concat(parts, dim="prompt_set", data_vars="minimal", coords="minimal", compat="override", join="override")
+    stacked = {}
+    for name in array:
+        parts = [array[name].isel(epoch=[place]) if "epoch" in array[name].dims else array[name] for place in range(epochs)]
+        axis = parts[0].dims.index("prompt_set")
+        stacked[name] = (parts[0].dims, np.concatenate([part.values for part in parts], axis=axis))
+    return LabelledSet(stacked, {**array.labels, "prompt_set": [*array.labels["prompt_set"]] * epochs, "epoch": [0]})
 
 
 def _family_bounds(
-    units: xr.Dataset, family: _Family, known: Mapping[str, Ratio], epochs: int
+    units: LabelledSet, family: _Family, known: Mapping[str, Ratio], epochs: int
 ) -> dict[str, tuple[Floats, Floats]]:
     missing = _missing(units, family)
     models = len(missing)
@@ -107,7 +111,7 @@ def _family_bounds(
     return bounds
 
 
-def _epoch_weights(units: xr.Dataset, epochs: int) -> Floats:
+def _epoch_weights(units: LabelledSet, epochs: int) -> Floats:
     """Return the weight of each unit, shape (model, unit): one over the epochs on record of its set."""
     there = (units.helpfulness.notnull() | units.grades_missing).any(["variant", "epoch"]).values.astype(float)
     sets = there.shape[1] // epochs
@@ -115,22 +119,17 @@ def _epoch_weights(units: xr.Dataset, epochs: int) -> Floats:
     return np.asarray(np.tile(1 / np.maximum(recorded, 1), (1, epochs)), dtype=np.float64)
 
 
-def _missing(units: xr.Dataset, family: _Family) -> NDArray[np.bool_]:
+def _missing(units: LabelledSet, family: _Family) -> NDArray[np.bool_]:
     """Tell which units lack something that the family's metrics need: shape (model, unit)."""
     variants = family.variants([str(name) for name in units.variant.values])
-    part = units.sel(variant=variants)
-    lacking = xr.zeros_like(part.grades_missing)
-    if family.grades:
-        lacking = lacking | part.grades_missing
-    if family.mode:
-        lacking = lacking | part.mode_missing
-    if family.strategy:
-        lacking = lacking | part.strategy_missing
-    return np.asarray(lacking.any(["variant", "epoch"]).transpose("model", "prompt_set").values)
+    needed = {"grades": family.grades, "mode": family.mode, "strategy": family.strategy}
+    parts = [units[f"{what}_missing"].sel(variant=variants) for what, is_needed in needed.items() if is_needed]
+    lacking = [part.any(["variant", "epoch"]).transpose("model", "prompt_set").values for part in parts]
+    return np.asarray(np.any(lacking, axis=0))
 
 
 def _completions(
-    units: xr.Dataset, family: _Family, open_units: Sequence[tuple[int, int]]
+    units: LabelledSet, family: _Family, open_units: Sequence[tuple[int, int]]
 ) -> Mapping[str, list[tuple[Floats, Floats]]]:
     """Return, for each metric and open unit, (numerator, denominator) of every completion."""
     if not open_units:
@@ -166,10 +165,10 @@ def _completions(
             exists.append(units.exists.values[unit])
         starts.append(len(exists))
     dims = ("model", "prompt_set", "variant", "epoch")
-    array = xr.Dataset(
+    array = LabelledSet(
         {name: (dims, np.array(rows)[None, :, :, None]) for name, rows in completed.items()}
         | {"exists": (("prompt_set", "variant"), np.array(exists))},
-        coords={"variant": units.variant.values},
+        {"variant": units.labels["variant"]},
     )
     grades = Grades(array)
     result: dict[str, list[tuple[Floats, Floats]]] = {}

@@ -67,6 +67,10 @@ class Resamples:
             weights[:, start : start + rows] = counts.reshape(rows, self.sets).T
         return weights
 
+    def let_go(self) -> None:
+        """Let the weights go, 10 kB for each set; whoever asks for them again has the same ones drawn anew."""
+        self.__dict__.pop("weights", None)
+
     def ratios(self, numerator: Floats, denominator: Floats) -> NDArray[np.float32]:
         """Return Σ numerator / Σ denominator in each resample, NaN where nothing counts.
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from opensafeintent.calls.draining import Drain
 from opensafeintent.errors import Interrupted
 
-__all__ = ["run_async"]
+__all__ = ["rare_collections", "run_async"]
 
 T = TypeVar("T")
 
@@ -128,13 +128,13 @@ def _run(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
         import uvloop
 
         factory = uvloop.new_event_loop
-    with asyncio.Runner(loop_factory=factory) as runner, _rare_collections():
+    with asyncio.Runner(loop_factory=factory) as runner, rare_collections():
         return runner.run(ending.work(make))
 
 
 @contextlib.contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: each time, thousands of live tasks are walked, for half of all CPU (benchmarks/evaluate.py)."""
+def rare_collections() -> Iterator[None]:
+    """Collect garbage rarely: each time, all tasks or grades of a run are walked, for up to half of all CPU (benchmarks)."""
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:

@@ -32,7 +32,7 @@ from opensafeintent.report.coverage import Coverage
 from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
-from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.loop import rare_collections, run_async
 from opensafeintent.workflows.spreading.options import left_shards
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         RunFolder(run).check()  # before the lock, which makes a folder
     display = display or Quiet()
     try:
-        with locked_folder(out, "writing a report into"):
+        with rare_collections(), locked_folder(out, "writing a report into"):
             outcome = _write_report(settings, out, display)
     except FolderTaken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
@@ -134,6 +134,8 @@ def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outc
         corrector = _corrector(settings, studies, texts) if settings.human_labels else None
         display.stage("estimating")
         outcome = _write_numbers(studies, new, settings.max_missing, corrector)
+        for group in outcome.groups:
+            group.resamples.let_go()  # drawing takes memory of its own
         display.stage("drawing")
         _write_page(settings, studies, outcome, texts, new, earlier=out)
     outcome.out = out
@@ -211,10 +213,11 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     display = display or Quiet()
     try:
-        groups = group_studies(read_studies(settings.runs, display))
-        display.stage("estimating")
-        for group in groups:
-            _ = group.comparisons
+        with rare_collections():
+            groups = group_studies(read_studies(settings.runs, display))
+            display.stage("estimating")
+            for group in groups:
+                _ = group.comparisons
     finally:
         display.close()
     if not any(len(group.models) > 1 for group in groups):

@@ -18,7 +18,7 @@ from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, default_taxonomy
 
 if TYPE_CHECKING:
-    import xarray as xr
+    from opensafeintent.labelled import LabelledSet
 
 __all__ = ["labelled_array", "prompt_set_metrics", "set_coverage"]
 
@@ -62,7 +62,7 @@ def set_coverage() -> Metric:
     return coverage_of
 
 
-def labelled_array(scores: Sequence[SampleScore]) -> xr.Dataset | None:
+def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet | None:
     """Return the grades of a log as the array that metrics are computed from; None where there are none.
 
     Sets stand where they stand in their dataset, those that are not in the log empty: sums are taken in the same order as in

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import lru_cache
 from importlib import resources
 
 from opensafeintent.hostile import csp_hash, json_for_html, security_policy
 
 __all__ = ["asset", "csp_hash", "json_for_html", "security_policy", "vega_script"]
+
+_BUNDLE = """
+import sys, vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())
+"""
 
 
 def asset(name: str) -> str:
@@ -18,7 +25,12 @@ def asset(name: str) -> str:
 @lru_cache(maxsize=1)
 def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
-    import vl_convert
+    script = "window.vegaEmbed = vegaEmbed;"
+    if sys.executable:  # a process of its own: the bundler takes 100 MB, and keeps them
+        bundled = subprocess.run([sys.executable, "-c", _BUNDLE, script], stdout=subprocess.PIPE, check=True)
+        bundle = bundled.stdout.decode()
+    else:
+        import vl_convert
 
-    script: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+        bundle = vl_convert.javascript_bundle(script)
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
