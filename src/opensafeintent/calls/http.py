@@ -9,9 +9,7 @@ from contextlib import AsyncExitStack
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from types import TracebackType
-from typing import Any, Self
-
-import aiohttp
+from typing import TYPE_CHECKING, Any, Self
 
 from opensafeintent.calls.attempts import Attempt, Failure, Replied, no_answer
 from opensafeintent.calls.limiter import Limiter
@@ -22,6 +20,9 @@ from opensafeintent.calls.records import Call, NotAnAnswer, Refused, read_reply
 from opensafeintent.calls.redaction import Secrets
 from opensafeintent.canonical import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
+
+if TYPE_CHECKING:
+    import aiohttp
 
 __all__ = ["ATTEMPT_SECONDS", "NO_CREDIT", "STRUCTURED", "UNKNOWN_MODEL", "ChatModel", "HttpSession", "bounded_wait"]
 
@@ -52,29 +53,35 @@ class HttpSession:
     def __init__(self, max_connections: int | None = None) -> None:
         self._max_connections = max_connections
         self._limiters: dict[str, Limiter] = {}
+        self._open = False
         self._session: aiohttp.ClientSession | None = None
         self._others = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
-        )
+        self._open = True
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._open = False
         async with self._others:
             if self._session is not None:
                 await self._session.close()
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The open session."""
-        if self._session is None:
+        """The open session; a run that makes no call loads nothing for it."""
+        if not self._open:
             raise RuntimeError("the session is not open: use `async with`")
+        if self._session is None:
+            import aiohttp
+
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=60, ttl_dns_cache=300),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=ATTEMPT_SECONDS, sock_connect=30),
+            )
         return self._session
 
     def limiter(self, endpoint: str, fixed: int | None = None) -> Limiter:
@@ -112,6 +119,8 @@ class ChatModel:
 
     async def attempt(self, call: Call) -> Attempt:
         """Make one request and say what came of it; nothing is raised but cancellation."""
+        from aiohttp import ClientError
+
         body = canonical_json(self._body(call))
         structured = bool(call.sampling.json_schema)
         started = time.monotonic()
@@ -130,7 +139,7 @@ class ChatModel:
         except _TooLong:
             line = f"{status} from {self._endpoint.base_url}: a reply of more than {LONGEST_REPLY >> 20} MiB"
             return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        except (ClientError, TimeoutError, OSError) as error:
             return Failure(
                 kind="connection",
                 error=f"no answer from {self._endpoint.base_url}: {self._scrub(str(error) or type(error).__name__)}",

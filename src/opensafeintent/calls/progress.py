@@ -85,9 +85,10 @@ class PlainDisplay:
         print(line, file=self._stream, flush=True)
 
     def close(self) -> None:
-        """Write the last state."""
+        """Write the last state, once."""
         if self._last:
             print(self._last, file=self._stream, flush=True)
+        self._last = ""
 
 
 class TerminalDisplay:

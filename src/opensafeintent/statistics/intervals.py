@@ -31,6 +31,8 @@ _FEWEST_DEVIATING = 10
 _MOST_UNDEFINED = 0.01
 _WEIGHTS_AT_ONCE = 8_000_000
 """32 MB of weights as numbers to multiply by."""
+_DRAWN_AT_ONCE = 25_000
+"""Few enough to stay in a processor's cache."""
 _COLUMNS = 400
 """Resamples are taken in multiples of this many, so that what a machine multiplies side by side is never cut."""
 _ROWS_AT_ONCE = 100
@@ -58,7 +60,7 @@ class Resamples:
         """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set, resample)."""
         generator = np.random.default_rng(self._seed)
         weights = np.empty((self.sets, self.count), dtype=np.uint8)
-        block = max(1, 500_000 // self.sets)
+        block = max(1, _DRAWN_AT_ONCE // self.sets)
         for start in range(0, self.count, block):
             rows = min(block, self.count - start)
             drawn = generator.integers(0, self.sets, size=(rows, self.sets), dtype=np.int64)

@@ -38,7 +38,7 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.evaluation.regrading import forecast_regrades, samples_by_model
 from opensafeintent.evaluation.run import ModelWork, tasks_of
-from opensafeintent.hostile import name_safe
+from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
 from opensafeintent.promptsets.limits import MOST_ROWS
@@ -223,6 +223,16 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         JudgeFailed: a judge did not pass the check that was asked for; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
+    display = display or Quiet()
+    try:
+        return _evaluated(settings, display)
+    finally:
+        display.close()
+
+
+def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
+    """Read what the settings name, and evaluate; the run's folder is kept meanwhile."""
+    display.stage(f"reading {one_line(settings.dataset, 60)}")
     templates = load_templates(settings.rubrics)
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
@@ -232,7 +242,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         return run_async(lambda: _dry_run(settings, models, dataset, templates))
     with settings.folder.lock():
         notes = take_up_run(settings.folder)
-        outcome = run_async(lambda: _evaluate(settings, models, dataset, templates, prices, display or Quiet()))
+        outcome = run_async(lambda: _evaluate(settings, models, dataset, templates, prices, display))
     outcome.notes[:0] = notes
     return outcome
 
@@ -278,7 +288,7 @@ async def _evaluate(
                 prices=prices,
                 elsewhere=_elsewhere(settings, folder, manifest, work, client, spread),
             )
-    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing)
+    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display)
     outcome.notes += map(passed_line, checks)
     outcome.notes += spread
     if prices and (line := unpriced(named_models(models, settings.judges, settings.mode_judge), prices)):

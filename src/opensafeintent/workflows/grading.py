@@ -50,8 +50,12 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     folder = RunFolder(settings.run)
     templates = load_templates(settings.rubrics)
     folder.load()  # before the lock, which makes the folder
-    with folder.lock():
-        outcome = run_async(lambda: _grade(settings, folder, templates, display or Quiet()))
+    display = display or Quiet()
+    try:
+        with folder.lock():
+            outcome = run_async(lambda: _grade(settings, folder, templates, display))
+    finally:
+        display.close()
     outcome.notes[:0] = left_shards(folder.path)
     return outcome
 
@@ -106,4 +110,4 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
                 for model in entries
             ]
             found = await run_calls(client, manifest, dataset, work, display, max_connections=settings.max_connections)
-    return finish(folder, manifest, dataset, found, client, settings.max_missing)
+    return finish(folder, manifest, dataset, found, client, settings.max_missing, display)

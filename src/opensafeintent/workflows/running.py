@@ -153,8 +153,10 @@ def finish(
     found: Found,
     client: Client,
     max_missing: float,
+    display: Display,
 ) -> Outcome:
     """Write the results of a run, and say what the calls came to."""
+    display.stage("estimating")
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades)
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
     outcome = write_results([study], folder.path, max_missing)
