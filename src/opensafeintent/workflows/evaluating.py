@@ -49,7 +49,6 @@ from opensafeintent.workflows.judge_checking import checked, passed_line
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share
 from opensafeintent.workflows.running import finish, named_models, other_judges, run_calls, without_silent
-from opensafeintent.workflows.spreading.evaluation import see_cluster, spread_evaluation
 from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_run
 
 __all__ = ["EvaluateSettings", "demo", "evaluate"]
@@ -268,6 +267,8 @@ async def _evaluate(
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
                 if settings.spreading is not None:
+                    from opensafeintent.workflows.spreading.evaluation import see_cluster
+
                     await see_cluster(settings.spreading, manifest, work, client)
                 examination = _examination(settings, work, templates)
                 checks = await checked(
@@ -307,6 +308,8 @@ def _elsewhere(
     """Return what makes the calls on a cluster, where one is named; what it has to say goes into `notes`."""
     if (spreading := settings.spreading) is None:
         return None
+
+    from opensafeintent.workflows.spreading.evaluation import spread_evaluation  # loads much, of building too
 
     async def spread() -> None:
         notes.extend(await spread_evaluation(spreading, folder, manifest, work, client))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.construction.folder import BuildManifest
-from opensafeintent.evaluation.manifest import Manifest
+
+if TYPE_CHECKING:
+    from opensafeintent.construction.folder import BuildManifest
+    from opensafeintent.evaluation.manifest import Manifest
 
 __all__ = ["build_identity", "run_identity"]
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from math import isfinite
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from opensafeintent.calls.tally import Budget
-from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.interop.ray.cluster import check_address
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
 from opensafeintent.workflows.spreading.identity import build_identity, run_identity
+
+if TYPE_CHECKING:
+    from opensafeintent.construction.folder import BuildFolder
 
 __all__ = ["Spreading", "check_options", "left_shards", "take_up_build", "take_up_run"]
 
