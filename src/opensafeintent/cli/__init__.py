@@ -52,15 +52,8 @@ def _command() -> int:
     import click
 
     from opensafeintent.cli.commands import Escaped, cli
-    from opensafeintent.errors import InputError
 
-    for argument in sys.argv[1:]:
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{argument}: is not valid UTF-8; rename it, or write it anew") from error
-        if "\0" in argument:
-            raise InputError(f"{argument}: holds a NUL character")
+    _check_arguments(sys.argv[1:])
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -71,6 +64,21 @@ def _command() -> int:
     except click.Abort as abort:  # click's word for an interruption
         raise abort.__cause__ or KeyboardInterrupt from None
     return code if isinstance(code, int) else 0
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of ours can hold them."""
+    from opensafeintent.errors import InputError
+
+    option = ""
+    for argument in arguments:
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{option}{argument}: is not valid UTF-8") from error
+        if "\0" in argument:
+            raise InputError(f"{option}{argument}: holds a NUL character")
+        option = f"{argument} " if argument.startswith("-") else ""
 
 
 @contextlib.contextmanager
