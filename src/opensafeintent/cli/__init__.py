@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 __all__ = ["main"]
 
@@ -53,7 +54,7 @@ def _command() -> int:
 
     from opensafeintent.cli.commands import Escaped, cli
 
-    _check_arguments(sys.argv[1:])
+    _check_arguments(sys.argv)
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -70,15 +71,14 @@ def _check_arguments(arguments: list[str]) -> None:
     """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of ours can hold them."""
     from opensafeintent.errors import InputError
 
-    option = ""
-    for argument in arguments:
+    for before, argument in pairwise(arguments):
+        place = f"{before} {argument}" if before.startswith("-") else argument
         try:
             argument.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{option}{argument}: is not valid UTF-8") from error
+            raise InputError(f"{place}: is not valid UTF-8") from error
         if "\0" in argument:
-            raise InputError(f"{option}{argument}: holds a NUL character")
-        option = f"{argument} " if argument.startswith("-") else ""
+            raise InputError(f"{place}: holds a NUL character")
 
 
 @contextlib.contextmanager
