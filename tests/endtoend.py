@@ -9,6 +9,7 @@ import http.server
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -32,6 +33,9 @@ WORDINGS = 7
 """Prompts of a shipped set: three intents, four paraphrases."""
 
 
+_PROGRESS = re.compile(r" calls · |^(reading .*|estimating|drawing)$")
+
+
 class Served(Protocol):
     """A server as far as the program needs it."""
 
@@ -52,7 +56,7 @@ class Ran:
     @property
     def errors(self) -> list[str]:
         """The lines on standard error, those of the progress display aside."""
-        return [line for line in self.err.splitlines() if line.strip() and " calls · " not in line]
+        return [line for line in self.err.splitlines() if line.strip() and not _PROGRESS.search(line)]
 
 
 def environment(server: Served | None = None, **more: str) -> dict[str, str]:

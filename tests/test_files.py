@@ -53,7 +53,7 @@ def test_a_file_is_written_to_the_byte_and_replaced(tmp_path: Path, content: str
 
 def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
-    with pytest.raises(InputError, match="taken: cannot write"):
+    with pytest.raises(InputError, match="taken: is not a file"):
         write_private(tmp_path / "taken", "text")  # a file cannot take a folder's place
     assert [file.name for file in tmp_path.iterdir()] == ["taken"]
 

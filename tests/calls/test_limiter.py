@@ -242,3 +242,17 @@ def test_a_shorter_wait_does_not_shorten_a_longer_one(virtual: asyncio.Runner) -
 
     with virtual as runner:
         assert runner.run(run()) == pytest.approx(20.0, abs=0.1)
+
+
+def test_once_it_is_over_nobody_waits_whatever_the_endpoint_says() -> None:
+    async def run() -> None:
+        limiter = Limiter(1)
+        await limiter.acquire()
+        waiting = [asyncio.ensure_future(limiter.acquire(urgent=urgent)) for urgent in (True, False)]
+        await asyncio.sleep(0)
+        limiter.throttled(60)
+        limiter.open()
+        limiter.throttled(60)  # of what was in flight by then
+        await asyncio.wait_for(asyncio.gather(*waiting, limiter.acquire()), 5)
+
+    asyncio.run(run())

@@ -59,12 +59,12 @@ def test_key_sorts_the_sampling_fields_too() -> None:
     # canonical_json promises sorted keys: extra < max_tokens < reasoning_effort < temperature.
     call = Call(
         model="m",
-        messages=(),
+        messages=(Message("user", ("Hi",)),),
         sampling=Sampling(max_tokens=1, temperature=0.5, reasoning_effort="low", extra={"top_p": 1, "seed": 7}),
         purpose="generate",
     )
     sampling = '{"extra":{"seed":7,"top_p":1},"max_tokens":1,"reasoning_effort":"low","temperature":0.5}'
-    text = f'{{"attempt":0,"epoch":1,"messages":[],"model":"m","sampling":{sampling}}}'
+    text = f'{{"attempt":0,"epoch":1,"messages":[{{"content":"Hi","role":"user"}}],"model":"m","sampling":{sampling}}}'
     assert call_key(call, "m") == sha256(text.encode()).digest()
 
 

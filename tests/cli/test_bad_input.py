@@ -52,7 +52,7 @@ def only_line(ran: Ran) -> str:
         ("hf-inference-providers/x", "HF_TOKEN"),
         ("anthropic/claude-sonnet-4-6", "anthropic"),
         ("replay/none.jsonl", "none.jsonl"),
-        ("openai-api/loop/\udcff", "Unicode"),
+        ("openai-api/loop/\udcff", "not valid UTF-8"),
         ("openai-api/loop/\x01", "expected a printable name"),
         ("openai-api/loop/\uffff", "expected a printable name"),
     ],

@@ -231,7 +231,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path],
         ran = osi("report", *runs, "--out", folder / "out")
     assert ran.code == 0
     begun = [f"reading {run.name}" for run in runs]
-    assert [line for line in ran.errors if ":" not in line] == [*begun, "estimating", "drawing"]
+    assert [line for line in ran.err.splitlines() if ":" not in line] == [*begun, "estimating", "drawing"]
     return folder / "out", runs, ran.out
 
 

@@ -58,7 +58,7 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
         ("s.jsonl", '{"prompt": 3}', r"s\.jsonl:1: prompt is '3'; expected a text"),
         ("s.jsonl", '\n{"prompt": "\\ud800"}', r"s\.jsonl:2: prompt holds half of a surrogate pair; expected valid Unicode"),
         ("s.jsonl", '{"prompt": ' + "[" * 100_000, r"s\.jsonl:1: not valid JSON \(nested too deeply\)"),
-        ("s.jsonl", '{"prompt": 1' + "0" * 5_000 + "}", r"s\.jsonl:1: not valid JSON \(Exceeds the limit"),
+        ("s.jsonl", '{"prompt": 1' + "0" * 5_000 + "}", r"s\.jsonl:1: not valid JSON \(the number 1000"),
         ("s.jsonl", '{"prompt": "a", "prompt": "b"}', r"s\.jsonl:1: not valid JSON \(the key 'prompt' stands twice"),
         ("s.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', r"s\.jsonl:1: not valid JSON \(Extra data"),
         ("s.csv", "text,label\na,b\n", r"s\.csv:2: has no prompt; expected the field or column prompt, found text, label"),

@@ -112,9 +112,9 @@ def test_the_published_files_keep_their_hash(tmp_path: Path, published: Path, fi
 
 
 def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None:
-    hostile = 'A "domain" \\ with\ttab, \x7f and 😀'
+    hostile = 'A "domain" \\ with quotes, \u202e and 😀'
     taxonomy = tmp_path / "labels.toml"
-    text = json.dumps(hostile, ensure_ascii=False).replace("\x7f", "\\u007f")
+    text = json.dumps(hostile, ensure_ascii=False)
     taxonomy.write_text(
         f'name = "mine | <b>"\n[[harm_domains]]\nname = {text}\ndefinition = "d"\nincludes = ["i", "j"]\n'
         '[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
@@ -124,7 +124,7 @@ def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None
     assert load_taxonomy(tmp_path / "d" / "taxonomy.toml") == load_taxonomy(taxonomy)
     assert load_dataset(str(tmp_path / "d")).hash == exported.dataset.hash
     assert "mine \\| \\<b\\>" in body(tmp_path / "d")
-    assert '| A "domain" \\\\ with tab, \\\\u007f and 😀 | 1 | 1 |' in body(tmp_path / "d")
+    assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
 
 
 # The files -----------------------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
     export(tmp_path / "d", small(tmp_path, *records), title=title)
     front = front_matter(tmp_path / "d")
     assert (
-        front["pretty_name"] == '"x" license: mit --- # [a](http://b) <script> | `c` \ufffe'
+        front["pretty_name"] == '"x" license: mit --- # [a](http://b) <script> | `c` \\ufffe'
     )  # one line, and nothing but text
     assert (front["license"], front["language"]) == ("other", ['e" - x', "no"])
     text = body(tmp_path / "d")

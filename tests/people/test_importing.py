@@ -327,10 +327,10 @@ def test_nothing_to_annotate_is_refused() -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"", "neither an .xlsx workbook nor"),
+        (b"", "is empty"),
         (b"id,answer\n1,2\n", "neither an .xlsx workbook nor"),
         (b"PK\x03\x04 not a zip", "not a workbook that can be read"),
-        (b"\xd0\xcf\x11\xe0 an old .xls", "neither an .xlsx workbook nor"),
+        (b"\xd0\xcf\x11\xe0 an old .xls", "is an old .xls workbook"),
         (b"{", "not what a page of annotate page saves"),
         (b"{}", "not what a page of annotate page saves"),
         (b'{"form": "x", "study": "s", "annotator": "a", "items": []}', "form 'x'; this program reads"),

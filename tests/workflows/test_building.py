@@ -224,7 +224,7 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(tmp_path: 
         (("--per-cell", "1", "--stages", "4-2"), "--stages 4-2: expected FIRST-LAST, each from 1 to 7"),
         (("--per-cell", "1", "--stages", "1-8"), "--stages 1-8: expected FIRST-LAST"),
         (("--per-cell", "1", "--stages", "all"), "--stages all: expected FIRST-LAST, such as 1-4"),
-        (("none.jsonl",), "none.jsonl: cannot read the seeds"),
+        (("none.jsonl",), "none.jsonl: cannot read"),
         (("--per-cell", "1", "--templates", "nowhere"), "nowhere: no such folder of templates"),
         (("--per-cell", "1", "--taxonomy", "nowhere"), "nowhere: cannot read"),
         (("--per-cell", "1", "--labels", "x"), "--labels is for stage 7, and --stages ends with 6"),

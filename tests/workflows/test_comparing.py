@@ -210,7 +210,7 @@ def refused(*arguments: object) -> str:
     ran = osi("compare", *arguments)
     assert ran.code == 2
     assert ran.out == ""
-    (line,) = ran.err.splitlines()
+    (line,) = ran.errors
     return line
 
 

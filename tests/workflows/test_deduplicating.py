@@ -189,7 +189,7 @@ def test_equal_triplets_are_found_by_the_authors_rule_at_the_threshold_one(tmp_p
         ("kept.jsonl", "kept.jsonl", "expected two files"),
         ("kept.csv", "dropped.jsonl", "valid suffixes: .jsonl, .parquet"),
         ("kept.jsonl", "dropped.csv", "a name that ends in .jsonl"),
-        ("kept.jsonl", "made.jsonl/dropped.jsonl", "is a file; expected a folder"),
+        ("kept.jsonl", "made.jsonl/dropped.jsonl", "Not a directory"),
     ],
 )
 def test_no_file_is_written_where_it_should_not_be(

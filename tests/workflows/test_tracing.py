@@ -16,6 +16,7 @@ import pytest
 from endtoend import JUDGE, TARGET, Ran, evaluate, grades, osi
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
 from opensafeintent.workflows import GradeSettings, ImportSettings, Trace, grade, import_files, trace
 from opensafeintent.workflows.tracing import TracedResponse
@@ -231,7 +232,7 @@ def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
             place = (response.grades.model, found.prompt_set.id, response.grades.variant, 1, response.text)
             query = "SELECT model, set_id, variant, epoch, body FROM imported JOIN texts ON texts.id = response"
             ((*there, body),) = sql(run, f"{query} WHERE imported.id = ?", number)
-            assert (*there, body[1:].decode()) == place
+            assert (*there, unpack(body).decode()) == place
     assert traced_rows(run, "imported") == {number for (number,) in sql(run, "SELECT id FROM imported")}
     assert traced_rows(run, "calls") == {number for (number,) in sql(run, "SELECT id FROM calls")}
 

@@ -93,9 +93,9 @@ class Claims:
         """Claim a call that nobody else is making and that has no outcome; None while somebody else is making it."""
         mine = (key, self._owner, self._host, self._pid, self._begun, self._sharing.clock())
         taken = self._connection.execute(
-            "INSERT OR IGNORE INTO claims SELECT ?1, ?2, ?3, ?4, ?5, ?6, NULL "
-            "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE key = ?1 AND status <> 'failed')",
-            mine,
+            "INSERT OR IGNORE INTO claims SELECT ?, ?, ?, ?, ?, ?, NULL "
+            "WHERE NOT EXISTS (SELECT 1 FROM calls WHERE key = ? AND status <> 'failed')",
+            (*mine, key),
         )
         if not taken.rowcount:
             row = self._connection.execute(f"SELECT {_COLUMNS} FROM claims WHERE key = ?", (key,)).fetchone()
@@ -103,7 +103,7 @@ class Claims:
                 return Claimed.STORED
             if row[0] != self._owner and self._is_live(row):
                 return None
-            self._connection.execute("REPLACE INTO claims VALUES (?1, ?2, ?3, ?4, ?5, ?6, NULL)", mine)
+            self._connection.execute("REPLACE INTO claims VALUES (?, ?, ?, ?, ?, ?, NULL)", mine)
         self._held.add(key)
         return Claimed.OURS
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from itertools import pairwise
 
 __all__ = ["main"]
 
@@ -52,15 +53,8 @@ def _command() -> int:
     import click
 
     from opensafeintent.cli.commands import Escaped, cli
-    from opensafeintent.errors import InputError
 
-    for argument in sys.argv[1:]:
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{argument}: is not valid UTF-8; rename it, or write it anew") from error
-        if "\0" in argument:
-            raise InputError(f"{argument}: holds a NUL character")
+    _check_arguments(sys.argv)
     try:
         code = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -71,6 +65,20 @@ def _command() -> int:
     except click.Abort as abort:  # click's word for an interruption
         raise abort.__cause__ or KeyboardInterrupt from None
     return code if isinstance(code, int) else 0
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of ours can hold them."""
+    from opensafeintent.errors import InputError
+
+    for before, argument in pairwise(arguments):
+        place = f"{before} {argument}" if before.startswith("-") else argument
+        try:
+            argument.encode()
+        except UnicodeEncodeError as error:
+            raise InputError(f"{place}: is not valid UTF-8") from error
+        if "\0" in argument:
+            raise InputError(f"{place}: holds a NUL character")
 
 
 @contextlib.contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, PRICES, SPREADING, TAXONOMY, options_of
 from opensafeintent.cli.people import annotate_group
 from opensafeintent.errors import EXIT_CODES, InputError
-from opensafeintent.files import any_json
 
 __all__ = ["Escaped", "cli"]
 
@@ -83,18 +81,6 @@ def cli() -> None:
 
     Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
     """
-    _check_arguments(sys.argv[1:])
-
-
-def _check_arguments(arguments: list[str]) -> None:
-    """Refuse bytes of another encoding, which a shell hands on as they are: no file of ours can hold them."""
-    option = ""
-    for argument in arguments:
-        try:
-            argument.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{option}{argument}: is not valid Unicode text") from error
-        option = f"{argument} " if argument.startswith("-") else ""
 
 
 @cli.command("demo")
@@ -175,6 +161,8 @@ def _key_values(pairs: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _json_or_text(pair: str, text: str) -> Any:
+    from opensafeintent.files import any_json
+
     try:
         return any_json(text)
     except JSONDecodeError:  # a text that needs no quotes

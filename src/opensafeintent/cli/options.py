@@ -50,9 +50,9 @@ def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | N
     except FileNotFoundError:
         return
     except (OSError, ValueError) as error:  # no rights, a loop of links, a name too long; a NUL character
-        raise InputError(f"{one_line(path)}: {getattr(error, 'strerror', None) or error}") from error
+        raise InputError(f"{one_line(path, 1000)}: {getattr(error, 'strerror', None) or error}") from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise InputError(f"{one_line(path)}: is a pipe or a device; expected a file or a folder")
+        raise InputError(f"{one_line(path, 1000)}: is a pipe or a device; expected a file or a folder")
 
 
 PATH = _Path(path_type=Path)

@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 
@@ -35,7 +36,8 @@ class _Marker(msgspec.Struct, frozen=True, kw_only=True):
     token: str
     of: dict[str, str]
     """What cannot differ within one run, by what it is called."""
-    shards: tuple[str, ...]
+    shards: tuple[Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,60}$")], ...]
+    """What their files begin with."""
 
 
 class Merged(msgspec.Struct, kw_only=True):
