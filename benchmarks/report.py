@@ -5,9 +5,10 @@ Evaluates models against a loopback server from the command line (another proces
 counts them. Beside it: the same run taken up again with no call to make, one model on ten times as many prompt-sets, and
 scipy.stats.bootstrap on the grades of one model.
 
-    python benchmarks/report.py [--models 20] [--dataset FILE] [--copies 10]
+    python benchmarks/report.py [--models 20] [--dataset FILE] [--copies 10] [--keep FOLDER]
 
-Machines are noisy, and wall time on a shared one says little: CPU seconds count, and their ratios more than either.
+With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are noisy, and wall time on a shared one says
+little: CPU seconds count, and their ratios more than either.
 """
 
 from __future__ import annotations
@@ -101,18 +102,22 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--dataset", type=Path)
     parser.add_argument("--copies", type=int, default=10)
+    parser.add_argument("--keep", type=Path, help="where the runs stay")
     options = parser.parse_args()
     few = max(options.models // 4, 1)
     with tempfile.TemporaryDirectory() as temporary, LoopbackProcess() as server:
-        folder = Path(temporary)
+        folder = options.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
         dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
         environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
         names = [f"openai-api/loopback/target-{number:02}" for number in range(options.models)]
         judge = ("--judge", "openai-api/loopback/judge", "--max-connections", "64")
 
-        def evaluate(what: str, models: list[str], run: str, sets: Path) -> Measured:
+        def evaluate(what: str, models: list[str], run: str, sets: Path, *, again: bool = False) -> None:
+            if (folder / run / "metrics.json").is_file() and not again:
+                return
             arguments = command("evaluate", *models, *judge, "--dataset", sets, "--out", folder / run)
-            return measure(what, arguments, environment)
+            measure(what, arguments, environment)
 
         def report(what: str, run: str) -> Measured:
             return measure(what, command("report", folder / run), environment)
@@ -120,7 +125,7 @@ def main() -> None:
         print(f"{dataset.name}, {os.cpu_count()} cores\n{'':<46}{'CPU s':>8}{'wall s':>8}{'MB':>8}{'said at':>9}")
         evaluate("evaluate, 1 model", names[:1], "one", dataset)
         made = server.stats()["total"]
-        evaluate("  the same command again, no call", names[:1], "one", dataset)
+        evaluate("  the same command again, no call", names[:1], "one", dataset, again=True)
         assert server.stats()["total"] == made, "the same command made calls"
         one = report("report, 1 model", "one")
         evaluate(f"evaluate, {few} models", names[:few], "few", dataset)

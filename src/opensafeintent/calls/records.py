@@ -108,9 +108,12 @@ def call_key(call: Call, identity: str) -> bytes:
     rest = [b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())]
     for message in others:
         rest.append(b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode()))
-    rest.append(b'],"model":%b,"sampling":%b}' % (canonical_json(identity), canonical_json(call.sampling)))
+    rest.append(b'],"model":%b,"sampling":%b}' % (_canonical_name(identity), canonical_json(call.sampling)))
     digest.update(b"".join(rest))
     return digest.digest()
+
+
+_canonical_name = lru_cache(maxsize=64)(canonical_json)
 
 
 @lru_cache(maxsize=64)
@@ -325,6 +328,10 @@ def _count(tokens: Any) -> int:
     return int(tokens)
 
 
+_served = lru_cache(maxsize=64)(one_line)
+"""A server names itself alike in each reply."""
+
+
 def read_reply(body: bytes) -> Answered | Refused:
     """Read the body of a reply: a chat completion, or an error in its place.
 
@@ -338,7 +345,7 @@ def read_reply(body: bytes) -> Answered | Refused:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
     usage = reply.usage
     spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
-    served = one_line(reply.model) if isinstance(reply.model, str) else ""
+    served = _served(reply.model) if isinstance(reply.model, str) else ""
     if not reply.choices:
         if is_filter(fields := error_of(body)):
             return Refused(reason=_told(fields), usage=spent, served_model=served)
