@@ -7,8 +7,8 @@ scipy.stats.bootstrap on the grades of one model.
 
     python benchmarks/report.py [--models 20] [--dataset FILE] [--copies 10] [--keep FOLDER]
 
-With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are noisy, and wall time on a shared one says
-little: CPU seconds count, and their ratios more than either.
+With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are noisy, and wall time on a
+shared one says little: CPU seconds count, and their ratios more than either.
 """
 
 from __future__ import annotations
