@@ -23,8 +23,8 @@ _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
 """The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
-_FIND_ALL = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({{}}) AND status <> 'failed'"
-_FIND_MANY, _FIND_ONE = (_FIND_ALL.format(", ".join("?" * keys)) for keys in (_KEYS_AT_ONCE, 1))
+_FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+_FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
 """Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
