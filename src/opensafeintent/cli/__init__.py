@@ -20,6 +20,8 @@ def main() -> None:
     """Run the command line and exit with the code that `opensafeintent --help` explains."""
     from opensafeintent.cli.streams import safe_streams
 
+    # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that wait busily for the next
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with safe_streams() as streams:
         code = _run()
         sys.stdout.flush()

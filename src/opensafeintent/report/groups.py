@@ -76,7 +76,7 @@ class Group:
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
         self.ratios = compute(self.array)
         self.resamples = Resamples(len(dataset))
-        self._strata: dict[tuple[bytes, tuple[str, ...]], dict[str, Estimates]] = {}
+        self._strata: dict[bytes, dict[str, Estimates]] = {}
 
     @property
     def extent(self) -> str:
@@ -104,10 +104,10 @@ class Group:
 
     def within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, Estimates]:
         """Return metrics over some of the prompt-sets only: `members` has shape (prompt_set,)."""
-        key = (members.tobytes(), tuple(metrics))
-        if key not in self._strata:
-            self._strata[key] = self._estimate(metrics, Resamples(int(members.sum())), members)
-        return self._strata[key]
+        known = self._strata.setdefault(members.tobytes(), {})
+        if wanted := [name for name in metrics if name not in known]:
+            known |= self._estimate(wanted, Resamples(int(members.sum())), members)
+        return {name: known[name] for name in metrics}
 
     def _estimate(
         self, metrics: Sequence[str], resamples: Resamples, members: NDArray[np.bool_] | slice = slice(None)
