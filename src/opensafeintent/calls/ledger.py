@@ -112,7 +112,8 @@ class Ledger:
         try:
             yield
         finally:
-            self._reader.execute("COMMIT")
+            with contextlib.suppress(sqlite3.Error):  # nothing was written; what is wrong with the file was told before
+                self._reader.execute("ROLLBACK")
         if self._file_state() != before:
             raise InputError(f"{self.path}: calls were written to the ledger while it was read; run the same command again")
 
