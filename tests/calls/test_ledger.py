@@ -301,9 +301,12 @@ def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) 
         connection.execute("CREATE TABLE notes (text TEXT)")
         connection.commit()
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent"):
+    with pytest.raises(InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent") as refused:
         Ledger(path)
     assert path.read_bytes() == before
+    if (listed := Path("/proc/self/fd")).is_dir():  # nor is it held open for as long as the error is
+        assert refused.value
+        assert path not in [Path(os.path.realpath(file)) for file in listed.iterdir()]
 
 
 @pytest.mark.parametrize("content", [b"id,text\n1,hello\n" * 100, b"\0" * 4096])

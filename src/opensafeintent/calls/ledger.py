@@ -73,22 +73,27 @@ class Ledger:
         """Where others write: whether an outcome of ours is the one on record."""
         self._texts = Texts()
         self._writer: Writer | None = None
-        try:
+        with contextlib.ExitStack() as opened:  # what is open is closed again where the rest fails
+            try:
+                if not readonly:
+                    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
+                begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
+                self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
+                self._reader = (
+                    connect(path, readonly=readonly) if begun else sqlite3.connect(":memory:", isolation_level=None)
+                )
+                opened.callback(self._reader.close)
+                prepare(self._reader, path, readonly=readonly, begun=begun)
+                self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
+                self.imports = Imports(path, self._reader, self._texts)
+                """Responses from elsewhere."""
+            except (OSError, sqlite3.Error) as error:
+                raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
             if not readonly:
-                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
-            # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
-            begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
-            self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
-            self._reader = connect(path, readonly=readonly) if begun else sqlite3.connect(":memory:", isolation_level=None)
-            prepare(self._reader, path, readonly=readonly, begun=begun)
-            self._reader.execute(f"PRAGMA cache_size = {-_CACHE_KIB}")
-            self.imports = Imports(path, self._reader, self._texts)
-            """Responses from elsewhere."""
-        except (OSError, sqlite3.Error) as error:
-            raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
-        if not readonly:
-            self._writer = Writer(path, self._texts, self._on_record, sharing)
+                self._writer = Writer(path, self._texts, self._on_record, sharing)
+            opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
