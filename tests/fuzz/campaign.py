@@ -8,6 +8,7 @@ examples each reader was given, and how many of them it read or refused.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -39,21 +40,21 @@ def main() -> int:
     counts: Counter[tuple[str, str]] = Counter()
     failed: dict[str, str] = {}
     rounds = 0
-    while time.monotonic() < until:
-        rounds += 1
-        random.shuffle(tests)
-        for test in tests:
-            if time.monotonic() >= until:
-                break
-            seed = random.randrange(2**32)
-            tried, complaint = _run(test, seed, arguments.examples)
-            counts += tried
-            if complaint:
-                again = (
-                    f"FUZZ_EXAMPLES={arguments.examples} {sys.executable} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
-                )
-                failed.setdefault(test, again)
-                print(f"FAILED {test}\n  again: {again}\n{complaint}\n", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):  # what was tried until then is told all the same
+        while time.monotonic() < until:
+            rounds += 1
+            random.shuffle(tests)
+            for test in tests:
+                if time.monotonic() >= until:
+                    break
+                seed = random.randrange(2**32)
+                tried, complaint = _run(test, seed, arguments.examples)
+                counts += tried
+                if complaint:
+                    given = f"FUZZ_EXAMPLES={arguments.examples} {sys.executable}"
+                    again = f"{given} -m pytest -n 0 --hypothesis-seed={seed} '{test}'"
+                    failed.setdefault(test, again)
+                    print(f"FAILED {test}\n  again: {again}\n{complaint}\n", flush=True)
     _report(counts, failed, rounds)
     return 1 if failed else 0
 
