@@ -75,7 +75,8 @@ def attempt(reader: str, read: Callable[[Path], object], path: Path, *, named: s
         try:
             read(path)
         except OpenSafeIntentError as error:
-            fit_to_print(str(error), named if named is not None else path.name)
+            for line in str(error).split("\n"):  # several problems are a line each
+                fit_to_print(line, named if named is not None else path.name)
             TRIED[reader, "refused"] += 1
             return False
     TRIED[reader, "read"] += 1

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calls.support import KEY, chat_model
+from fuzz.contract import FUZZ, TRIED
 from opensafeintent.calls.attempts import Failure, Replied
 from opensafeintent.calls.http import HttpSession, _seconds
 from opensafeintent.calls.provider_errors import error_of, is_filter
@@ -56,6 +57,7 @@ BODIES = st.one_of(
 )
 
 
+@FUZZ
 @given(BODIES)
 @example(b"[" * 100_000)
 @example(b'{"choices":[{"message":{"content":"' + b"<think>" * 10_000 + b'"}}]}')
@@ -64,11 +66,14 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
     try:
         outcome = read_reply(body)
     except NotAnAnswer as wrong:
+        TRIED["chat completion", "refused"] += 1
         assert wrong.kind in ("no_answer", "malformed", "broken_off")
         assert "\n" not in str(wrong) and len(str(wrong)) < 400
         return
     except ValueError:
+        TRIED["chat completion", "refused"] += 1
         return
+    TRIED["chat completion", "read"] += 1
     usage = outcome.usage
     assert isinstance(usage.input_tokens, int) and isinstance(usage.output_tokens, int)
     assert 0 <= usage.input_tokens <= 2**53 and 0 <= usage.output_tokens <= 2**53
@@ -83,11 +88,13 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
         assert b"content_filter" in body or b"flagged_input" in body or b"reasons" in body or b"filtered" in body
 
 
+@FUZZ
 @given(st.integers(100, 599), BODIES, st.none() | st.text(max_size=20))
 def test_whatever_comes_with_a_status_is_one_line(status: int, body: bytes, retry_after: str | None) -> None:
     model = chat_model("http://127.0.0.1:9/v1", HttpSession())
     body = model._secrets.scrub_bytes(body)
     result = model._refusal_or_failure(status, body, retry_after, 0.1, structured=False)
+    TRIED["error of a server", "read"] += 1
     if isinstance(result, Replied):
         assert isinstance(result.outcome, Refused)
         assert is_filter(error_of(body))
@@ -99,6 +106,7 @@ def test_whatever_comes_with_a_status_is_one_line(status: int, body: bytes, retr
     assert KEY not in str(result)
 
 
+@FUZZ
 @given(
     st.text(max_size=40)
     | st.floats().map(str)
@@ -113,6 +121,7 @@ def test_retry_after_is_a_bounded_wait_or_none(value: str) -> None:
     assert seconds is None or 0 <= seconds <= 300
 
 
+@FUZZ
 @given(
     st.text(st.characters(codec="utf-8", exclude_categories=("Cc",)), min_size=8, max_size=20),
     st.randoms(use_true_random=False),
