@@ -51,11 +51,13 @@ def parquet_rows(source: Path | IO[bytes], name: str, limit: RowLimit, column: s
             if column is None:  # all rows will be read
                 limit.check(name, rows=file.metadata.num_rows)
             for group in range(file.num_row_groups):
-                _check_group(file.metadata.row_group(group), name, limit, column)
+                _check_group(file.metadata.row_group(group), name, limit)
                 batches = file.iter_batches(
                     max(1, min(_BATCH, _BATCH_BYTES // width)), row_groups=[group], columns=column and [column]
                 )
                 for batch in batches:
+                    values = sum(_values(array) for array in batch.columns)
+                    limit.check(name, characters=_A_VALUE * values)  # one row's list may hold millions of nulls
                     for row in _few_at_a_time(batch):
                         limit.count(name, _characters(row))
                         yield row
@@ -81,11 +83,21 @@ def _check_columns(names: list[str], name: str, column: str | None) -> None:
         raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}")
 
 
-def _check_group(group: Any, name: str, limit: RowLimit, column: str | None) -> None:
-    """Refuse rows that unpack to more than may be read, before they are unpacked."""
-    columns = [group.column(place) for place in range(group.num_columns)]
-    read = [one for one in columns if column is None or one.path_in_schema.split(".")[0] == column]
-    limit.check(name, characters=sum(one.total_uncompressed_size + _A_VALUE * one.num_values for one in read))
+def _check_group(group: Any, name: str, limit: RowLimit) -> None:
+    """Refuse rows that unpack to more than may be read, before they are unpacked.
+
+    The group is asked, not its columns: of damaged ones pyarrow's C++ raises what ends the process.
+    """
+    limit.check(name, characters=group.total_byte_size + _A_VALUE * group.num_rows)
+
+
+def _values(array: Any) -> int:
+    """Return how many values an array holds, those within lists and structures counted."""
+    if hasattr(array, "values"):  # of lists and maps
+        return len(array) + _values(array.values)
+    if hasattr(array, "flatten") and array.type.num_fields:
+        return sum(map(_values, array.flatten()))
+    return len(array)
 
 
 def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
