@@ -70,7 +70,10 @@ def look_over(path: Path, raw: bytes) -> Extent:
                     seen.part(entry.filename, file)
     except expat.ExpatError as error:
         raise InputError(f"{path}: {seen.name}: not a workbook that can be read ({error})") from error
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError) as error:
+    except (
+        *(zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, NotImplementedError),
+        LookupError,  # an encoding that is none
+    ) as error:
         raise InputError(f"{path}: not a workbook that can be read ({one_line(str(error), 100)})") from error
     return seen.extent()
 
