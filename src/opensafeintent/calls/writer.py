@@ -7,7 +7,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,6 +27,9 @@ _BATCH_SECONDS = 0.05
 _SHARED_BATCH_SECONDS = 0.02
 """Where a call waits for its claim and its outcome for being on record, they wait less."""
 _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
+
+_MOST_TRIES = 40
+"""Failed writes of a batch, by halves; one row in the way of thousands is found in some dozen."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -283,10 +286,11 @@ class Writer:
             for tell in self.on_failure:
                 tell(failure)
 
-    def _rescue(self, rows: Sequence[_Row], error: Exception) -> list[_News]:
-        """Write what there is room for, by halves: what stands in the way may be one row."""
+    def _rescue(self, rows: Sequence[_Row], error: Exception, tries: Iterator[int] | None = None) -> list[_News]:
+        """Write what there is room for, by halves: what stands in the way may be one row. Where nothing fits, it gives up."""
+        tries = tries or iter(range(_MOST_TRIES))
         busy = isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-        if len(rows) < 2 or busy or isinstance(error, _Gone):
+        if len(rows) < 2 or busy or isinstance(error, _Gone) or next(tries, None) is None:
             self._unwritten += [row.entry for row in rows]
             return [(row.entry.key, row.told, self.failure) for row in rows if row.told is not None]
         news: list[_News] = []
@@ -294,7 +298,7 @@ class Writer:
             try:
                 news += self._commit(half)
             except Exception as again:
-                news += self._rescue(half, again)
+                news += self._rescue(half, again, tries)
         return news
 
     def _finish(self) -> None:
