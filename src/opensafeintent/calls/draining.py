@@ -3,13 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from types import FrameType
+from typing import Any, Protocol
 
 from opensafeintent.errors import Interrupted, Stopped
 
-__all__ = ["Drain", "Work", "current_drain"]
+__all__ = ["Drain", "Work", "current_drain", "handled"]
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
+    """Have signals handled while the body runs, on the main thread; elsewhere Python has none.
+
+    One that is ignored (`nohup`, a job in the background), or that the program handles in a way of its own, is left alone.
+    """
+    before = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in names:
+            number = getattr(signal, name, None)  # Windows has no SIGHUP
+            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+                before[number] = signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, earlier in before.items():
+            signal.signal(number, earlier)
 
 
 class Work(Protocol):

@@ -230,7 +230,7 @@ class Writer:
                 self._claims.renew()
                 taken = [(key, claimed) for key in asked if (claimed := self._claims.take(key)) is not None]
             connection.execute("COMMIT")
-        except BaseException:
+        except BaseException:  # whatever it was, no half of a transaction stays
             self._texts.forget()  # those that were new are not there
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
@@ -297,7 +297,7 @@ class Writer:
         for half in (rows[: len(rows) // 2], rows[len(rows) // 2 :]):
             try:
                 news += self._commit(half)
-            except Exception as again:
+            except Exception as again:  # as above: what is not written has to be counted
                 news += self._rescue(half, again, tries)
         return news
 
@@ -310,7 +310,7 @@ class Writer:
         try:
             if last:
                 self._commit(last)
-        except Exception as error:
+        except Exception as error:  # as above; how many answers are lost is told below
             self._rescue(last, error)
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):

@@ -6,8 +6,6 @@ import contextlib
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
 from itertools import pairwise
 
 __all__ = ["main"]
@@ -33,10 +31,11 @@ def main() -> None:
 
 def _run() -> int:
     """Run the command that was typed; return its exit code, with whatever went wrong told in a line."""
+    from opensafeintent.calls.draining import handled
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:
-        with _ending_signals():
+        with handled(signal.default_int_handler, "SIGTERM", "SIGHUP"):  # they end a command as Ctrl-C does
             return _command()
     except OpenSafeIntentError as error:
         _tell(error)
@@ -81,22 +80,6 @@ def _check_arguments(arguments: list[str]) -> None:
             raise InputError(f"{place}: is not valid UTF-8") from error
         if "\0" in argument:
             raise InputError(f"{place}: holds a NUL character")
-
-
-@contextlib.contextmanager
-def _ending_signals() -> Iterator[None]:
-    """Have SIGTERM and SIGHUP end a command as Ctrl-C does; one that is ignored (`nohup`) stays ignored."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _tell(error: BaseException) -> int:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import signal
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
-from opensafeintent.calls.draining import Drain
+from opensafeintent.calls.draining import Drain, handled
 from opensafeintent.errors import Interrupted
 
 __all__ = ["rare_collections", "run_async"]
@@ -37,7 +35,7 @@ def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     _raise_file_limit()
     ending = _Ending()
     try:
-        with ending.heard():
+        with handled(ending.ask, "SIGINT", "SIGTERM", "SIGHUP"):
             result = _beside(make, ending) if _loop_runs() else _run(make, ending)
     except BaseException as error:
         if not ending.asked:
@@ -57,21 +55,6 @@ class _Ending:
         self._drain = Drain()
         self._draining = self._cancelled = False
         self._on: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
-
-    @contextlib.contextmanager
-    def heard(self) -> Iterator[None]:
-        """Listen to signals while the body runs, on the main thread; elsewhere Python has none."""
-        before = {}
-        if threading.current_thread() is threading.main_thread():
-            for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
-                number = getattr(signal, name, None)
-                if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
-                    before[number] = signal.signal(number, self.ask)
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
 
     def ask(self, *_: object) -> None:
         """Ask the work to end; each time more urgently. Runs wherever a signal finds the main thread."""
