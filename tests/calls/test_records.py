@@ -11,18 +11,8 @@ import msgspec
 import pytest
 
 from calls.support import user_call
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    Message,
-    Refused,
-    Sampling,
-    Subject,
-    Usage,
-    call_key,
-    read_reply,
-    without_thinking,
-)
+from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling, Subject, Usage, call_key
+from opensafeintent.calls.replies import read_reply, without_thinking
 
 CALL = Call(
     model="openai/x",

@@ -13,8 +13,9 @@ from fuzz.contract import FUZZ, TRIED
 from opensafeintent.calls.attempts import Failure, Replied
 from opensafeintent.calls.http import HttpSession, _seconds
 from opensafeintent.calls.provider_errors import error_of, is_filter
-from opensafeintent.calls.records import Answered, NotAnAnswer, Refused, read_reply
+from opensafeintent.calls.records import Answered, Refused
 from opensafeintent.calls.redaction import Secrets
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 
 WORDS = st.sampled_from(
     [*("stop", "length", "abort", "content_filter", "tool_calls", "error", "text", "<think>", "</think>", "", " ", "A note.")]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from opensafeintent.calls.records import Answered, NotAnAnswer, Refused
+from opensafeintent.calls.records import Answered, Refused
+from opensafeintent.calls.replies import NotAnAnswer
 
 __all__ = ["Attempt", "Failure", "Replied", "no_answer"]
 

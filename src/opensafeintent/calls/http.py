@@ -16,8 +16,9 @@ from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.provider_errors import LONGEST_ERROR, REFUSING, error_of, is_filter
 from opensafeintent.calls.providers import Endpoint
 from opensafeintent.calls.proxies import proxy_for
-from opensafeintent.calls.records import Call, NotAnAnswer, Refused, read_reply
+from opensafeintent.calls.records import Call, Refused
 from opensafeintent.calls.redaction import Secrets
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.records import NotAnAnswer, Refused, read_reply
+from opensafeintent.calls.records import Refused
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.messages import Role

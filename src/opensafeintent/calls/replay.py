@@ -8,7 +8,8 @@ from pathlib import Path
 from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.recorded import read_recorded
-from opensafeintent.calls.records import Call, NotAnAnswer, read_reply
+from opensafeintent.calls.records import Call
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 

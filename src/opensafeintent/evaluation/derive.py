@@ -12,7 +12,8 @@ import msgspec
 
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import is_truncated, without_thinking
+from opensafeintent.calls.records import is_truncated
+from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Task

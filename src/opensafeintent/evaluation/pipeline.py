@@ -12,19 +12,8 @@ from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    Failed,
-    Message,
-    NotAnAnswer,
-    Outcome,
-    Purpose,
-    Refused,
-    Sampling,
-    Subject,
-    outcome_of,
-)
+from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Purpose, Refused, Sampling, Subject
+from opensafeintent.calls.replies import NotAnAnswer, outcome_of
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Strategy
 from opensafeintent.templates import Template, Templates, parse_reply

@@ -10,7 +10,8 @@ import msgspec
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Call, Outcome, call_key, without_thinking
+from opensafeintent.calls.records import Answered, Call, Outcome, call_key
+from opensafeintent.calls.replies import without_thinking
 from opensafeintent.evaluation.derive import given_tasks
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Task, generation_call, grade_again, run_task

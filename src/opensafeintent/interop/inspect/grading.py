@@ -11,7 +11,8 @@ import msgspec
 from inspect_ai.model import GenerateConfig, Model, ModelOutput, get_model, model_roles
 from inspect_ai.solver import TaskState
 
-from opensafeintent.calls.records import Answered, Call, Failed, NotAnAnswer, Outcome, Refused, Sampling, Subject, read_reply
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Subject
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.pipeline import Task, run_task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, ModesScope, ProbeScope

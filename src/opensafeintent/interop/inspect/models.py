@@ -19,7 +19,8 @@ from opensafeintent.calls.attempts import Attempt, Failure, Replied, no_answer
 from opensafeintent.calls.http import ATTEMPT_SECONDS, STRUCTURED, HttpSession
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
-from opensafeintent.calls.records import Call, NotAnAnswer, Sampling, read_reply
+from opensafeintent.calls.records import Call, Sampling
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line

@@ -1,0 +1,260 @@
+"""How a chat completion is read: what counts as an answer or a refusal, and what as neither (docs/replies.md)."""
+
+from __future__ import annotations
+
+import json
+import re
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import msgspec
+
+from opensafeintent.calls.provider_errors import error_of, is_filter
+from opensafeintent.calls.records import Answered, Refused, Usage, is_truncated
+from opensafeintent.hostile import one_line
+
+__all__ = ["REPLIED", "NotAnAnswer", "outcome_of", "read_reply", "without_thinking"]
+
+
+class NotAnAnswer(ValueError):
+    """A reply that came whole and is neither an answer nor a refusal; the text says what is wrong with it.
+
+    Args:
+        kind: `no_answer`, `malformed` (content without a text) or `broken_off`.
+        line: what is wrong with it.
+    """
+
+    def __init__(self, kind: str, line: str) -> None:
+        super().__init__(line)
+        self.kind = kind
+
+    @property
+    def final(self) -> bool:
+        """Whether the model ended like this by itself: asked again, it most likely ends the same way."""
+        return self.kind != "broken_off"
+
+
+REPLIED = ("no_answer: ", "malformed: the reply's content")
+"""What the error of a failed row begins with, after which the model cannot be said to be silent."""
+
+
+class _Message(msgspec.Struct):
+    content: Any = None
+    refusal: Any = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message | None = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: Any = None
+    completion_tokens: Any = None
+
+
+class _Completion(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    model: Any = None
+    error: Any = None
+
+
+class _Loose(msgspec.Struct):
+    """A completion of which any field may be of any type."""
+
+    choices: Any = None
+    usage: Any = None
+    model: Any = None
+    error: Any = None
+
+
+class _LooseChoice(msgspec.Struct):
+    message: Any = None
+    finish_reason: Any = None
+    error: Any = None
+
+
+T = TypeVar("T")
+
+_NO_USAGE = Usage()
+
+_completion = msgspec.json.Decoder(_Completion)
+_TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
+_BROKEN_OFF = frozenset(
+    {
+        "abort",  # vLLM, SGLang
+        "error",  # vLLM, OpenRouter, Mistral
+        "timeout",  # TensorRT-LLM, as the next two
+        "cancelled",
+        "not_finished",
+        "network_error",  # Z.ai
+        "insufficient_system_resource",  # DeepSeek
+    }
+)
+_MOST_TOKENS = 2**53
+_MOST_DIGITS = 18
+_LONGEST_ODD = 8 * 2**20
+"""Bytes of a reply that are read field by field: that takes many times as long, and every other call waits for it."""
+
+
+def without_thinking(text: str) -> str:
+    """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the server had swallowed.
+
+    No tag is left in what is returned. One that only came about when a block within it was taken off is broken by a space:
+    a judge that quotes such a response would else seem to have thought until there, and its quotation to be its reply.
+    """
+    if "<" not in text:
+        return text
+    kept: list[str] = []
+    end, thinking = 0, False
+    for tag in _TAG.finditer(text):
+        closing = bool(tag[1])
+        if closing and not thinking:  # everything so far was thought
+            kept.clear()
+        elif not closing and not thinking:
+            kept.append(text[end : tag.start()])
+        thinking = not closing
+        end = tag.end()
+    rest = "".join(kept) if thinking else "".join((*kept, text[end:]))
+    return _TAG.sub(lambda tag: f"< {tag[0][1:]}", rest)
+
+
+def _decode(body: bytes) -> _Completion:
+    try:
+        return _completion.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        if len(body) > _LONGEST_ODD:
+            raise
+        return _read_by_field(body)
+
+
+def _read_by_field(body: bytes) -> _Completion:
+    """Read a completion of which a field is not of its type: an answer is not thrown away for what stands beside it."""
+
+    def whole(digits: str) -> int:
+        return int(digits) if len(digits) <= _MOST_DIGITS else -1
+
+    data = json.loads(body, parse_int=whole)
+    # an answer that was cut within a character holds half of a surrogate pair, which only Python's own reader takes
+    text = json.dumps(data, ensure_ascii=False)
+    if (sound := text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) != text:
+        data = json.loads(sound)
+    reply = msgspec.convert(data, _Loose)
+    if not isinstance(reply.choices, list | None):
+        raise ValueError("`choices` is not an array")
+    choice = _as(_LooseChoice, reply.choices[0]) or _LooseChoice() if reply.choices else None
+    return _Completion(
+        choices=[_Choice(_as(_Message, choice.message), choice.finish_reason, choice.error)] if choice else None,
+        usage=_as(_Usage, reply.usage),
+        model=reply.model,
+        error=reply.error,
+    )
+
+
+def _as(kind: type[T], value: Any) -> T | None:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def _count(tokens: Any) -> int:
+    """Return a count of tokens, 0 where what a server says cannot be one."""
+    if not isinstance(tokens, int | float) or not 0 <= tokens <= _MOST_TOKENS:
+        return 0
+    return int(tokens)
+
+
+_served = lru_cache(maxsize=64)(one_line)
+"""A server names itself alike in each reply."""
+
+
+def read_reply(body: bytes) -> Answered | Refused:
+    """Read the body of a reply: a chat completion, or an error in its place.
+
+    Raises:
+        NotAnAnswer: it is a chat completion without an answer.
+        ValueError: it is neither a completion nor a content filter's error.
+    """
+    try:
+        reply = _decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise ValueError(f"the reply is not a chat completion: {error}") from error
+    usage = reply.usage
+    spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
+    served = _served(reply.model) if isinstance(reply.model, str) else ""
+    if not reply.choices:
+        if is_filter(fields := error_of(body)):
+            return Refused(reason=_told(fields), usage=spent, served_model=served)
+        raise ValueError(f"the reply holds no choices{f' but an error: {_told(reply.error)}' if reply.error else ''}")
+    choice = reply.choices[0]
+    reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
+    if reply.error or choice.error:
+        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_told(reply.error or choice.error)}")
+    if choice.message is None:
+        raise NotAnAnswer("no_answer", "the reply's choice holds no message")
+    said = _said(choice.message)
+    try:
+        return outcome_of(said, reason, spent, served)
+    except NotAnAnswer as wrong:
+        if said is not None or choice.message.content is None or not wrong.final:
+            raise
+        raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
+
+
+def outcome_of(said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = "") -> Answered | Refused:
+    """Tell what a message comes to, by what it says and why it ended.
+
+    Args:
+        said: its text, reasoning included; None where it has no text of its own, "" where it has an empty one.
+        stop_reason: as the server gave it; "" where it gave none.
+        usage, served: what goes with it.
+
+    Raises:
+        NotAnAnswer: it is neither an answer nor a refusal.
+    """
+    reason = stop_reason if stop_reason in ("stop", "length") else one_line(stop_reason, 60)
+    if reason.lower() in _BROKEN_OFF:
+        raise NotAnAnswer("broken_off", _broken_off(reason))
+    if reason == "content_filter":
+        return Refused(reason="content_filter", usage=usage, served_model=served)
+    text = without_thinking(said or "").strip()
+    if not text and said and _still_thinking(said) and not is_truncated(reason):
+        reason = "length"  # whatever the server says: thinking that does not end was cut
+    if text or is_truncated(reason) or (reason == "stop" and said is not None):
+        return Answered(text=text, stop_reason=reason or "stop", usage=usage, served_model=served)
+    raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
+
+
+def _said(message: _Message) -> str | None:
+    """Return what a message says: its content, or the refusal in its place; None where neither has a text."""
+    content, refusal = message.content, message.refusal
+    if isinstance(content, str) and content:
+        return content
+    if isinstance(refusal, str) and refusal:
+        return refusal
+    if not isinstance(content, list):
+        return content if isinstance(content, str) else None
+    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [text for text in parts if isinstance(text, str)]
+    return "".join(texts) if texts else None
+
+
+def _still_thinking(text: str) -> bool:
+    """Tell whether the last word on thinking is that it begins."""
+    last = ""
+    for tag in _TAG.finditer(text):
+        last = tag[0]
+    return bool(last) and not last.startswith("</")
+
+
+def _broken_off(reason: str) -> str:
+    return f"the answer broke off (finish reason: {one_line(reason, 60) or 'none'})"
+
+
+def _told(error: Any) -> str:
+    """Return what an error says, on one line."""
+    message = error.get("message") if isinstance(error, dict) else error
+    return one_line(str(message or "it says no more"))
