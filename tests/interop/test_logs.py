@@ -327,6 +327,28 @@ def test_a_file_that_is_no_log_is_refused(tmp_path: Path, content: bytes | None,
     assert not (tmp_path / "in").exists()
 
 
+@pytest.mark.parametrize(
+    ("suffix", "part", "line"),
+    [
+        (".eval", b'{"a":' * 100_000, ", header.json: nested too deeply; expected at most 200 levels"),
+        (".json", b'{"a":' * 100_000, ": nested too deeply; expected at most 200 levels"),
+        (".eval", b'"' + b"x" * 30_000_001 + b'"', ", header.json: too much text; expected texts of at most 30,000,000 char"),
+        (".eval", b" " * 100_000_000, ", header.json: 100,000,044 bytes; expected at most 100,000,000"),
+    ],
+    ids=["deep", "deep-json", "text", "bytes"],
+)
+def test_what_unpacks_to_more_than_a_log_of_ours_is_refused(tmp_path: Path, suffix: str, part: bytes, line: str) -> None:
+    path = tmp_path / f"bad{suffix}"
+    content = b'{"version": 2, "status": "success", "eval": ' + part
+    if suffix == ".json":
+        path.write_bytes(content)
+    else:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("header.json", content)
+    with pytest.raises(InputError, match=re.escape(f"{path}{line}")):
+        brought(tmp_path / "in", path)
+
+
 def test_grades_that_were_tampered_with_are_refused(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
     whole = read_eval_log(str(path_of(log)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import zipfile
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -29,6 +31,16 @@ _SETS = "opensafeintent_sets"
 _SETS_NAME = re.compile(rf"{_SETS}(\d*)")
 _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messages"}
 """What a log is large by, and what is not read."""
+
+_MOST_DEPTH = 200
+"""Of objects and lists within each other."""
+_MOST_MEMBER = 100_000_000
+"""Bytes of one sample, unpacked."""
+_MOST_FILE = 500_000_000
+"""Bytes of a log that is one file of JSON, and characters of all texts that are read of any log."""
+_MOST_TEXT = 30_000_000
+"""Characters of one text: the time that reading it takes grows with their square."""
+_BUFFER = 2**22
 
 
 class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +147,7 @@ def _read(path: Path) -> EvalLog:
     if not path.is_file():
         raise InputError(f"{path}: cannot read: no such file")
     try:
+        _check(path)
         header = read_eval_log(str(path), header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
             task = one_line(header.eval.task, 80)
@@ -144,6 +157,51 @@ def _read(path: Path) -> EvalLog:
         raise
     except Exception as error:  # whatever Inspect AI finds wrong with a file that is none of its logs
         raise InputError(f"{path}: is not a log of Inspect AI: {one_line(str(error) or type(error).__name__)}") from error
+
+
+def _check(path: Path) -> None:
+    """Refuse what would take endless time or memory to read: few bytes can unpack to more than a machine holds.
+
+    Whatever else is wrong Inspect AI finds, at the same byte; what follows that byte is only unpacked here, for its size and
+    checksum have to be what the archive says.
+    """
+    import ijson
+
+    characters = 0
+    for name, allowed, size, member in _members(path):
+        if size > allowed:
+            raise InputError(f"{name}: {size:,} bytes; expected at most {allowed:,}")
+        depth, key = 0, ""
+        try:
+            for event, value in ijson.basic_parse(member, buf_size=_BUFFER, use_float=True):
+                if event in ("start_map", "start_array"):
+                    depth += 1
+                elif event in ("end_map", "end_array"):
+                    depth -= 1
+                elif event == "map_key" and depth == 1:
+                    key = value
+                elif event == "string":
+                    characters += len(value) if key not in _UNREAD else 0
+                    if len(value) > _MOST_TEXT or characters > _MOST_FILE:
+                        most = f"{_MOST_TEXT:,} characters, and of {_MOST_FILE:,} in a log"
+                        raise InputError(f"{name}: too much text; expected texts of at most {most}")
+                if depth > _MOST_DEPTH:
+                    raise InputError(f"{name}: nested too deeply; expected at most {_MOST_DEPTH} levels")
+        except (ijson.JSONError, ValueError):
+            while member.read(_BUFFER):
+                pass
+
+
+def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
+    """Yield what a log consists of, the members of an archive or one file of JSON: name, bytes allowed, bytes, content."""
+    if path.suffix != ".eval":
+        with path.open("rb") as file:
+            yield str(path), _MOST_FILE, path.stat().st_size, file
+        return
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as file:
+                yield f"{path}, {one_line(member.filename, 80)}", _MOST_MEMBER, member.file_size, file
 
 
 def _about(path: Path, log: EvalLog) -> _Task:
