@@ -13,7 +13,7 @@ FOUNDATIONS = ("errors", "canonical", "hostile", "files", "labelled", "messages"
 """Below everything: anything may import them, and they import one another only."""
 LAYERS = (
     *("taxonomy", "promptsets", "templates", "calls", "evaluation", "grades", "metrics", "statistics"),
-    *("construction", "people", "report", "interop", "workflows", "cli"),
+    *("construction", "people", "analysis", "report", "interop", "workflows", "cli"),
 )
 """Section 8 from top to bottom."""
 STRANGERS = {"construction", "evaluation", "people"}

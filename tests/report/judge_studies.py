@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.groups import Study
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.groups import Study
 from report.studies import MODELS, random_study, study_with
 from samples import grade_line
 

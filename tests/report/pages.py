@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from report.studies import study_with

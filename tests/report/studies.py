@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from opensafeintent.analysis.groups import Study
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.groups import Study
 from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
 

@@ -10,19 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opensafeintent.analysis.correction import Correction, correct, read_human_labels
+from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.people.labels import Answer, Label, write_labels
 from opensafeintent.people.texts import text_hash
-from opensafeintent.report.correction import (
-    Correction,
-    correct,
-    corrected_json,
-    correction_tables,
-    read_human_labels,
-)
+from opensafeintent.report.correction import corrected_json, correction_tables
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.groups import Study, group_studies
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics.correction import Corrected, Refused

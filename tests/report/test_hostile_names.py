@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from endtoend import osi
+from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.hostile import unprintable, visible
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures, write_figures
-from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.taxonomy import default_taxonomy

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from opensafeintent.analysis.groups import Group, Study, group_studies
+from opensafeintent.analysis.judge_checks import checked_judges, checks_json
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCount, Setting, WrongGrade
-from opensafeintent.report.groups import Group, Study, group_studies
-from opensafeintent.report.judge_checks import checked_judges, checks_json
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables

@@ -8,17 +8,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from opensafeintent.analysis.groups import Group, Study, group_studies
+from opensafeintent.analysis.judges.agreement import agreements
+from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.families import authors_of, generators_of, same_model
+from opensafeintent.analysis.judges.graders import PANEL, judges_of_panel, standings, swaps
+from opensafeintent.analysis.judges.noise import noise_of
+from opensafeintent.analysis.judges.summary import judges_json
+from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings, Value
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.groups import Group, Study, group_studies
-from opensafeintent.report.judges.agreement import agreements
-from opensafeintent.report.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.report.judges.families import authors_of, generators_of, same_model
-from opensafeintent.report.judges.graders import PANEL, judges_of_panel, standings, swaps
-from opensafeintent.report.judges.noise import noise_of
-from opensafeintent.report.judges.summary import judges_json
-from opensafeintent.report.judges.values import GRADES, SAFE, Ratings, Value
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Resamples

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.groups import Study, group_studies
 from opensafeintent.report.page.embed import asset, json_for_html
 from opensafeintent.report.page.glossary import glossary
 from opensafeintent.report.tables import all_tables

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.judges.families import family_of
+from opensafeintent.analysis.sensitivity import changes
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.report.groups import Group, group_studies
-from opensafeintent.report.judges.families import family_of
-from opensafeintent.report.sensitivity import changes
 from opensafeintent.report.sentences import Name, Sentence, cautions, findings
 from opensafeintent.report.sentences.words import listed, percent, precision_in_points
 from report.pages import group_with, rows_of

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.numbers import AVERAGE, Numbers
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
-from opensafeintent.report.groups import Group, group_studies
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
-from opensafeintent.report.tables.numbers import AVERAGE, Numbers
 from opensafeintent.statistics import wilson
 from report.studies import random_study, study_with
 from samples import grade_line, made_dataset, prompt_set

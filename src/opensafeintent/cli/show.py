@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import cost_of, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes
@@ -20,7 +21,6 @@ from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
-from opensafeintent.report.groups import Group
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import ranked
 from opensafeintent.statistics import rank_intervals

@@ -9,22 +9,20 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judge_checks import checks_json
+from opensafeintent.analysis.judges.summary import judges_json
+from opensafeintent.analysis.numbers import CELL_METRICS, rounded
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, compute
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judge_checks import checks_json
-from opensafeintent.report.judges.summary import judges_json
 from opensafeintent.statistics import Estimates, rank_intervals
 
-__all__ = ["CELL_METRICS", "DEMONSTRATION_NOTE", "metrics_json", "rounded", "to_json"]
+__all__ = ["DEMONSTRATION_NOTE", "metrics_json", "to_json"]
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing about how safe or helpful "
     "a model is."
 )
-
-CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
-"""Metrics that are told by cell as well."""
 
 
 def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
@@ -115,11 +113,6 @@ def _entry(value: float, n: int, ci: tuple[float, float] | None = None, method: 
         "ci_method": method if there else None,
         "bounds": None,
     }
-
-
-def rounded(number: float) -> float:
-    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
-    return round(float(number), 6) + 0.0
 
 
 def _averages(group: Group) -> dict[str, Any]:

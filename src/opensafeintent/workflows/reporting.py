@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opensafeintent.analysis.coverage import Coverage
+from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
@@ -28,15 +30,13 @@ from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import LESS_IS_BETTER, METRICS
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.coverage import Coverage
-from opensafeintent.report.groups import Group, Study, group_studies
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.workflows.loop import rare_collections, run_async
 from opensafeintent.workflows.spreading.options import left_shards
 
 if TYPE_CHECKING:
-    from opensafeintent.report.correction import CorrectedGroup
+    from opensafeintent.analysis.correction import CorrectedGroup
 
 __all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "write_report"]
 
@@ -163,7 +163,7 @@ Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"
 
 
 def _corrector(settings: ReportSettings, studies: Sequence[Study], texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.report.correction import correct, read_human_labels
+    from opensafeintent.analysis.correction import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
     return lambda groups: correct(labels, groups, studies, texts)

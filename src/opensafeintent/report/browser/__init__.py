@@ -6,6 +6,6 @@ for.
 
 from opensafeintent.report.browser.index import Browser, Member, browse
 from opensafeintent.report.browser.kinds import KINDS, kinds_of, telling
-from opensafeintent.report.browser.texts import TextSource, add_texts
+from opensafeintent.report.browser.texts import add_texts
 
-__all__ = ["KINDS", "Browser", "Member", "TextSource", "add_texts", "browse", "kinds_of", "telling"]
+__all__ = ["KINDS", "Browser", "Member", "add_texts", "browse", "kinds_of", "telling"]

@@ -7,40 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
-from typing import Protocol
 
+from opensafeintent.analysis.texts import TextSource
 from opensafeintent.promptsets import PromptSet, stratified_sample
 from opensafeintent.report.browser.index import CELL, Browser, BrowserDataset, Member, Unit
 
-__all__ = ["FoundText", "TextSource", "add_texts"]
+__all__ = ["add_texts"]
 
 _TELLING_SHARE = 0.5
 """Of the room for texts: this much for the most telling sets, the rest for a stratified sample."""
 _QUOTED = 24
 """Characters: a shorter prompt inside a response is not taken for a quotation."""
 _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
-
-
-class FoundText(Protocol):
-    """A text and its row in the ledger."""
-
-    @property
-    def text(self) -> str:
-        """What the target wrote."""
-        ...
-
-    @property
-    def row(self) -> int:
-        """Id of the ledger's row."""
-        ...
-
-
-class TextSource(Protocol):
-    """Where the texts of one run are; `evaluation.texts.RunTexts` is one."""
-
-    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> FoundText | None:
-        """Return a response's text, None where there is none."""
-        ...
 
 
 def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int) -> None:

@@ -9,17 +9,17 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.agreement import agreements
+from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
 from opensafeintent.report.figures import calibration, judges, models, strata
 from opensafeintent.report.figures.parts import APART, Spec, down
 from opensafeintent.report.figures.record import Figure
 from opensafeintent.report.figures.theme import LAYOUT, THEMES
 from opensafeintent.report.figures.writing import FORMATS, write_figures
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.agreement import agreements
 from opensafeintent.report.tables import panels
 from opensafeintent.report.tables.lead import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
-from opensafeintent.report.tables.numbers import Number, Numbers, numbers_of
 from opensafeintent.report.tables.record import Table
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
+from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.report.figures.models import lines
 from opensafeintent.report.figures.parts import (
@@ -25,7 +26,6 @@ from opensafeintent.report.figures.parts import (
 )
 from opensafeintent.report.figures.theme import BLUE, GREY, ORANGE, VERMILION
 from opensafeintent.report.formats import interval
-from opensafeintent.report.tables.numbers import Numbers
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["frontier", "ladder"]

@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.agreement import Agreement, agreements
+from opensafeintent.analysis.judges.graders import PANEL, Standing, standings
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, rounded
+from opensafeintent.analysis.numbers import Number, numbers_of
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.figures.parts import (
@@ -24,11 +29,6 @@ from opensafeintent.report.figures.parts import (
     whole,
 )
 from opensafeintent.report.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, SHAPES, SKY, VERMILION
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.agreement import Agreement, agreements
-from opensafeintent.report.judges.graders import PANEL, Standing, standings
-from opensafeintent.report.judges.values import GRADES, HARM_GRADES, rounded
-from opensafeintent.report.tables.numbers import Number, numbers_of
 
 __all__ = ["by_judge", "confusion"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.report.figures.parts import (
     APART,
     Datum,
@@ -26,7 +27,6 @@ from opensafeintent.report.figures.parts import (
     whole,
 )
 from opensafeintent.report.figures.theme import BLUE, ORANGE, PALE, SKY, VERMILION
-from opensafeintent.report.tables.numbers import Number, Numbers
 
 __all__ = ["failures", "lines", "safety", "stability", "unsafe_by_mode"]
 

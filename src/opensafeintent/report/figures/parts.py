@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from opensafeintent.analysis.numbers import AVERAGE, Number
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.figures.theme import GREY, SHAPES
 from opensafeintent.report.formats import interval, shortened
-from opensafeintent.report.tables.numbers import AVERAGE, Number
 
 __all__ = [
     "APART",

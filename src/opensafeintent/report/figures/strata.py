@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum
 from opensafeintent.report.figures.parts import (
     Datum,
     Series,
@@ -23,7 +24,6 @@ from opensafeintent.report.figures.parts import (
 )
 from opensafeintent.report.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
 from opensafeintent.report.formats import number
-from opensafeintent.report.tables.numbers import AVERAGE, Numbers, Stratum
 
 __all__ = ["FEW", "THIN", "THIN_CELL", "cells", "dual_use_strata", "strata"]
 

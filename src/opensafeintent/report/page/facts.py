@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.groups import Group, Study, shown_names
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.report.browser import Member
-from opensafeintent.report.groups import Group, Study, shown_names
-from opensafeintent.report.judge_checks import CheckedJudge, checked_judges
 
 __all__ = ["apart_because", "facts_of", "heading_of", "members_of", "title_of"]
 

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.report.browser import Browser, TextSource, add_texts, browse
-from opensafeintent.report.groups import Group, Study
+from opensafeintent.analysis.groups import Group, Study
+from opensafeintent.analysis.sensitivity import changes
+from opensafeintent.analysis.texts import TextSource
+from opensafeintent.report.browser import Browser, add_texts, browse
 from opensafeintent.report.page.embed import asset, json_for_html, security_policy, vega_script
 from opensafeintent.report.page.facts import apart_because, facts_of, heading_of, members_of, title_of
 from opensafeintent.report.page.glossary import glossary, glossary_lines
 from opensafeintent.report.page.sections import Section, Shown, arrange
 from opensafeintent.report.page.tables import PageTable, of_group, page_table, with_and_without
-from opensafeintent.report.sensitivity import changes
 from opensafeintent.report.sentences import Name, Sentence, cautions, findings
 from opensafeintent.taxonomy import MODES
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.report.sensitivity import SENSITIVE, Change
+from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 
 if TYPE_CHECKING:
     from opensafeintent.report.tables import Cell, Table

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judge_checks import checked_judges
+from opensafeintent.analysis.sensitivity import Change
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judge_checks import checked_judges
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.sensitivity import Change
 from opensafeintent.report.sentences.judging import conflicts_of_interest
 from opensafeintent.report.sentences.words import Sentence, listed, percent, score
 

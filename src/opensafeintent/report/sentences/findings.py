@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.report.groups import Group
 from opensafeintent.report.sentences.judging import between_judges, own_noise
 from opensafeintent.report.sentences.words import PERCENT, Sentence, listed, percent, precision_in_points, score
 from opensafeintent.statistics import rank_intervals

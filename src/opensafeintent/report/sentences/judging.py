@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.agreement import Agreement, agreements
+from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.graders import PANEL, Standing, Swap, swaps
+from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.agreement import Agreement, agreements
-from opensafeintent.report.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.report.judges.graders import PANEL, Standing, Swap, swaps
-from opensafeintent.report.judges.noise import noise_of
 from opensafeintent.report.sentences.words import PERCENT, Sentence, listed, percent
 
 __all__ = ["between_judges", "conflicts_of_interest", "own_noise"]

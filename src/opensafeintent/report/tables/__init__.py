@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import ranked
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
-from opensafeintent.report.groups import Group
 from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
 from opensafeintent.report.tables.judges import judge_checks
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, metrics, strata
-from opensafeintent.report.tables.numbers import ranked
 from opensafeintent.report.tables.panels import PANEL_TABLES
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.report.tables.taxonomies import domains, task_types

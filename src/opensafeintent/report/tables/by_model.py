@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import AVERAGE, Number, numbers_of
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.groups import Group
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, averaged_note, group_notes, lead, shown_group
-from opensafeintent.report.tables.numbers import AVERAGE, Number, numbers_of
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import MODES

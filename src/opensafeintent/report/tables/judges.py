@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.hostile import one_line
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.report.tables.lead import shown_group
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.statistics import wilson

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.hostile import one_line
-from opensafeintent.report.groups import Group
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables.record import Cell, Column
 

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from opensafeintent.report.groups import Group
-from opensafeintent.report.metrics_json import rounded
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import Number, numbers_of, rounded
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, judges_of, lead, shown_group
-from opensafeintent.report.tables.numbers import Number, numbers_of
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.agreement import Agreement, agreements
+from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Standing, standings
+from opensafeintent.analysis.judges.noise import noise_of
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, Value, rounded
+from opensafeintent.analysis.numbers import numbers_of
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.agreement import Agreement, agreements
-from opensafeintent.report.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.report.judges.graders import PANEL, SHOWN, Standing, standings
-from opensafeintent.report.judges.noise import noise_of
-from opensafeintent.report.judges.values import GRADES, HARM_GRADES, Value, rounded
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, lead, shown_group
-from opensafeintent.report.tables.numbers import numbers_of
 from opensafeintent.report.tables.record import Cell, Column, Table
 
 __all__ = ["PANEL_TABLES", "agreement", "by_judge", "conflicts", "confusion", "noise"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from opensafeintent.report.groups import Group
+from opensafeintent.analysis.groups import Group
 from opensafeintent.report.tables.record import Cell, Column, Table
 from opensafeintent.taxonomy import Category, Taxonomy
 

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.correction.truths import Truth
+from opensafeintent.analysis.groups import Group
 from opensafeintent.metrics import Grades
-from opensafeintent.report.correction.truths import Truth
-from opensafeintent.report.groups import Group
 from opensafeintent.statistics.correction import (
     Corrected,
     JudgedLabels,

@@ -11,9 +11,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import BINARY, METRICS, PRIMARY, Grades
-from opensafeintent.report.groups import Group
 from opensafeintent.statistics import Comparison, Estimates, compare_models, estimate, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.graders import judges_of_panel
-from opensafeintent.report.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.graders import judges_of_panel
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
 
 __all__ = ["Agreement", "agreements"]
 

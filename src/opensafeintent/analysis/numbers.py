@@ -11,19 +11,21 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, SPANS, Ratio
-from opensafeintent.report.groups import Group
-from opensafeintent.report.metrics_json import CELL_METRICS, rounded
 from opensafeintent.statistics import Estimates, wilson
 from opensafeintent.statistics.distributions import t_quantile
 
-__all__ = ["AVERAGE", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked"]
+__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked", "rounded"]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
 
 AVERAGE_METHOD = "korn-graubard"
+
+CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
+"""Metrics that are told by cell as well."""
 
 STRATUM_METRICS = (
     *CELL_METRICS,
@@ -54,6 +56,11 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
     """Of an average: the ratio of the sums over models."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
+
+
+def rounded(number: float) -> float:
+    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
+    return round(float(number), 6) + 0.0
 
 
 def ranked(group: Group, metric: str = "mean_utility") -> list[int]:

@@ -8,11 +8,11 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.families import authors_of, family_of, same_model
+from opensafeintent.analysis.judges.graders import Pair, Standing, standing
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.grades import GradeRow, panel_grade
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.families import authors_of, family_of, same_model
-from opensafeintent.report.judges.graders import Pair, Standing, standing
 
 __all__ = ["Conflict", "Without", "conflicts_of", "without_conflicts"]
 

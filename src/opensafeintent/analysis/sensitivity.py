@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, Grades
-from opensafeintent.report.groups import Group
 from opensafeintent.statistics import estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -9,12 +9,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.graders import PANEL, Pair
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import panel_grade
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.graders import PANEL, Pair
-from opensafeintent.report.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
 __all__ = ["Noise", "noise_of"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from opensafeintent.report.correction.estimates import CORRECTED, CorrectedGroup, Correction
-from opensafeintent.report.metrics_json import rounded
+from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
+from opensafeintent.analysis.numbers import numbers_of, rounded
 from opensafeintent.report.tables import Cell, Column, Table
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, lead, shown_group
-from opensafeintent.report.tables.numbers import numbers_of
 from opensafeintent.statistics.correction import Corrected, Method, Rate, Refused
 from opensafeintent.taxonomy import CORE_VARIANTS
 

@@ -11,13 +11,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.coverage import Coverage, coverage_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import BINARY, PRIMARY, SPANS, compute
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.coverage import Coverage, coverage_of
 from opensafeintent.statistics import Comparison, Estimates, Resamples, compare_models, estimate
 from opensafeintent.statistics.bounds import missing_bounds
 

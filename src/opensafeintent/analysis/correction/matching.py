@@ -6,12 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from opensafeintent.analysis.correction.truths import HumanLabels, Truth
+from opensafeintent.analysis.groups import Group, Study, shown_names
+from opensafeintent.analysis.texts import TextSource
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.texts import text_hash
-from opensafeintent.report.browser import TextSource
-from opensafeintent.report.correction.truths import HumanLabels, Truth
-from opensafeintent.report.groups import Group, Study, shown_names
 
 __all__ = ["Match", "match"]
 

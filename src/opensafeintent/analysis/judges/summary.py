@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judges.agreement import agreements
+from opensafeintent.analysis.judges.conflicts import conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.graders import SHOWN, Standing, standings, swaps
+from opensafeintent.analysis.judges.noise import noise_of
+from opensafeintent.analysis.judges.values import rounded
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.groups import Group
-from opensafeintent.report.judges.agreement import agreements
-from opensafeintent.report.judges.conflicts import conflicts_of, without_conflicts
-from opensafeintent.report.judges.graders import SHOWN, Standing, standings, swaps
-from opensafeintent.report.judges.noise import noise_of
-from opensafeintent.report.judges.values import rounded
 
 __all__ = ["judges_json"]
 

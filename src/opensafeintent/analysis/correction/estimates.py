@@ -8,13 +8,13 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.correction.choice import Chosen, Corrector, Labelled
+from opensafeintent.analysis.correction.matching import match
+from opensafeintent.analysis.correction.truths import HumanLabels, Truth
+from opensafeintent.analysis.groups import Group, Study
+from opensafeintent.analysis.texts import TextSource
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
-from opensafeintent.report.browser import TextSource
-from opensafeintent.report.correction.choice import Chosen, Corrector, Labelled
-from opensafeintent.report.correction.matching import match
-from opensafeintent.report.correction.truths import HumanLabels, Truth
-from opensafeintent.report.groups import Group, Study
 from opensafeintent.statistics.correction import Corrected, Rates, Refused
 
 __all__ = ["CORRECTED", "CorrectedGroup", "Correction", "correct"]
