@@ -35,6 +35,14 @@ WAITING = re.compile(
 )
 
 
+@pytest.fixture(autouse=True)
+def hangups_arrive() -> Iterator[None]:
+    """Let processes take SIGHUP by default also where these tests run under nohup, which has it ignored."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
     """Return a dataset, the number of calls that a run over it takes, and the metrics that come of it."""
