@@ -79,7 +79,7 @@ EVERYTHING = [*true_labels(MODELS[0], 60, unit="set", weight=2.0), *true_labels(
 
 def corrections(folder: Path, labels: Iterable[Label], study: Study | None = None) -> dict[tuple[str, str], Correction]:
     studies = [study or a_study()]
-    found, _ = correct(read_human_labels([labels_file(folder, labels)]), group_studies(studies), studies, {})
+    found, _ = correct(read_human_labels([labels_file(folder, labels)]), group_studies(studies), {})
     return {(item.model, item.metric): item for group in found for item in group.corrections}
 
 
@@ -282,7 +282,7 @@ def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:
     ]
     study = study_with(rows, SETS, MODELS[:1])
     labels = read_human_labels([labels_file(tmp_path, true_labels(MODELS[0], 60, unit="set"))])
-    (group,), notes = correct(labels, group_studies([study]), [study], {})
+    (group,), notes = correct(labels, group_studies([study]), {})
     found = {item.metric: item.result for item in group.corrections}
     means, triplets = found["mean_safety"], found["triplet_safety"]
     assert isinstance(means, Corrected)
@@ -348,11 +348,11 @@ def test_labels_of_unknown_responses_are_refused(wrong: Label, message: str, tmp
 def test_labels_of_a_model_that_is_not_in_the_report(tmp_path: Path) -> None:
     studies = [a_study(MODELS[:1])]
     labels = read_human_labels([labels_file(tmp_path, EVERYTHING)])
-    _, notes = correct(labels, group_studies(studies), studies, {})
+    _, notes = correct(labels, group_studies(studies), {})
     assert notes[1:] == ["human labels: 240 labelled responses are of models that are not in this report: of/responses"]
     only_others = read_human_labels([labels_file(tmp_path, true_labels(MODELS[1], 80))])
     with pytest.raises(InputError, match="the labels are of of/responses, and the report is of none of them"):
-        correct(only_others, group_studies(studies), studies, {})
+        correct(only_others, group_studies(studies), {})
 
 
 def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
@@ -362,10 +362,10 @@ def test_labels_of_another_text_are_refused(tmp_path: Path) -> None:
         label(item.id, "benign", 0, response_sha256=text_hash(f"{MODELS[0]} on {item.id}, benign"))
         for item in SETS.prompt_sets
     ]
-    correct(read_human_labels([labels_file(tmp_path, hashed)]), group_studies(studies), studies, texts)
+    correct(read_human_labels([labels_file(tmp_path, hashed)]), group_studies(studies), texts)
     other = label("s000", "malicious", 0, response_sha256=text_hash("something else"))
     with pytest.raises(InputError, match=r"malicious, of/sets\): the response in the report is another text"):
-        correct(read_human_labels([labels_file(tmp_path, [*hashed, other])]), group_studies(studies), studies, texts)
+        correct(read_human_labels([labels_file(tmp_path, [*hashed, other])]), group_studies(studies), texts)
 
 
 def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path) -> None:
@@ -374,7 +374,7 @@ def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path
         [*rows_of(MODELS[0], by_judge={"other/judge": (None, None)})], SETS, MODELS[:1], judge="other/judge", name="second"
     )
     labels = read_human_labels([labels_file(tmp_path, true_labels(MODELS[0], 60))])
-    found, _ = correct(labels, group_studies([first, second]), [first, second], {})
+    found, _ = correct(labels, group_studies([first, second]), {})
     assert [len(group.corrections) for group in found] == [3, 3]
     assert all(isinstance(group.corrections[0].result, Corrected) for group in found)
 
@@ -385,7 +385,7 @@ def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path
 def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     studies = [a_study()]
     groups = group_studies(studies)
-    found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), groups, studies, {})
+    found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), groups, {})
     table, rates = correction_tables(found)
     lines = {(row["model"], row["metric"]): row for row in table.records()}
     assert len(lines) == 9
@@ -404,7 +404,7 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
 
 def test_json_tells_method_assumption_and_reason(tmp_path: Path) -> None:
     studies = [a_study()]
-    found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), group_studies(studies), studies, {})
+    found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), group_studies(studies), {})
     models = json.loads(json.dumps(corrected_json(found)))["models"]
     assert models.keys() == set(MODELS)
     entry = models["of/sets"]["triplet_safety"]
@@ -422,7 +422,7 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("page")
     studies = [a_study()]
     groups = group_studies(studies)
-    found, _ = correct(read_human_labels([labels_file(folder, EVERYTHING)]), groups, studies, {})
+    found, _ = correct(read_human_labels([labels_file(folder, EVERYTHING)]), groups, {})
     tables = [*all_tables(groups), *correction_tables(found)]
     page = render_page(groups, studies, tables, all_figures(groups), {}, include_unsafe=False)
     (folder / "report.html").write_bytes(page)

@@ -21,7 +21,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimates, Resamples, compare_models, estimate
 from opensafeintent.statistics.bounds import missing_bounds
 
-__all__ = ["COMPARED", "Conditions", "Group", "Study", "group_studies"]
+__all__ = ["COMPARED", "Conditions", "Group", "Origin", "Study", "group_studies"]
 
 COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
 """Metrics in which every two models are compared; each is a family of its own."""
@@ -37,6 +37,14 @@ class Study(NamedTuple):
     rows: Sequence[GradeRow]
     regrades: Sequence[Regrade] = ()
     """Responses that the judges graded twice."""
+
+
+class Origin(NamedTuple):
+    """Where a model of a report comes from."""
+
+    run: str
+    model: str
+    """Its name in the run."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +64,7 @@ class Group:
 
     Attributes:
         models: names as the report shows them, in order of appearance.
+        origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
         ratios: every metric by name, each of shape (model, prompt_set).
     """
@@ -64,6 +73,7 @@ class Group:
         self.conditions = conditions
         self.dataset = dataset
         self.models = list(members)
+        self.origins = {shown: Origin(study.name, model) for shown, (study, model) in members.items()}
         self.manifests = list({study.name: study.manifest for study, _ in members.values()}.values())
         self.coverage: dict[str, Coverage] = {}
         self.rows: dict[str, list[GradeRow]] = {}
@@ -143,9 +153,9 @@ def group_studies(studies: Sequence[Study]) -> list[Group]:
                 templates=tuple(sorted(entry.templates.items())),
             )
             found.setdefault(conditions, []).append((study, model))
-    shown = shown_names([member for members in found.values() for member in members])
+    names = _shown_names([member for members in found.values() for member in members])
     return [
-        Group(conditions, members[0][0].dataset, {shown[study.name, model]: (study, model) for study, model in members})
+        Group(conditions, members[0][0].dataset, {names[study.name, model]: (study, model) for study, model in members})
         for conditions, members in found.items()
     ]
 
@@ -157,7 +167,8 @@ def _judges(study: Study, model: str) -> tuple[str, ...]:
     return tuple(sorted({*named, *graded}))  # a panel is the same in whatever order its judges were named
 
 
-def shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
+    """Return the name that a report shows by (run, model); which of two equal ones gets a number depends on their order."""
     times = Counter(model for _, model in members)
     by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
     names: dict[tuple[str, str], str] = {}

@@ -131,7 +131,7 @@ def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outc
         opened = [stack.enter_context(study) for study in _opened(settings.runs, display)]
         studies = [study for study, _ in opened]
         texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
-        corrector = _corrector(settings, studies, texts) if settings.human_labels else None
+        corrector = _corrector(settings, texts) if settings.human_labels else None
         display.stage("estimating")
         outcome = _write_numbers(studies, new, settings.max_missing, corrector)
         for group in outcome.groups:
@@ -162,11 +162,11 @@ Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"
 """Corrects the numbers of a report's groups; beside them come notes on what was left aside."""
 
 
-def _corrector(settings: ReportSettings, studies: Sequence[Study], texts: Mapping[str, RunTexts]) -> Corrector:
+def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
     from opensafeintent.analysis.correction import correct, read_human_labels
 
     labels = read_human_labels(settings.human_labels)
-    return lambda groups: correct(labels, groups, studies, texts)
+    return lambda groups: correct(labels, groups, texts)
 
 
 def _write_page(

@@ -11,7 +11,7 @@ import numpy as np
 from opensafeintent.analysis.correction.choice import Chosen, Corrector, Labelled
 from opensafeintent.analysis.correction.matching import match
 from opensafeintent.analysis.correction.truths import HumanLabels, Truth
-from opensafeintent.analysis.groups import Group, Study
+from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.texts import TextSource
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
@@ -49,14 +49,14 @@ class CorrectedGroup(NamedTuple):
 
 
 def correct(
-    labels: HumanLabels, groups: Sequence[Group], studies: Sequence[Study], texts: Mapping[str, TextSource]
+    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]
 ) -> tuple[list[CorrectedGroup], list[str]]:
     """Correct the metrics of every model of a report; returned beside are notes on what came of it and was left aside.
 
     Raises:
         InputError: labels do not belong to the report; see `matching.match`.
     """
-    matched = match(labels, groups, studies, texts)
+    matched = match(labels, groups, texts)
     corrected = [_correct_group(group, matched.found) for group in groups]
     results = [item.result for found in corrected for item in found.corrections]
     count = sum(isinstance(result, Corrected) for result in results)

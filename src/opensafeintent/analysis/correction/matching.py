@@ -7,16 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from opensafeintent.analysis.correction.truths import HumanLabels, Truth
-from opensafeintent.analysis.groups import Group, Study, shown_names
+from opensafeintent.analysis.groups import Group, Origin
 from opensafeintent.analysis.texts import TextSource
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.texts import text_hash
 
 __all__ = ["Match", "match"]
-
-Origin = tuple[str, str]
-"""Run, and the model's name in it."""
 
 
 class Match(NamedTuple):
@@ -28,7 +25,7 @@ class Match(NamedTuple):
     """Labelled responses of models that are not in the report."""
 
 
-def match(labels: HumanLabels, groups: Sequence[Group], studies: Sequence[Study], texts: Mapping[str, TextSource]) -> Match:
+def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]) -> Match:
     """Find the response of each label.
 
     One response may be in several parts of a report, graded by different judges: its label counts in all of them.
@@ -36,7 +33,6 @@ def match(labels: HumanLabels, groups: Sequence[Group], studies: Sequence[Study]
     Args:
         labels: what people said.
         groups: the models of the report.
-        studies: the runs that they come from.
         texts: by run; a label of a text that is not the response's is found out where the run is there.
 
     Raises:
@@ -44,17 +40,16 @@ def match(labels: HumanLabels, groups: Sequence[Group], studies: Sequence[Study]
             model in the report.
     """
     datasets = {group.dataset.hash: group.dataset for group in groups}
-    shown = shown_names([(study, model) for study in studies for model in study.manifest.models])
     rows = {
         (name, row.set_id, row.variant, row.epoch)
         for group in groups
         for name, of_model in group.rows.items()
         for row in of_model
     }
-    origins: defaultdict[tuple[str, str], list[Origin]] = defaultdict(list)
-    for study in studies:
-        for model in study.manifest.models:
-            origins[study.dataset.hash, model].append((study.name, model))
+    members: defaultdict[tuple[str, str], list[tuple[str, Origin]]] = defaultdict(list)
+    for group in groups:
+        for name, origin in group.origins.items():
+            members[group.dataset.hash, origin.model].append((name, origin))
     found: dict[str, list[Truth]] = {}
     aside: Counter[str] = Counter()
     for truth in labels.truths:
@@ -63,21 +58,21 @@ def match(labels: HumanLabels, groups: Sequence[Group], studies: Sequence[Study]
             raise InputError(
                 f"{truth.source}: is for dataset {truth.dataset[:8]}, or another version of it; in the report: {known}"
             )
-        candidates = origins.get((truth.dataset, truth.item.model))
+        candidates = members.get((truth.dataset, truth.item.model))
         if candidates is None:
             aside[truth.item.model] += 1
             continue
-        there = [origin for origin in candidates if (shown[origin], *_place(truth)) in rows]
+        there = [(name, origin) for name, origin in candidates if (name, *_place(truth)) in rows]
         if not there:
             raise InputError(f"{truth.source}: the report has no such response")
-        same = [origin for origin in there if _is_its_text(truth, origin, texts)]
+        same = [name for name, origin in there if _is_its_text(truth, origin, texts)]
         if not same:
             raise InputError(
                 f"{truth.source}: the response in the report is another text than the one that was labelled; "
                 "expected the run that the sheets were made from"
             )
-        for origin in same:
-            found.setdefault(shown[origin], []).append(truth)
+        for name in same:
+            found.setdefault(name, []).append(truth)
     if not found:
         models = ", ".join(one_line(model, 60) for model in aside)
         raise InputError(f"--human-labels: the labels are of {models}, and the report is of none of them")
@@ -89,8 +84,7 @@ def _place(truth: Truth) -> tuple[str, str, int]:
 
 
 def _is_its_text(truth: Truth, origin: Origin, texts: Mapping[str, TextSource]) -> bool:
-    run, model = origin
-    if not truth.response_sha256 or run not in texts:
+    if not truth.response_sha256 or origin.run not in texts:
         return True
-    text = texts[run].find(model, *_place(truth))
+    text = texts[origin.run].find(origin.model, *_place(truth))
     return text is not None and text_hash(text.text) == truth.response_sha256

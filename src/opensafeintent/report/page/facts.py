@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opensafeintent.analysis.groups import Group, Study, shown_names
+from opensafeintent.analysis.groups import Group, Study
 from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
@@ -29,20 +29,18 @@ def heading_of(group: Group) -> str:
     return f"{one_line(group.dataset.name, 60)}, {graded}"
 
 
-def members_of(group: Group, studies: Sequence[Study]) -> list[Member]:
+def members_of(group: Group) -> list[Member]:
     """Return the models of a group with the run and the name that each comes from."""
-    names = shown_names([(study, model) for study in studies for model in study.manifest.models])
-    origin = {shown: key for key, shown in names.items()}
     return [
         Member(
             shown=shown,
-            model=origin[shown][1],
-            run=origin[shown][0],
+            model=origin.model,
+            run=origin.run,
             dataset=group.dataset,
             rows=group.rows[shown],
             judges=group.conditions.judges,
         )
-        for shown in group.models
+        for shown, origin in group.origins.items()
     ]
 
 
@@ -124,7 +122,7 @@ def _templates(templates: Sequence[tuple[str, str]], studies: Sequence[Study]) -
 
 def _sampling(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
     """Return how the targets were sampled, where all of the group's runs agree on it."""
-    runs = {member.run for member in members_of(group, studies)}
+    runs = {origin.run for origin in group.origins.values()}
     found = {
         (sampling.temperature, sampling.max_tokens, study.manifest.system is not None, study.manifest.preset)
         for study in studies

@@ -75,7 +75,7 @@ def render_page(
     page_tables |= {f"table-{table.name}": page_table(table) for table in shared}
     specs = {key: spec for content in contents for key, spec in content.specs().items()}
     parts = [content.part(studies) for content in contents]
-    members = [member for group in groups for member in members_of(group, studies)]
+    members = [member for group in groups for member in members_of(group)]
     browser = browse(members, include_unsafe=include_unsafe)
     data = {
         "data_tables": json_for_html({"tables": page_tables, "glossary": glossary()}),

@@ -1,0 +1,41 @@
+"""How models are sorted into groups, and what they are called there."""
+
+from __future__ import annotations
+
+from opensafeintent.analysis.groups import Origin, Study, group_studies
+from opensafeintent.report.page.facts import members_of
+from report.studies import study_with
+from samples import grade_line, made_dataset, prompt_set
+
+DATASET = made_dataset(prompt_set("one"))
+
+
+def study(name: str, judges: dict[str, str]) -> Study:
+    """Make a run of models, each graded by a judge of its own; helpfulness tells whose response it is."""
+    parts = [
+        study_with([grade_line(model, "one", "benign", "40", stop_reason=f"{name} {model}")], DATASET, [model], judge=judge)
+        for model, judge in judges.items()
+    ]
+    manifest = parts[0].manifest
+    for part in parts[1:]:
+        manifest.models.update(part.manifest.models)
+    return Study(name, manifest, DATASET, [row for part in parts for row in part.rows])
+
+
+def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_own_run() -> None:
+    # both runs have an `m`: `m [first]` and `m [second]`; the second has a model of that very name, in a group
+    # that comes first, though its run comes later
+    first = study("first", {"a": "judge/x", "m": "judge/y"})
+    second = study("second", {"m [first]": "judge/x", "m": "judge/y"})
+    groups = group_studies([first, second])
+    origins = {shown: origin for group in groups for shown, origin in group.origins.items()}
+    assert origins == {
+        "a": Origin("first", "a"),
+        "m [first]": Origin("second", "m [first]"),
+        "m [first] #2": Origin("first", "m"),
+        "m [second]": Origin("second", "m"),
+    }
+    for group in groups:
+        for member in members_of(group):
+            (row,) = member.rows
+            assert row.stop_reason == f"{member.run} {member.model}" and row.model == member.shown
