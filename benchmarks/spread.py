@@ -64,7 +64,7 @@ def main() -> None:
         for way in ways:
             median = statistics.median(times[way])
             print(f"{way:<14}{median:>8.2f} s{calls / median:>8,.0f} calls/s")
-        from opensafeintent.calls.merging import merge_ledger
+        from opensafeintent.calls.shards import merge_ledger
 
         began = time.process_time()
         added = merge_ledger(folder / "merged.sqlite", folder / "alone" / "ledger.sqlite")

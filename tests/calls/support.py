@@ -10,12 +10,11 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Budget, Client
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import resolve_endpoint
 from opensafeintent.calls.records import Call, Message, Outcome, Sampling
-from opensafeintent.calls.tally import Budget
 
 MODEL = "openai-api/loopback/m"
 KEY = "sk-loopback-0123456789abcdef"

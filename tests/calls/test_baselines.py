@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.calls.attempts import Replied
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE, ScriptedModel, is_baseline
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Call, Message, Sampling, Usage
+from opensafeintent.calls.records import Answered, Call, Message, Replied, Sampling, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.templates import Template, load_templates, parse_reply, parse_template
 

@@ -17,10 +17,9 @@ from calls.support import MODEL, open_client, rows, until, user_call, user_calls
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
 from opensafeintent.calls.claims import Claimed, Sharing
-from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.client import Budget, Client, ModelStopped
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.records import Answered, Failed, Outcome, call_key
-from opensafeintent.calls.tally import Budget
 from opensafeintent.errors import Stopped
 
 CALL = user_call("Write a note about boats.")

@@ -15,11 +15,10 @@ import pytest
 from calls.support import KEY, KEY_VARIABLE, MODEL, ask, ask_all, chat_model, holds, open_client, rows, user_call, user_calls
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
-from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.client import Budget, Client, ModelStopped
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Failed, Outcome, Refused, Sampling
-from opensafeintent.calls.tally import Budget
 from opensafeintent.errors import Stopped
 
 

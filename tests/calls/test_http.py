@@ -18,10 +18,8 @@ import pytest
 from calls.support import KEY, KEY_VARIABLE, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
-from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling
-from opensafeintent.calls.redaction import Secrets
+from opensafeintent.calls.http import HttpSession, Secrets
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Message, Refused, Replied, Sampling
 from opensafeintent.errors import InputError
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet; shortened from

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from calls.support import rows, user_call
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Entry, Ledger
+from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Message, Refused, Sampling, Usage, call_key
 from opensafeintent.errors import InputError
 

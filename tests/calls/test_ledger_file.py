@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzz.contract import bounded
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
+from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.errors import InputError
 
 GRADE = b'{"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}'

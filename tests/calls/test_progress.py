@@ -11,11 +11,10 @@ import pytest
 
 from calls.support import user_call
 from opensafeintent.calls import progress as module
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import PlainDisplay, Quiet, progress_line, shown, terminal_or_plain
 from opensafeintent.calls.records import Answered, Refused, Usage
-from opensafeintent.calls.tally import Tally
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))
 

@@ -9,9 +9,8 @@ import pytest
 
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import ChatModel, HttpSession
-from opensafeintent.calls.models import is_local, open_models, served_models
+from opensafeintent.calls.models import ReplayModel, is_local, open_models, served_models
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, resolve_endpoint, variables
-from opensafeintent.calls.replay import ReplayModel
 from opensafeintent.errors import InputError
 
 

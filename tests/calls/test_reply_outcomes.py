@@ -12,11 +12,10 @@ from calls.reply_cases import CASES, GOOD, TWICE, replying
 from calls.support import MODEL, ask_all, chat_model, rows, user_call
 from endtoend import JUDGE, TARGET, evaluate, grades, metrics
 from opensafeintent.calls import client as client_module
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Failed, Outcome, Refused
+from opensafeintent.calls.records import Answered, Attempt, Failed, Failure, Outcome, Refused, Replied
 from samples import dataset_file, made_dataset, prompt_set
 
 

@@ -18,13 +18,12 @@ import pytest
 
 import opensafeintent
 from calls.test_claims import KEY, entry_of, shared
-from calls.test_merging import answered, call, failed
+from calls.test_shards import answered, call, failed
 from endtoend import osi, some_sets
 from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import copy_calls, merge_ledger
 from opensafeintent.calls.records import call_key
-from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
+from opensafeintent.calls.shards import AttemptFiles, ShardLedger, copy_calls, merge_ledger, spent_in
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",

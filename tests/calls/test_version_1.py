@@ -22,8 +22,8 @@ from endtoend import TARGET, evaluate, grades, osi
 from opensafeintent.calls import client as client_module
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack
-from opensafeintent.calls.merging import copy_calls, merge_ledger, settled
 from opensafeintent.calls.records import Answered, Refused
+from opensafeintent.calls.shards import copy_calls, merge_ledger, settled
 from opensafeintent.errors import InputError
 
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.calls.attempts import Attempt, Replied
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.construction_baselines import respond_as_generator, respond_as_judge
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.records import Answered, Call, Refused, Sampling
+from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
 from opensafeintent.canonical import canonical_json
 from opensafeintent.construction.asking import Asker, Workshop
 from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets

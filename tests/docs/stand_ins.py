@@ -17,8 +17,8 @@ import click
 
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
+from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
-from opensafeintent.calls.suites import load_suite
 from opensafeintent.cli.commands import cli
 from opensafeintent.people.key import read_key
 from opensafeintent.promptsets import load_dataset

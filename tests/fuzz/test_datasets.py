@@ -16,7 +16,7 @@ from fuzz.contract import FUZZ, attempt, write
 from fuzz.faults import TEXTS, damaged, damaged_json, damaged_lines, damaged_text
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.hub import _jsonl_column
+from opensafeintent.promptsets.sources import _jsonl_column
 from promptsets.samples import FLAT, NESTED, ours
 
 CELLS = [
@@ -129,7 +129,7 @@ def test_lines_from_the_hub(tmp_path: Path, content: bytes) -> None:
 @given(name=st.one_of(st.sampled_from(TEXTS), st.text(max_size=50)), start=st.sampled_from(("", "hf:", "hf:a/b#", "hf:a/b@")))
 def test_name_of_a_dataset(name: str, start: str) -> None:
     """A name that leads nowhere; nothing is asked of the hub for one that it does not allow."""
-    from opensafeintent.promptsets.hub import _parts
+    from opensafeintent.promptsets.sources import _parts
 
     def read(_: Path) -> Any:
         return _parts(start + name) if start else load_dataset(name + ".jsonl")

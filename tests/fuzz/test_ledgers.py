@@ -14,8 +14,7 @@ from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged
 from fuzz.runs import built, evaluated, read_run
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import merge_ledger, settled
-from opensafeintent.calls.shards import AttemptFiles, lost_calls, spent_in
+from opensafeintent.calls.shards import AttemptFiles, lost_calls, merge_ledger, settled, spent_in
 from opensafeintent.workflows import BuildSettings, build
 
 CELLS = (

@@ -10,12 +10,9 @@ from hypothesis import strategies as st
 
 from calls.support import KEY, chat_model
 from fuzz.contract import FUZZ, TRIED
-from opensafeintent.calls.attempts import Failure, Replied
-from opensafeintent.calls.http import HttpSession, _seconds
-from opensafeintent.calls.provider_errors import error_of, is_filter
-from opensafeintent.calls.records import Answered, Refused
-from opensafeintent.calls.redaction import Secrets
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.calls.http import HttpSession, Secrets, _seconds
+from opensafeintent.calls.records import Answered, Failure, Refused, Replied
+from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
 
 WORDS = st.sampled_from(
     [*("stop", "length", "abort", "content_filter", "tool_calls", "error", "text", "<think>", "</think>", "", " ", "A note.")]

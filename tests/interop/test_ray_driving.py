@@ -23,10 +23,9 @@ import pytest
 
 from endtoend import JUDGE, STARTER, TARGET, Ran, calls, evaluate, osi, prompts_of, some_sets, wait_until
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
+from opensafeintent.calls.client import Budget, Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.merging import Added
-from opensafeintent.calls.shards import Spent
-from opensafeintent.calls.tally import Budget, Tally
+from opensafeintent.calls.shards import Added, Spent
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.run import ModelWork, tasks_of

@@ -10,8 +10,7 @@ import pytest
 
 from opensafeintent import load_dataset
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets.limits import RowLimit
-from opensafeintent.promptsets.reading import read_records
+from opensafeintent.promptsets.reading import RowLimit, read_records
 from peaks import run
 from promptsets.samples import FLAT, OURS
 

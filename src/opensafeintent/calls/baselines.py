@@ -14,10 +14,9 @@ from importlib import resources
 
 import msgspec
 
-from opensafeintent.calls.attempts import Attempt, Replied
 from opensafeintent.calls.construction_baselines import FAULTS, parse_faults, respond_as_generator, respond_as_judge
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.records import Answered, Call, Usage
+from opensafeintent.calls.records import Answered, Attempt, Call, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 

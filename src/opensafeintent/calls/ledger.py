@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 
 from opensafeintent.calls.claims import Claimed, Sharing, in_use
-from opensafeintent.calls.imports import Imports
 from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
+from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Message, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply
 from opensafeintent.calls.writer import Entry, Writer

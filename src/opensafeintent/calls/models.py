@@ -1,22 +1,45 @@
-"""From a model's name to what answers for it."""
+"""From a model's name to what answers for it; lists of models, and what their tokens cost."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Protocol
 
 import msgspec
 
 from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import ChatModel, HttpSession
+from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import ENDPOINTS, LOCAL_WEIGHTS, is_native, provider_of, resolve_endpoint, variables
-from opensafeintent.calls.replay import ReplayModel
-from opensafeintent.errors import InputError
+from opensafeintent.calls.recorded import read_recorded
+from opensafeintent.calls.records import Attempt, Call, Failure, Replied
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import parse_toml, read_json, read_text
 from opensafeintent.hostile import one_line, unprintable
 
-__all__ = ["OtherProviders", "Served", "check_model_name", "is_local", "model_identity", "open_models", "served_models"]
+__all__ = [
+    "OtherProviders",
+    "Price",
+    "ReplayModel",
+    "Served",
+    "Suite",
+    "SuiteModel",
+    "check_model_name",
+    "cost_of",
+    "is_local",
+    "load_suite",
+    "model_identity",
+    "open_models",
+    "read_prices",
+    "served_models",
+    "unpriced",
+]
 
 
 class OtherProviders(Protocol):
@@ -127,3 +150,131 @@ def served_models() -> list[Served]:
     about = "any chat-completions server; P in capitals, - and . as _"
     lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY")))
     return lines
+
+
+# Recorded responses as a model ---------------------------------------------------------------------------------------
+
+
+class ReplayModel:
+    """Answers with the response that a file holds for a prompt-set, variant and epoch; it cannot be asked anything else."""
+
+    limiter: Limiter | None = None
+    notices: Sequence[str] = ()
+
+    def __init__(self, name: str) -> None:
+        path = Path(name.removeprefix("replay/"))
+        if not path.is_file():
+            raise InputError(f"{name}: no such file of responses: {path}")
+        self.identity = f"replay/{path.stem}@{sha256_hex(path.read_bytes())[:12]}"
+        self._path = path
+        self._responses = {
+            (recorded.set_id, recorded.variant, recorded.epoch): recorded
+            for recorded in read_recorded(path)
+            if recorded.response is not None
+        }
+
+    async def attempt(self, call: Call) -> Attempt:
+        """Return the recorded response, as if the model had just written it."""
+        subject = call.subject
+        if call.purpose != "generate" or subject is None:
+            return Failure(kind="not_recorded", error=f"{self._path} holds responses only")
+        recorded = self._responses.get((subject.set_id, subject.variant, subject.epoch))
+        if recorded is None:
+            return Failure(
+                kind="not_recorded",
+                error=f"{self._path} holds no response for {subject.set_id}, {subject.variant}, epoch {subject.epoch}",
+            )
+        choice = {"message": {"content": recorded.response}, "finish_reason": recorded.stop_reason}
+        body = canonical_json({"choices": [choice], "model": self.identity})
+        try:
+            return Replied(read_reply(body), body)
+        except NotAnAnswer as wrong:
+            line = f"{self._path}: {subject.set_id}, {subject.variant}: {wrong}"
+            return Failure(kind=wrong.kind, error=line, replied=True, body=body)
+
+
+# Named lists of models, as data files that a user can copy and edit --------------------------------------------------
+
+
+class SuiteModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One model of a suite."""
+
+    model: str
+    """The name that it is called by."""
+    paper: str = ""
+    """What a publication calls it."""
+
+
+class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Models that are evaluated together."""
+
+    name: str
+    models: tuple[SuiteModel, ...]
+    about: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The models' names, in the suite's order."""
+        return tuple(item.model for item in self.models)
+
+
+def load_suite(name: str) -> Suite:
+    """Read a suite: one of ours by its name (`paper`), or a TOML file of the same form.
+
+    Raises:
+        InputError: there is no such suite, or the file is none.
+    """
+    folder = resources.files("opensafeintent").joinpath("data/suites")
+    shipped = sorted(Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    if name in shipped:
+        return _parse(folder.joinpath(f"{name}.toml").read_text("utf-8"), f"{name}.toml")
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise InputError(
+            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file; {nearest(name, shipped)}"
+        )
+    return _parse(read_text(path), str(path))
+
+
+def _parse(text: str, place: str) -> Suite:
+    suite = parse_toml(text, Suite, place, 'a suite (name = "…" and [[models]] with model = "…")')
+    if not suite.models:
+        raise InputError(f"{place}: no models in it")
+    twice = sorted({name for name in suite.names if suite.names.count(name) > 1})
+    if twice:
+        raise InputError(f"{place}: {twice[0]} is there twice")
+    return suite
+
+
+# Prices, from a file that the user keeps: they change faster than releases -------------------------------------------
+
+_FREE = ("baseline/", "replay/")
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars for a million tokens."""
+
+    input: Annotated[float, msgspec.Meta(ge=0)]
+    output: Annotated[float, msgspec.Meta(ge=0)]
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million tokens.
+
+    Raises:
+        InputError: it cannot be read, or is not of that form.
+    """
+    form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
+    return read_json(path, dict[str, Price], f"a price list ({form})")
+
+
+def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) -> float:
+    """Return what tokens by (model, `input` or `output`) cost; models without a price cost nothing."""
+    total: float = sum(count * getattr(prices[model], kind) for (model, kind), count in tokens.items() if model in prices)
+    return total / 1e6
+
+
+def unpriced(models: Iterable[str], prices: Mapping[str, Price]) -> str:
+    """Say which models have no price, those in this process aside, which cost nothing; empty where all have one."""
+    lacking = sorted({model for model in models if model not in prices and not model.startswith(_FREE)})
+    return f"no price is given for {', '.join(lacking)}: what it costs is not in the sum" if lacking else ""

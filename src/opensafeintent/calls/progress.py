@@ -9,9 +9,8 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Protocol, TextIO
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import current_drain
-from opensafeintent.calls.tally import Tally
 from opensafeintent.errors import Stopped
 
 __all__ = ["Display", "PlainDisplay", "Quiet", "TerminalDisplay", "progress_line", "refreshed", "shown", "terminal_or_plain"]

@@ -1,20 +1,26 @@
-"""Responses that were made elsewhere: our JSONL of responses, one a line, with or without grades."""
+"""Responses that were made elsewhere: in a file, one a line, and in the ledger beside the calls."""
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 import msgspec
 
+from opensafeintent.calls.ledger_file import Texts, connect, reading, reason, text_at, text_of, typed
+from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.promptsets.limits import RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, read_records
+from opensafeintent.promptsets.reading import RowLimit
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
 
-__all__ = ["RecordedResponse", "parse_recorded", "read_recorded", "recorded_responses"]
+__all__ = ["ImportedRow", "Imports", "RecordedResponse", "parse_recorded", "read_recorded", "recorded_responses"]
 
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
@@ -125,3 +131,219 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     if not responses:
         raise InputError(f"{path}: no responses in it")
     return responses
+
+
+# In the ledger -------------------------------------------------------------------------------------------------------
+
+_CHECKSUM = "crc32"
+
+
+class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A response from elsewhere, with the grades that came with it."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    response: str | None
+    record: dict[str, Any]
+    """Stop reason, grades and reasons for missing ones, as the importer read them."""
+    source: str = ""
+    """The file that it came from."""
+    source_sha256: str
+
+
+_Content = tuple[str | None, dict[str, Any]]
+"""Text and record of an imported response."""
+_ROWS = (
+    "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256, imported.response IS NULL "
+    "FROM imported LEFT JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
+)
+
+
+class _Record(TypedDict, total=False):
+    """What a record may hold; ledgers of version 1 have no checksum to tell that it was changed."""
+
+    stop_reason: Required[str]
+    helpfulness: Literal[1, 2, 3, 4] | None
+    harm_severity: Literal[0, 1, 2, 3] | None
+    mode: Mode | None
+    strategy: Strategy | None
+    missing: list[str]
+    by_judge: dict[str, tuple[int | None, int | None]]
+
+
+class _Row(NamedTuple):
+    """What `_ROWS` selects."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    sha: bytes | None
+    body: bytes | None
+    record: str
+    source: str
+    source_sha256: str
+    textless: int
+
+    @property
+    def place(self) -> tuple[str, str, str, int]:
+        return self[:4]
+
+    @property
+    def content(self) -> _Content:
+        """Text and record, if they are what was kept."""
+        text = None
+        if not self.textless:
+            if self.sha is None or self.body is None:
+                raise LookupError("the text of an imported response is not there")
+            text = text_of(self.sha, self.body)
+        return text, _unsealed(self.record, self.place)
+
+
+class Imports:
+    """The imported responses of one ledger.
+
+    Args:
+        path: the ledger's file.
+        reader: a connection to it, for reading.
+        texts: its texts.
+    """
+
+    def __init__(self, path: Path, reader: sqlite3.Connection, texts: Texts) -> None:
+        self._path, self._reader, self._texts = path, reader, texts
+
+    def add(self, dataset: str, rows: Iterable[ImportedRow]) -> None:
+        """Record imported responses, all in one transaction or none.
+
+        Args:
+            dataset: hash of the dataset that they are responses to.
+            rows: the responses; one that is there already is passed over.
+
+        Raises:
+            InputError: the file cannot be written, or a response is there already with another content.
+        """
+        try:
+            with contextlib.closing(connect(self._path)) as connection, connection:
+                connection.execute("BEGIN IMMEDIATE")
+                for row in rows:
+                    self._insert(connection, dataset, row)
+        except sqlite3.Error as error:
+            raise InputError(f"{self._path}: cannot write the ledger: {reason(error)}") from error
+        finally:
+            self._texts.forget()
+
+    def rows(self, dataset: str | None = None) -> Iterator[ImportedRow]:
+        """Yield every response that was imported, for one dataset (its hash) or for any, in the order of import."""
+        with reading(self._path):
+            where = "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id"
+            rows = typed(self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row])
+        by_place: dict[tuple[str, str, str, int], list[_Row]] = {}
+        for row in rows:
+            by_place.setdefault(row.place, []).append(row)
+        for (model, set_id, variant, epoch), found in by_place.items():
+            with reading(self._path):
+                merged = _merged([row.content for row in found])
+            if merged is None:
+                raise InputError(f"{self._path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
+            yield ImportedRow(
+                model=model,
+                set_id=set_id,
+                variant=variant,
+                epoch=epoch,
+                response=merged[0],
+                record=merged[1],
+                source=found[0].source,
+                source_sha256=found[0].source_sha256,
+            )
+
+    def at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
+        """Return row id and text of an imported response; (0, None) where there is none."""
+        with reading(self._path):
+            found = self._reader.execute(
+                "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? "
+                "AND epoch = ? ORDER BY response IS NULL, id LIMIT 1",
+                (dataset, *place),
+            ).fetchone()
+            if found is None:
+                return 0, None
+            row, text = typed(found, tuple[int, int | None])
+            return row, None if text is None else text_at(self._reader, text)
+
+    def rows_at(self, dataset: str, place: tuple[str, str, str, int]) -> list[int]:
+        """Return the ids of all rows of an imported response: its text and its grades may come from several files."""
+        with reading(self._path):
+            rows = self._reader.execute(
+                "SELECT id FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
+                "ORDER BY id",
+                (dataset, *place),
+            ).fetchall()
+        return [number for (number,) in rows]
+
+    def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        connection.execute(
+            "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (row.source_sha256, row.source, now)
+        )
+        source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
+        place = (dataset, row.model, row.set_id, row.variant, row.epoch)
+        with reading(self._path):
+            at_place = "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? ORDER BY imported.id"
+            there = typed(connection.execute(_ROWS + at_place, place).fetchall(), list[_Row])
+            known = _merged([found.content for found in there])
+        merged = _merged([*([known] if known else []), (row.response, row.record)])
+        if merged is None:
+            raise InputError(
+                f"{row.source}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
+                f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
+            )
+        if merged != known:
+            response = None if row.response is None else self._texts.id_of(connection, row.response)
+            connection.execute(
+                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (source, *place, response, _sealed(row.record, place[1:])),
+            )
+
+
+def _sealed(record: dict[str, Any], place: tuple[str, str, str, int]) -> str:
+    """Return a record as it is stored: with a checksum of it and its place, for grades have nothing else to tell by."""
+    return canonical_json(record | {_CHECKSUM: _checksum(record, place)}).decode()
+
+
+def _unsealed(stored: str, place: tuple[str, str, str, int]) -> dict[str, Any]:
+    """Return a record from its stored form; earlier ledgers have no checksums.
+
+    Raises:
+        ValueError: it is not what was stored.
+    """
+    record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
+    if record.pop(_CHECKSUM, None) not in (None, _checksum(record, place)):
+        raise ValueError("an imported grade is not the one whose checksum stands beside it")
+    typed(record, _Record)
+    return record
+
+
+def _checksum(record: dict[str, Any], place: tuple[str, str, str, int]) -> int:
+    return zlib.crc32(canonical_json([record, place]))
+
+
+def _merged(contents: list[_Content]) -> _Content | None:
+    """Put together what several files say of one response; None where they contradict one another.
+
+    The authors' scripts write grades, modes and strategies into files of their own.
+    """
+    text: str | None = None
+    record: dict[str, Any] = {}
+    missing: set[str] = set()
+    for other_text, other in contents:
+        if text is not None and other_text not in (None, text):
+            return None
+        text = other_text if text is None else text
+        missing |= set(other.get("missing", ()))
+        for field, value in other.items():
+            if field != "missing" and record.setdefault(field, value) != value:
+                return None
+    open_reasons = sorted(reason for reason in missing if reason.split(":")[0] not in record)
+    return text, record | ({"missing": open_reasons} if open_reasons else {})

@@ -1,4 +1,4 @@
-"""One request to one model, and its outcome: a closed union."""
+"""One request to one model, and what becomes of it: of one attempt, and in the end. Both are closed unions."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from opensafeintent.messages import Message
 
 __all__ = [
     "Answered",
+    "Attempt",
     "Call",
     "Failed",
+    "Failure",
     "Message",
     "Outcome",
     "Purpose",
     "Refused",
+    "Replied",
     "Sampling",
     "Subject",
     "Usage",
@@ -164,3 +167,32 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 
 
 Outcome = Answered | Refused | Failed
+
+
+class Replied(msgspec.Struct, frozen=True):
+    """The model, or its provider's filter, gave its word."""
+
+    outcome: Answered | Refused
+    body: bytes
+    seconds: float = 0.0
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """It did not."""
+
+    kind: str
+    error: str
+    """One line, without secrets."""
+    retry: bool = False
+    """Trying again may help."""
+    fatal: bool = False
+    """Every further call to this model would end the same way."""
+    throttled: bool = False
+    replied: bool = False
+    """The model did reply, though with no answer: it is asked once more, and nothing follows for its other calls."""
+    retry_after: float | None = None
+    body: bytes = b""
+    seconds: float = 0.0
+
+
+Attempt = Replied | Failure

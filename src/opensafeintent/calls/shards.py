@@ -1,32 +1,240 @@
-"""The part of a ledger that one worker writes, and what tells which of its calls were lost with it.
-
-A shard is worked on by one process at a time. Each attempt at it has a ledger of its own, so that no two machines ever write
-one file, and finds what was recorded before: what the run knew as it began, and what earlier attempts wrote.
-"""
+"""The ledgers that workers write, each its own, and how they become one."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import sqlite3
 import tempfile
+import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
-from opensafeintent.calls.attempts import Attempt
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import reading, typed
-from opensafeintent.calls.merging import settled
-from opensafeintent.calls.records import Answered, Call, Refused, call_key
+from opensafeintent.calls.ledger_file import is_older, read_request, reading, see_as_failed, typed
+from opensafeintent.calls.records import Answered, Attempt, Call, Refused, call_key
+from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
-__all__ = ["AttemptFiles", "ShardLedger", "Spent", "lost_calls", "spent_in"]
+__all__ = ["Added", "AttemptFiles", "ShardLedger", "Spent", "copy_calls", "lost_calls", "merge_ledger", "settled", "spent_in"]
+
+_COLUMNS = (
+    *("key", "model", "purpose", "template", "template_hash", "epoch", "attempt", "request", "status", "stop_reason"),
+    *("input_tokens", "output_tokens", "served_model", "seconds", "error", "response", "created"),
+)
+_TYPES: Any = tuple[bytes, str, str, str, str, int, int, str, str, str, int, int, str, float, str, bytes, str]
+"""Of the columns."""
+_BATCH = 2000
+_SATISFIES = "status <> 'failed'"
+_SAME_ROW = " AND ".join(f"theirs.{name} IS ours.{name}" for name in ("created", "seconds", "response"))
+"""Merged before: no two calls are recorded in the same microsecond, after the same seconds, with the same response."""
+
+
+class Added(msgspec.Struct, kw_only=True):
+    """What one ledger brought into another."""
+
+    rows: int = 0
+    """Attempts that were not there."""
+    made: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    """Calls among them, by (model, purpose); the attempts at one call count once."""
+    answers: int = 0
+    refusals: int = 0
+    tokens: Counter[tuple[str, str]] = msgspec.field(default_factory=Counter)
+    """Tokens by (model, `input` or `output`)."""
+    twice: int = 0
+    """Outcomes that were left out, for the call had one already: it was made twice."""
+
+    @property
+    def retries(self) -> int:
+        """Attempts beyond the first one of each call."""
+        return self.rows - self.made.total()
+
+    def add(self, other: Added) -> None:
+        """Count what another ledger brought as well."""
+        self.rows += other.rows
+        self.made += other.made
+        self.answers += other.answers
+        self.refusals += other.refusals
+        self.tokens += other.tokens
+        self.twice += other.twice
+
+
+def merge_ledger(target: Path, source: Path) -> Added:
+    """Add every call of one ledger to another, in one transaction; the texts that requests refer to come along.
+
+    Merging the same ledger again adds nothing. Where both have an outcome of a call, that of `target` stays.
+
+    Args:
+        target: the ledger that grows; it may be open for writing elsewhere on this machine.
+        source: a ledger that nobody writes (`settled`).
+
+    Raises:
+        InputError: one of them is no ledger, or is damaged, or cannot be read or written.
+    """
+    return _copied(target, source, None)
+
+
+def copy_calls(target: Path, source: Path, keys: Collection[bytes]) -> Added:
+    """Add the outcomes of some calls of one ledger to another; `source` may be open elsewhere on this machine.
+
+    Raises:
+        InputError: see `merge_ledger`.
+    """
+    return _copied(target, source, keys)
+
+
+def settled(path: Path, beside: Path) -> Path:
+    """Return a ledger that can be read wherever its writer is: itself, or a copy with what its write-ahead log holds.
+
+    A writer that was killed leaves its log behind. On a network file system, what such a log's index says is only of use to
+    the machine that wrote it; a copy without the index is read anew.
+
+    Args:
+        path: a ledger.
+        beside: a folder on this machine for the copy.
+
+    Raises:
+        InputError: it is no ledger, or is damaged, or cannot be read.
+    """
+    log = path.with_name(path.name + "-wal")
+    try:
+        if not log.exists():
+            return path
+        copy = beside / path.name
+        # the log first: what moves from it into the file afterwards is there twice, and not lost
+        shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
+        shutil.copyfile(path, copy)
+    except OSError as error:
+        raise InputError(f"{path}: cannot read the ledger: {error.strerror or error}") from error
+    Ledger(copy).close()  # takes in the log
+    return copy
+
+
+def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added:
+    if not target.exists() or target.stat().st_size == 0 or _is_old(target):
+        Ledger(target).close()  # makes it; one that is there may be open in this process, and is left as it is
+    Ledger(source, readonly=True).close()
+    if source.stat().st_size == 0:  # killed as it began
+        return Added()
+    try:
+        with contextlib.closing(_connect(target)) as connection:
+            uri = source.absolute().as_uri()
+            written = source.with_name(source.name + "-wal").exists()
+            connection.execute("ATTACH ? AS source", (f"{uri}?mode=ro" + ("" if written else "&immutable=1"),))
+            theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
+            with _transaction(connection):
+                return _Copy(connection, theirs).run(keys)
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as error:
+        raise InputError(f"{source}: cannot merge this ledger into {target}: {error}") from error
+
+
+def _is_old(path: Path) -> bool:
+    with contextlib.closing(_connect(path)) as connection, reading(path):
+        return is_older(connection, "main")
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
+
+
+@contextlib.contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("BEGIN IMMEDIATE")
+    with connection:  # commits, or rolls back
+        yield
+
+
+class _Copy:
+    """The rows of an attached ledger on their way into another."""
+
+    def __init__(self, connection: sqlite3.Connection, theirs: str) -> None:
+        self._connection = connection
+        self._theirs = theirs
+        self._ids: dict[int, int] = {}
+        self._added = Added()
+        self._counted: set[bytes] = set()
+
+    def run(self, keys: Collection[bytes] | None) -> Added:
+        connection = self._connection
+        which = ""
+        if keys is None:
+            self._all_texts()
+        else:
+            connection.execute("CREATE TEMP TABLE wanted (key BLOB PRIMARY KEY)")
+            connection.executemany("INSERT OR IGNORE INTO temp.wanted VALUES (?)", ((key,) for key in keys))
+            which = f"WHERE theirs.{_SATISFIES} AND theirs.key IN temp.wanted"
+        columns = ", ".join(f"theirs.{name}" for name in _COLUMNS)
+        cursor = connection.execute(
+            f"SELECT {columns}, ours.id IS NOT NULL, {_SAME_ROW} FROM {self._theirs} AS theirs "
+            f"LEFT JOIN main.calls AS ours ON ours.key = theirs.key AND ours.{_SATISFIES} {which} ORDER BY theirs.id"
+        )
+        insert = f"INSERT INTO main.calls ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+        while rows := cursor.fetchmany(_BATCH):
+            connection.executemany(insert, [self._values(row) for row in rows if self._is_new(row)])
+        return self._added
+
+    def _all_texts(self) -> None:
+        self._connection.execute("INSERT OR IGNORE INTO main.texts (sha, body) SELECT sha, body FROM source.texts")
+        ids = self._connection.execute("SELECT theirs.id, ours.id FROM source.texts theirs JOIN main.texts ours USING (sha)")
+        self._ids = dict(ids.fetchall())
+
+    def _is_new(self, row: tuple[Any, ...]) -> bool:
+        """Tell a row that is to be added from one that was merged before, or that has an outcome here already."""
+        *values, has_outcome, same_row = row
+        if values[_COLUMNS.index("status")] == "failed":
+            names = ("key", "created", "seconds", "error")
+            query = f"SELECT 1 FROM main.calls WHERE status = 'failed' AND {' AND '.join(f'{name} IS ?' for name in names)}"
+            return self._connection.execute(query, [values[_COLUMNS.index(name)] for name in names]).fetchone() is None
+        self._added.twice += has_outcome and not same_row
+        return not has_outcome
+
+    def _values(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Count a row, and return it as it is here."""
+        values: tuple[Any, ...] = typed(row[: len(_COLUMNS)], _TYPES)
+        fields = dict(zip(_COLUMNS, values, strict=True))
+        added, model, status = self._added, fields["model"], fields["status"]
+        added.rows += 1
+        added.made[model, fields["purpose"]] += fields["key"] not in self._counted
+        self._counted.add(fields["key"])
+        added.answers += status != "failed"
+        added.refusals += status == "refused"
+        added.tokens[model, "input"] += fields["input_tokens"]
+        added.tokens[model, "output"] += fields["output_tokens"]
+        fields["request"] = self._request(fields["request"])
+        return tuple(fields.values())
+
+    def _request(self, request: str) -> str:
+        """Return a request with the ids that its texts have here."""
+        data = read_request(request)
+        data.messages = [
+            (role, [part if isinstance(part, str) else self._text(part) for part in parts]) for role, parts in data.messages
+        ]
+        return canonical_json(data).decode()
+
+    def _text(self, identity: int) -> int:
+        if identity not in self._ids:
+            found = self._connection.execute("SELECT sha, body FROM source.texts WHERE id = ?", (identity,)).fetchone()
+            if found is None:
+                raise LookupError(f"text {identity} is missing")
+            self._connection.execute("INSERT OR IGNORE INTO main.texts (sha, body) VALUES (?, ?)", found)
+            sha = found[0]
+            self._ids[identity] = self._connection.execute("SELECT id FROM main.texts WHERE sha = ?", (sha,)).fetchone()[0]
+        return self._ids[identity]
+
+
+# One worker's ledger -------------------------------------------------------------------------------------------------
+
+# A shard is worked on by one process at a time. Each attempt at it has a ledger of its own, so that no two machines write
+# one file, and finds what was recorded before: what the run knew as it began, and what earlier attempts wrote.
 
 _KEY_BYTES = 32
 

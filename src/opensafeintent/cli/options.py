@@ -74,7 +74,7 @@ TAXONOMY = click.option("--taxonomy", type=PATH, help="TOML file of harm domains
 MAX_ROWS = click.option(
     "--max-rows",
     type=click.IntRange(min=1),
-    default=250_000,  # promptsets.limits.MOST_ROWS, which is not loaded for --help
+    default=250_000,  # promptsets.reading.MOST_ROWS, which is not loaded for --help
     show_default=True,
     metavar="N",
     help="Refuse data of more rows: prompt-sets, responses, seeds.",

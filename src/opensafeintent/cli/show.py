@@ -13,8 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.calls.models import Served
-from opensafeintent.calls.prices import cost_of, read_prices, unpriced
+from opensafeintent.calls.models import Served, cost_of, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.evaluation.regrading import FIRST_ATTEMPT

@@ -10,10 +10,9 @@ from typing import Any
 from opensafeintent.construction.records import Reason, Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.hub import stream_rows
-from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
-from opensafeintent.promptsets.reading import Problem, read_csv, read_records
+from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_csv, read_records
+from opensafeintent.promptsets.sources import stream_rows
 
 __all__ = ["read_seeds"]
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError

@@ -8,8 +8,8 @@ from typing import Self
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Call, Outcome, call_key
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.evaluation.derive import given_tasks

@@ -13,10 +13,9 @@ from typing import Any, NoReturn
 
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
-from opensafeintent.promptsets.origins import DataFile, Origin, files_by_card
-from opensafeintent.promptsets.reading import Problem, read_records
+from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
+from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
 from opensafeintent.taxonomy import CORE_VARIANTS, Taxonomy, default_taxonomy, load_taxonomy
 
 __all__ = ["Problem", "Record", "dataset_name", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
@@ -329,7 +328,7 @@ def _origin_of(name: str) -> Origin:
         path = Path(str(resources.files("opensafeintent").joinpath("data/starter.jsonl")))
         return Origin((DataFile(path, str(path)),))
     if name.startswith("hf:"):
-        from opensafeintent.promptsets.hub import fetch
+        from opensafeintent.promptsets.sources import fetch
 
         return fetch(name)
     path = Path(name)

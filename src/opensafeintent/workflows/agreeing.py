@@ -28,7 +28,7 @@ from opensafeintent.people.agreement import (
 )
 from opensafeintent.people.texts import text_hash
 from opensafeintent.promptsets import Dataset, load_dataset, write_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.statistics.intervals import RESAMPLES, SEED

@@ -18,7 +18,7 @@ from opensafeintent.people.labels import write_labels
 from opensafeintent.people.sampling import Candidate, Drawn, draw_responses, draw_sets
 from opensafeintent.people.study import Packet, StudyPlan, Subject, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
 from opensafeintent.workflows.reporting import read_study
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from opensafeintent.calls.prices import Price, cost_of
+from opensafeintent.calls.client import Tally
+from opensafeintent.calls.models import Price, cost_of
 from opensafeintent.calls.progress import Display, progress_line
-from opensafeintent.calls.tally import Tally
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.construction.pipeline import Watcher
 from opensafeintent.construction.records import REASONS, Stage, StageResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from opensafeintent.calls.prices import Price
+from opensafeintent.calls.models import Price
 from opensafeintent.construction.controls import check
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Budget, Client, Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, open_for_run
-from opensafeintent.calls.prices import Price, read_prices
+from opensafeintent.calls.models import Price, read_prices
 from opensafeintent.calls.progress import Display, Quiet, refreshed
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.tally import Budget, Tally
 from opensafeintent.construction.asking import Asker, Workshop
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost, costs_of
 from opensafeintent.construction.forecast import BuildForecast, forecast_build
@@ -29,7 +28,7 @@ from opensafeintent.files import write_private
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.people.labels import read_labels
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import Instructions, load_instructions
 from opensafeintent.workflows.build_progress import BuildProgress

@@ -8,7 +8,7 @@ from opensafeintent.construction.controls import DatasetCheck, check
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 __all__ = ["DatasetCheck", "check_dataset", "write_check"]

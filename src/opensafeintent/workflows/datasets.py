@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, load_dataset, read_dataset, write_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy, load_taxonomy
 
 __all__ = ["DatasetInfo", "convert_dataset", "dataset_info", "validate_dataset"]

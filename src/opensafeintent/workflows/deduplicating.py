@@ -12,7 +12,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, write_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 if TYPE_CHECKING:

@@ -12,14 +12,12 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Budget, Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, open_for_run
-from opensafeintent.calls.prices import Price, read_prices, unpriced
+from opensafeintent.calls.models import Price, load_suite, read_prices, unpriced
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.suites import load_suite
-from opensafeintent.calls.tally import Budget
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.anchors import load_anchors
 from opensafeintent.evaluation.forecast import Forecast, forecast
@@ -41,8 +39,8 @@ from opensafeintent.evaluation.run import ModelWork, tasks_of
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
-from opensafeintent.promptsets.limits import MOST_ROWS
 from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.judge_checking import checked, passed_line

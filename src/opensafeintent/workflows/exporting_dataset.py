@@ -8,7 +8,7 @@ import msgspec
 
 from opensafeintent.interop.huggingface import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, load_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import load_taxonomy
 
 __all__ = ["ExportDatasetSettings", "ExportedDataset", "export_dataset"]

@@ -8,10 +8,9 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import check_model_name
-from opensafeintent.calls.recorded import RecordedResponse, recorded_responses
+from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import imported_record
@@ -21,8 +20,8 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log
 from opensafeintent.interop.inspect.several_logs import sorted_out
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
-from opensafeintent.promptsets.limits import MOST_ROWS, RowLimit
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
+from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
 

@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import open_for_run
-from opensafeintent.calls.prices import Price, cost_of
+from opensafeintent.calls.models import Price, cost_of
 from opensafeintent.calls.progress import Display, Quiet, shown
 from opensafeintent.calls.records import Sampling
-from opensafeintent.calls.tally import Tally
 from opensafeintent.errors import InputError, JudgeFailed
 from opensafeintent.evaluation.anchors import GRADE_NAMES, load_anchors
 from opensafeintent.evaluation.forecast import expected_calls

@@ -14,10 +14,9 @@ import msgspec
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
-from opensafeintent.calls.tally import Tally
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import Forecast

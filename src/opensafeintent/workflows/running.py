@@ -11,7 +11,7 @@ import msgspec
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.prices import Price, cost_of
+from opensafeintent.calls.models import Price, cost_of
 from opensafeintent.calls.progress import Display, shown
 from opensafeintent.evaluation.derive import Place, derive
 from opensafeintent.evaluation.forecast import expected_calls

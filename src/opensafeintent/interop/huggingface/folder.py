@@ -15,8 +15,16 @@ from opensafeintent.interop.huggingface.croissant import croissant_json
 from opensafeintent.interop.huggingface.publication import LICENSES, Publication
 from opensafeintent.interop.huggingface.tables import CANARY, TABLES, HubTable, parquet_of
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.card import Plain, canary_in, canary_of, markdown_text, render_card, size_category, yaml_text
-from opensafeintent.promptsets.origins import CARD, TAXONOMY
+from opensafeintent.promptsets.sources import CARD, TAXONOMY
+from opensafeintent.promptsets.writing import (
+    Plain,
+    canary_in,
+    canary_of,
+    markdown_text,
+    render_card,
+    size_category,
+    yaml_text,
+)
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy
 
 __all__ = ["write_hub_folder"]

@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
-from opensafeintent.calls.http import NO_CREDIT, UNKNOWN_MODEL, bounded_wait
-from opensafeintent.calls.provider_errors import REFUSING, is_filter
-from opensafeintent.calls.records import Refused
-from opensafeintent.calls.redaction import Secrets
+from opensafeintent.calls.http import NO_CREDIT, UNKNOWN_MODEL, Secrets, bounded_wait
+from opensafeintent.calls.records import Attempt, Failure, Refused, Replied
+from opensafeintent.calls.replies import REFUSING, is_filter
 from opensafeintent.hostile import one_line, without_user_info
 
 if TYPE_CHECKING:

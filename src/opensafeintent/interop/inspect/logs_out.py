@@ -15,8 +15,8 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.imports import ImportedRow
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import derive, given_tasks, imported_rows

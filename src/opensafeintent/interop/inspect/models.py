@@ -15,12 +15,11 @@ from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from opensafeintent.calls.attempts import Attempt, Failure, Replied, no_answer
 from opensafeintent.calls.http import ATTEMPT_SECONDS, STRUCTURED, HttpSession
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
-from opensafeintent.calls.records import Call, Sampling
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.calls.records import Attempt, Call, Failure, Replied, Sampling
+from opensafeintent.calls.replies import NotAnAnswer, no_answer, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line

@@ -10,10 +10,9 @@ from typing import Any
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-from opensafeintent.calls.attempts import Failure, Replied
 from opensafeintent.calls.baselines import ScriptedModel
-from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling, Subject
-from opensafeintent.calls.replay import ReplayModel
+from opensafeintent.calls.models import ReplayModel
+from opensafeintent.calls.records import Answered, Call, Failure, Message, Refused, Replied, Sampling, Subject
 from opensafeintent.errors import InputError
 from opensafeintent.interop.inspect.refusal import Refusal
 

@@ -21,7 +21,7 @@ from opensafeintent.interop.inspect.provider import NotRecorded, asking_about
 from opensafeintent.interop.inspect.refusal import Refusal
 from opensafeintent.interop.inspect.scorers import SCORERS
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
-from opensafeintent.promptsets.limits import MOST_ROWS
+from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
 from opensafeintent.templates import ParseRule
 

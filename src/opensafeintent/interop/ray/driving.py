@@ -11,9 +11,9 @@ from typing import Protocol
 
 import msgspec
 
+from opensafeintent.calls.client import Budget, Tally
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.shards import Spent, spent_in
-from opensafeintent.calls.tally import Budget, Tally
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
 from opensafeintent.interop.ray.records import Job, Progress, Report

@@ -14,8 +14,7 @@ from typing import Annotated
 
 import msgspec
 
-from opensafeintent.calls.merging import Added, merge_ledger, settled
-from opensafeintent.calls.shards import AttemptFiles, lost_calls
+from opensafeintent.calls.shards import Added, AttemptFiles, lost_calls, merge_ledger, settled
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.interop.ray.records import Progress

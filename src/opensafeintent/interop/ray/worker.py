@@ -14,11 +14,10 @@ from typing import Any
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Budget, Client
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
-from opensafeintent.calls.tally import Budget
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.interop.models import open_models
 from opensafeintent.interop.ray.folder import ShardsFolder

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.card import Plain, canary_in, canary_of, markdown_text, render_card, size_category, yaml_text
+from opensafeintent.promptsets.writing import (
+    Plain,
+    canary_in,
+    canary_of,
+    markdown_text,
+    render_card,
+    size_category,
+    yaml_text,
+)
 from opensafeintent.report.built.record import BuildResults, name_of_seeds
 from opensafeintent.report.built.sentences import counted
 from opensafeintent.report.built.tables import build_tables

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
-from opensafeintent.calls.prices import Price
+from opensafeintent.calls.models import Price
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from opensafeintent.calls.prices import cost_of
+from opensafeintent.calls.models import cost_of
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.construction.records import REASONS
 from opensafeintent.report.built.likeness import BINS, Nearest

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.merging import copy_calls
+from opensafeintent.calls.shards import copy_calls
 from opensafeintent.errors import InputError
 from opensafeintent.interop.ray.driving import Driver, Ended, Pool
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder

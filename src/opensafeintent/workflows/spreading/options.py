@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.calls.tally import Budget
+from opensafeintent.calls.client import Budget
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.interop.ray.cluster import check_address

@@ -14,11 +14,29 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent.calls.attempts import Attempt, Failure, Replied
 from opensafeintent.calls.ledger import Entry, Ledger
-from opensafeintent.calls.merging import copy_calls, merge_ledger, settled
-from opensafeintent.calls.records import Answered, Call, Message, Refused, Sampling, Usage, call_key
-from opensafeintent.calls.shards import AttemptFiles, ShardLedger, Spent, lost_calls, spent_in
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Call,
+    Failure,
+    Message,
+    Refused,
+    Replied,
+    Sampling,
+    Usage,
+    call_key,
+)
+from opensafeintent.calls.shards import (
+    AttemptFiles,
+    ShardLedger,
+    Spent,
+    copy_calls,
+    lost_calls,
+    merge_ledger,
+    settled,
+    spent_in,
+)
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -125,7 +143,7 @@ _KILLED = """
 import os, sys, time
 sys.path[:0] = sys.argv[2:]
 from pathlib import Path
-from calls.test_merging import Ledger, answered
+from calls.test_shards import Ledger, answered
 ledger = Ledger(Path(sys.argv[1]))
 for number in range(50):
     answered(ledger, number)

@@ -1,0 +1,222 @@
+"""Recorded responses as a model, named lists of models, and what tokens cost."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from calls.support import user_call
+from endtoend import osi
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import Price, ReplayModel, cost_of, load_suite, read_prices
+from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Subject
+from opensafeintent.errors import InputError
+from opensafeintent.workflows import EvaluateSettings
+
+LINES = [
+    {"id": "s1", "variant": "benign", "response": "First."},
+    {"id": "s1", "variant": "benign", "epoch": 2, "response": "Second."},
+    {"id": "s1", "variant": "dual_use", "response": "<think>plan</think>Cut", "stop_reason": "length"},
+    {"id": "s1", "variant": "malicious", "response": "", "stop_reason": "content_filter"},
+    {"id": "s2", "variant": "benign", "response": ""},
+    {"id": "s3", "variant": "benign", "helpfulness": 3, "harm_severity": 0},
+]
+
+
+def write(folder: Path, lines: list[dict[str, Any]], name: str = "mine.jsonl") -> str:
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return f"replay/{file}"
+
+
+def about(name: str, set_id: str, variant: str = "benign", epoch: int = 1, **fields: Any) -> Call:
+    given = {"model": name, "epoch": epoch, "subject": Subject(set_id, variant, epoch)}
+    return user_call(f"The prompt of {set_id}, {variant}", **(given | fields))
+
+
+def ask_in_turn(folder: Path, name: str, calls: list[Call]) -> list[Outcome]:
+    async def run(client: Client) -> list[Outcome]:
+        return [await client.ask(call) for call in calls]
+
+    with Ledger(folder / "ledger.sqlite") as ledger:
+        return asyncio.run(run(Client(ledger, {name: ReplayModel(name)})))
+
+
+def test_a_response_is_found_by_set_variant_and_epoch(tmp_path: Path) -> None:
+    name = write(tmp_path, LINES)
+    identity = ReplayModel(name).identity
+    calls = [
+        about(name, "s1"),
+        about(name, "s1", epoch=2),
+        about(name, "s1", "dual_use"),
+        about(name, "s1", "malicious"),
+        about(name, "s2"),
+    ]
+    assert ask_in_turn(tmp_path, name, calls) == [
+        Answered(text="First.", stop_reason="stop", served_model=identity),
+        Answered(text="Second.", stop_reason="stop", served_model=identity),
+        Answered(text="Cut", stop_reason="length", served_model=identity),
+        Refused(reason="content_filter", served_model=identity),
+        Answered(text="", stop_reason="stop", served_model=identity),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "complaint"),
+    [
+        ({"set_id": "s9"}, "holds no response for s9, benign, epoch 1"),
+        ({"set_id": "s1", "epoch": 3}, "holds no response for s1, benign, epoch 3"),
+        ({"set_id": "s3"}, "holds no response for s3"),
+        ({"set_id": "s1", "purpose": "probe"}, "holds responses only"),
+        ({"set_id": "s1", "subject": None}, "holds responses only"),
+    ],
+)
+def test_nothing_else_can_be_asked(tmp_path: Path, fields: dict[str, Any], complaint: str) -> None:
+    name = write(tmp_path, LINES)
+    (outcome,) = ask_in_turn(tmp_path, name, [about(name, **fields)])
+    assert isinstance(outcome, Failed)
+    assert (outcome.kind, outcome.attempts) == ("not_recorded", 1)
+    assert complaint in outcome.error
+
+
+def test_a_long_gap_in_a_file_does_not_stop_it(tmp_path: Path) -> None:
+    # Twenty failures in a row stop an endpoint that is dead; a file with a gap of thirty is alive.
+    name = write(tmp_path, LINES)
+    calls = [about(name, f"gap{number}") for number in range(30)] + [about(name, "s1")]
+    *gap, last = ask_in_turn(tmp_path, name, calls)
+    assert all(isinstance(outcome, Failed) for outcome in gap)
+    assert isinstance(last, Answered)
+
+
+def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    here, there = ReplayModel(write(tmp_path, LINES)), ReplayModel(write(tmp_path / "elsewhere", LINES))
+    other = ReplayModel(write(tmp_path, LINES[:-1]))
+    assert here.identity == there.identity
+    assert here.identity != other.identity
+    assert here.identity.startswith("replay/mine@")
+
+
+def test_a_file_that_is_not_there_or_not_right_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file of responses"):
+        ReplayModel(f"replay/{tmp_path / 'nowhere.jsonl'}")
+    with pytest.raises(InputError, match="no such file of responses"):
+        ReplayModel(f"replay/{tmp_path}")
+    with pytest.raises(InputError, match=r"bad\.jsonl:1, field variant"):
+        ReplayModel(write(tmp_path, [{"id": "s1", "variant": "x", "response": "y"}], "bad.jsonl"))
+
+
+# Appendix B of the paper names these, of which the last five were run from weights.
+PAPER = """Claude Haiku 4.5,
+Claude Sonnet 4.6, Gemini 3 Flash, Gemini 3.1 Flash-Lite, Gemma 4 26B A4B, Llama-3.3-70B-Instruct,
+Llama-4-Scout-17B-16E-Instruct, gpt-oss 20B, gpt-oss 120B, DeepSeek-V3.1, DeepSeek-R1-0528, Qwen3-Next-80B-A3B-Instruct,
+Mistral-Small-3.1-24B-Instruct-2503, mistral-medium-2505, GPT-5.4, Llama-3.1-8B-Instruct, DeepSeek-R1-Distill-Llama-8B,
+Qwen3 4B, Qwen3 32B, Mistral-Small-24B-Instruct-2501"""
+
+
+def test_the_suite_of_the_paper_has_its_twenty_models() -> None:
+    suite = load_suite("paper")
+    assert {item.paper for item in suite.models} == set(re.split(r",\s+", PAPER))
+    assert len(suite.names) == 20
+    providers = {name.partition("/")[0] for name in suite.names}
+    assert providers <= {*ENDPOINTS, *INSPECT_PROVIDERS}
+
+
+def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel = "baseline/refuse-all"\n')
+    assert load_suite(str(path)).names == ("baseline/redirect", "baseline/refuse-all")
+    settings = EvaluateSettings(models=("baseline/refuse-all",), suite=str(path), judges=("baseline/judge",))
+    assert settings.targets == ("baseline/refuse-all", "baseline/redirect")  # each once, those that are named first
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        (None, "cannot read"),
+        ("name = 1", "not a suite"),
+        ('name = "x"\nmodels = []', "no models in it"),
+        ('name = "x"\n[[models]]\nmodle = "a/b"', r"not a suite \(.*\): Object contains unknown field `modle`"),
+        ('name = "x"\n[[models]]\nmodel = "a/b"\n[[models]]\nmodel = "a/b"', "a/b is there twice"),
+        ("name =", "not a suite"),
+    ],
+)
+def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, line: str) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(InputError, match=line):
+        load_suite(str(path))
+
+
+def test_the_command_takes_a_suite(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel = "baseline/refuse-all"\n')
+    arguments = ("--suite", path, "--judge", "baseline/judge", "--limit", 1, "--out", tmp_path / "run")
+    ran = osi("evaluate", *arguments)
+    assert ran.code == 0
+    assert "baseline/redirect" in ran.out and "baseline/refuse-all" in ran.out
+    assert osi("evaluate", "--judge", "baseline/judge").errors == [
+        "error: no model to evaluate: name at least one, or a --suite"
+    ]
+    assert osi("evaluate", "--suite", "papr", "--judge", "baseline/judge").errors == [
+        "error: --suite papr: no such suite, and not the name of a .toml file; did you mean 'paper'?"
+    ]
+
+
+def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
+    ran = osi("evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", tmp_path / "run")
+    assert ran.code == 2
+    told = [line for line in ran.errors if line.startswith("error: openrouter/")]
+    assert len(told) == 9  # the open weights that the suite has from one service
+    assert all(line.endswith("no key; set OPENROUTER_API_KEY") for line in told)
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_prices_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text('{"openai/x": {"input": 2.5, "output": 10}, "vllm/y": {"input": 0, "output": 0}}')
+    assert read_prices(file) == {"openai/x": Price(2.5, 10.0), "vllm/y": Price(0.0, 0.0)}
+
+
+def test_cost_is_per_million_tokens() -> None:
+    tokens = {("a", "input"): 2_000_000, ("a", "output"): 500_000, ("b", "input"): 10**9}
+    # 2 million at $2.50 and half a million at $10; b has no price.
+    assert cost_of(tokens, {"a": Price(2.5, 10.0)}) == 2 * 2.5 + 0.5 * 10
+    assert cost_of({}, {}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"not json",
+        b'{"a": 5}',
+        b'{"a": {"input": 1}}',
+        b'{"a": {"input": "1", "output": 2}}',
+        b'{"a": {"input": 1, "output": null}}',
+        b'{"a": {"input": 1, "output": 2, "cached": 3}}',
+        b'{"a": {"input": -1, "output": 2}}',
+        b'{"a\xff": {"input": 1, "output": 2}}',
+        b'{"a": {"input": 1e999, "output": 2}}',
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_the_right_one(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "prices.json"
+    file.write_bytes(content)
+    with pytest.raises(InputError, match=r'prices\.json(: not a price list \(\{"provider/model": |:1: not UTF-8)'):
+        read_prices(file)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere.json"):
+        with pytest.raises(InputError, match="cannot read"):
+            read_prices(path)
