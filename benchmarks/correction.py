@@ -231,8 +231,8 @@ def cover(world: World, labelling: Labelling, sets: int, count: int, resampled: 
         if len(there) < count / 4:
             lines.append(Line(metric, method, float("nan"), float("nan"), float("nan"), refused))
             continue
-        held = [result.low <= truths[metric] <= result.high for result in there]
-        widths = [result.high - result.low for result in there]
+        held = [result.interval[0] <= truths[metric] <= result.interval[1] for result in there]
+        widths = [result.interval[1] - result.interval[0] for result in there]
         errors = [result.value - truths[metric] for result in there]
         covered, width, error = (float(np.mean(part)) for part in (held, widths, errors))
         lines.append(Line(metric, method, covered, width, error, refused))

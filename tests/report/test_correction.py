@@ -175,9 +175,9 @@ def test_what_takes_least_for_granted_is_chosen(tmp_path: Path) -> None:
     assert isinstance(sets.result, Corrected)
     assert isinstance(own.result, Corrected)
     assert isinstance(others.result, Corrected)
-    assert (sets.result.labels, sets.result.units, sets.of) == (60, "prompt-sets", ("of/sets",))
-    assert (own.result.labels, own.result.units, own.of) == (240, "responses", ("of/responses",))
-    assert (others.result.labels, others.result.sets, others.of) == (180 + 240, 80, ("of/responses", "of/sets"))
+    assert (sets.result.n, sets.result.units, sets.of) == (60, "prompt-sets", ("of/sets",))
+    assert (own.result.n, own.result.units, own.of) == (240, "responses", ("of/responses",))
+    assert (others.result.n, others.result.sets, others.of) == (180 + 240, 80, ("of/responses", "of/sets"))
     assert {item.annotators for item in found.values()} == {0, 2}
 
 
@@ -189,7 +189,7 @@ def test_corrected_numbers_come_nearer_to_the_truth(tmp_path: Path) -> None:
         for metric, value in (("mean_safety", true.mean()), ("triplet_safety", true.all(axis=1).mean())):
             result = found[model, metric].result
             assert isinstance(result, Corrected)
-            assert result.low <= value <= result.high
+            assert result.interval[0] <= value <= result.interval[1]
             raw = float(group.ratios[metric].value.values[place])
             assert abs(result.value - value) < max(abs(raw - value), 0.05)
 
@@ -214,7 +214,7 @@ def test_paraphrases_tell_how_the_judge_errs_and_not_how_a_model_does(tmp_path: 
     own, other = found[MODELS[0], "mean_safety"].result, found[MODELS[2], "mean_safety"].result
     assert isinstance(own, Corrected)
     assert isinstance(other, Corrected)
-    assert (own.labels, other.labels) == (180, 240 + 15)
+    assert (own.n, other.n) == (180, 240 + 15)
 
 
 def test_intents_are_pooled_only_where_one_has_too_few_labels(tmp_path: Path) -> None:
@@ -287,7 +287,7 @@ def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:
     means, triplets = found["mean_safety"], found["triplet_safety"]
     assert isinstance(means, Corrected)
     assert isinstance(triplets, Corrected)
-    assert (means.labels, triplets.labels) == (150, 50)  # of ten sets no triplet counts
+    assert (means.n, triplets.n) == (150, 50)  # of ten sets no triplet counts
     assert notes == [
         "human labels: 3 of 3 numbers corrected, beside the judge's, in the table corrected",
         "human labels: 10 labelled responses have no grades by the judge and are of no use here",

@@ -15,13 +15,13 @@ from opensafeintent.analysis.judges.families import authors_of, generators_of, s
 from opensafeintent.analysis.judges.graders import PANEL, judges_of_panel, standings, swaps
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.summary import judges_json
-from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings, Value
+from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
-from opensafeintent.statistics import Resamples
+from opensafeintent.statistics import Estimate, Resamples
 from report.judge_studies import JUDGES, judged_by, panel_row, panel_study, random_panel, twice
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -87,7 +87,7 @@ def test_a_response_with_one_rating_is_left_aside() -> None:
 
 def test_no_response_is_no_number() -> None:
     found = ratings([(1, float("nan"))])
-    nothing = Value(value=None, n=0)
+    nothing = Estimate(value=None, n=0)
     assert [found.agreement(SAFE), found.gwet(SAFE, "identity"), found.difference(1.0)] == [nothing] * 3
 
 
@@ -99,9 +99,9 @@ def test_intervals_are_over_prompt_sets_not_responses() -> None:
     alike = ratings([pair for pair in one_each for _ in range(5)], [n for n in range(60) for _ in range(5)], 60)
     together = alike.gwet(SAFE, "identity")
     assert together.value == pytest.approx(apart.value)
-    assert apart.ci_method == together.ci_method == "bootstrap"
-    assert together.ci == pytest.approx(apart.ci, abs=1e-6)
-    assert apart.ci is not None and apart.ci[0] < (apart.value or 0) < apart.ci[1]
+    assert apart.method == together.method == "bootstrap"
+    assert together.interval == pytest.approx(apart.interval, abs=1e-6)
+    assert apart.interval is not None and apart.interval[0] < (apart.value or 0) < apart.interval[1]
 
 
 def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
@@ -109,15 +109,15 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
     # .1 / √40 = .0158 over sets, however many responses there are
     pairs = [(1.0, float(n >= (1 if item % 2 else 3))) for item in range(40) for n in range(10)]
     found = Ratings([item for item in range(40) for _ in range(10)], np.array(pairs), Resamples(40)).agreement(SAFE)
-    assert (found.value, found.n, found.ci_method) == (0.8, 400, "bootstrap")
-    assert found.ci == pytest.approx((0.8 - 1.96 * 0.0158, 0.8 + 1.96 * 0.0158), abs=0.004)
+    assert (found.value, found.n, found.method) == (0.8, 400, "bootstrap")
+    assert found.interval == pytest.approx((0.8 - 1.96 * 0.0158, 0.8 + 1.96 * 0.0158), abs=0.004)
 
 
 def test_full_agreement_is_not_certain() -> None:
     found = ratings([(1, 1)] * 20, list(range(20)), 20).gwet(SAFE, "identity")
     assert found.value == 1.0
-    assert found.ci_method == "wilson"
-    assert found.ci is not None and 0.5 < found.ci[0] < 0.9  # not (1, 1)
+    assert found.method == "wilson"
+    assert found.interval is not None and 0.5 < found.interval[0] < 0.9  # not (1, 1)
 
 
 # By judge --------------------------------------------------------------------------------------------------------------

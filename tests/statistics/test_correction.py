@@ -76,6 +76,10 @@ def triplet_safety(judged: Floats, labels: JudgedLabels, resamples: Resamples) -
     return triplet_from_rates(judged, judge_rates(labels, resamples), resamples)
 
 
+def width(found: Corrected) -> float:
+    return found.interval[1] - found.interval[0]
+
+
 # PPI++ -----------------------------------------------------------------------------------------------------------------
 
 NAN = float("nan")
@@ -92,8 +96,8 @@ def test_ppi_by_hand() -> None:
     found = corrected(prediction_powered(units(*SIXTY), Resamples(60)))
     assert found.power == pytest.approx(10 / 21)
     assert found.value == pytest.approx(23 / 42)
-    assert (found.labels, found.sets, found.method) == (30, 30, "ppi++")
-    assert found.low < found.value < found.high
+    assert (found.n, found.sets, found.method) == (30, 30, "ppi++")
+    assert found.interval[0] < found.value < found.interval[1]
 
 
 def test_ppi_is_the_published_estimator() -> None:
@@ -134,7 +138,7 @@ def test_units_of_a_set_stand_and_fall_together() -> None:
     three = Sample(*(np.repeat(part, 3, axis=1) for part in one))
     alone, together = (corrected(prediction_powered(sample, Resamples(60))) for sample in (one, three))
     assert together.value == pytest.approx(alone.value)
-    assert together.high - together.low == pytest.approx(alone.high - alone.low, rel=0.05)
+    assert width(together) == pytest.approx(width(alone), rel=0.05)
 
 
 def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
@@ -142,7 +146,7 @@ def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
     sample = units((15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0), (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0))
     found = corrected(prediction_powered(sample, Resamples(1000)))
     assert found.value == pytest.approx(0.5)
-    assert found.high - found.low > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
+    assert width(found) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
 
 
 def test_what_does_not_count_plays_no_part() -> None:
@@ -318,10 +322,7 @@ def test_nothing_complete_is_refused() -> None:
 def test_labels_are_resampled_too() -> None:
     judged = np.tile(enumerated_world()[::16], (2, 1, 1))
     few, many = every_intent((18, 2), (2, 18), sets=128), every_intent((180, 20), (20, 180), sets=128)
-    widths = [
-        found.high - found.low
-        for found in (corrected(triplet_safety(judged, labels, Resamples(128))) for labels in (few, many))
-    ]
+    widths = [width(corrected(triplet_safety(judged, labels, Resamples(128)))) for labels in (few, many)]
     assert widths[0] > 1.3 * widths[1]
 
 
@@ -343,5 +344,5 @@ def test_intervals_hold_the_truth() -> None:
         at, intent = np.nonzero(np.ones((60, 3)))
         labels = JudgedLabels(at, intent, judged_other.ravel(), of_other.ravel(), np.ones(180))
         found = corrected(triplet_safety(judged[:, :, None].astype(float), labels, resamples))
-        held += found.low <= 0.343 <= found.high
+        held += found.interval[0] <= 0.343 <= found.interval[1]
     assert held >= 136

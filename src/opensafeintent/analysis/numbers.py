@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, SPANS, Ratio
-from opensafeintent.statistics import Estimates, wilson
+from opensafeintent.statistics import Estimate, Estimates, rounded, wilson
 from opensafeintent.statistics.distributions import t_quantile
 
-__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked", "rounded"]
+__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked"]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
@@ -37,30 +37,18 @@ Stratum = tuple[str | None, str | None]
 """Harm domain and task type; None is all of them."""
 
 
-class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one model, or its average over models, with what tells how sure it is. None is undefined."""
+class Number(Estimate, frozen=True, kw_only=True):
+    """One metric of one model, or its average over models; of an average, `n` counts the sets of at least one model."""
 
     model: str
     metric: str
     stratum: Stratum = (None, None)
-    value: float | None
-    low: float | None
-    """95 % interval."""
-    high: float | None
-    method: str | None
-    n: int
-    """Prompt-sets that count; of an average, for at least one model."""
     models: int | None = None
     """Of an average: models in which the metric is defined."""
     pooled: float | None = None
     """Of an average: the ratio of the sums over models."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
-
-
-def rounded(number: float) -> float:
-    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
-    return round(float(number), 6) + 0.0
 
 
 def ranked(group: Group, metric: str = "mean_utility") -> list[int]:
@@ -137,18 +125,7 @@ def _overall(group: Group, order: Sequence[int]) -> dict[tuple[str, str], Number
 
 
 def _number(model: str, metric: str, stratum: Stratum, estimates: Estimates, place: int) -> Number:
-    there = bool(estimates.n[place])
-    sure = there and estimates.method[place] is not None
-    return Number(
-        model=model,
-        metric=metric,
-        stratum=stratum,
-        value=float(estimates.value[place]) if there else None,
-        low=rounded(estimates.low[place]) if sure else None,
-        high=rounded(estimates.high[place]) if sure else None,
-        method=estimates.method[place] if there else None,
-        n=int(estimates.n[place]),
-    )
+    return Number(model=model, metric=metric, stratum=stratum, **msgspec.structs.asdict(estimates.at(place)))
 
 
 def _strata(
@@ -208,9 +185,6 @@ def _mean_over_models(
         metric=metric,
         stratum=stratum,
         value=None,
-        low=None,
-        high=None,
-        method=None,
         n=len(counted),
         models=len(total),
     )
@@ -223,8 +197,7 @@ def _mean_over_models(
     return msgspec.structs.replace(
         nothing,
         value=mean,
-        low=rounded(low),
-        high=rounded(high),
+        interval=(rounded(low), rounded(high)),
         method=AVERAGE_METHOD,
         pooled=float(top.sum()) / float(total.sum()),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS, Grades
-from opensafeintent.statistics import estimate
+from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _IS: dict[LeftOut, Callable[[GradeRow], bool]] = {
 }
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one model without some of its responses. None is undefined."""
+class Change(Estimate, frozen=True, kw_only=True):
+    """One metric of one model without some of its responses."""
 
     model: str
     left_out: LeftOut
@@ -39,10 +39,6 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     """Core responses that were left out; the metric is over the sets in which there is none."""
     metric: str
     before: float | None
-    value: float | None
-    low: float | None
-    high: float | None
-    n: int
 
     @property
     def size(self) -> float:
@@ -72,18 +68,14 @@ def _without(group: Group, left_out: LeftOut) -> list[Change]:
         before = group.estimates[metric]
         for place, model in enumerate(models):
             whole = group.models.index(model)
-            there = got.method[place] is not None
             found.append(
                 Change(
                     model=model,
                     left_out=left_out,
                     responses=len(gone[model]),
                     metric=metric,
-                    before=float(before.value[whole]) if before.n[whole] else None,
-                    value=float(got.value[place]) if got.n[place] else None,
-                    low=round(float(got.low[place]), 6) if there else None,
-                    high=round(float(got.high[place]), 6) if there else None,
-                    n=int(got.n[place]),
+                    before=before.at(whole).value,
+                    **msgspec.structs.asdict(got.at(place)),
                 )
             )
     return found

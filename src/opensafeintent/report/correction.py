@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
-from opensafeintent.analysis.numbers import numbers_of, rounded
+from opensafeintent.analysis.numbers import numbers_of
 from opensafeintent.report.tables import Cell, Column, Table
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, lead, shown_group
-from opensafeintent.statistics.correction import Corrected, Method, Rate, Refused
+from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.correction import Corrected, Method, Refused
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["corrected_json", "correction_tables"]
@@ -65,7 +66,7 @@ def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
                 before, item = raw.overall[model, metric], by_model[model, metric]
                 if isinstance(item.result, Corrected):
                     methods[item.result.method] = None
-                first = (*lead(groups, number, model), heading, before.value, before.low, before.high, before.n)
+                first = (*lead(groups, number, model), heading, *before.cells)
                 rows.append((*first, *_result_cells(item)))
     return Table(
         name="corrected",
@@ -92,9 +93,9 @@ def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
 def _result_cells(item: Correction) -> tuple[Cell, ...]:
     match item.result:
         case Corrected() as result:
-            numbers = (rounded(result.value), rounded(result.low), rounded(result.high))
-            counts = (result.labels, result.units, result.sets, len(item.of), item.annotators)
-            return (*numbers, _METHODS[result.method][0], *counts, None, _rests_on(item, result))
+            counts = (result.n, result.units, result.sets, len(item.of), item.annotators)
+            numbers = (result.value, *result.interval, _METHODS[result.method][0])
+            return (*numbers, *counts, None, _rests_on(item, result))
         case Refused(reason):
             return (*(None,) * 9, reason, reason)
 
@@ -103,7 +104,7 @@ def _rests_on(item: Correction, result: Corrected) -> str:
     """Say how many labels of whose responses by how many people a value rests on."""
     whose = "its own" if item.of == (item.model,) else f"{len(item.of)} models" if len(item.of) > 1 else "another model"
     people = "1 person" if item.annotators == 1 else f"{item.annotators:,} people"
-    return f"{result.labels:,} {result.units} of {whose}, by {people}"
+    return f"{result.n:,} {result.units} of {whose}, by {people}"
 
 
 def _rates_table(corrected: Sequence[CorrectedGroup]) -> Table:
@@ -112,7 +113,7 @@ def _rates_table(corrected: Sequence[CorrectedGroup]) -> Table:
     for number, found in enumerate(corrected):
         for intent, rates in zip(CORE_VARIANTS, _rates(found), strict=True):
             _, _, *rest = lead(groups, number, "")
-            rows.append((number + 1, *rest, _INTENTS[intent], *(cell for rate in rates for cell in _rate_cells(rate))))
+            rows.append((number + 1, *rest, _INTENTS[intent], *(cell for rate in rates for cell in rate.cells)))
     parts = ("", "_low", "_high", "_n")
     return Table(
         name="corrected_judge_rates",
@@ -135,12 +136,8 @@ def _rates_table(corrected: Sequence[CorrectedGroup]) -> Table:
     )
 
 
-def _rates(found: CorrectedGroup) -> list[tuple[Rate, Rate]]:
+def _rates(found: CorrectedGroup) -> list[tuple[Estimate, Estimate]]:
     return [(found.rates.rate(0, place), found.rates.rate(1, place)) for place in range(len(CORE_VARIANTS))]
-
-
-def _rate_cells(rate: Rate) -> tuple[Cell, ...]:
-    return (rounded(rate.value), rounded(rate.low), rounded(rate.high), rate.n) if rate.n else (None, None, None, 0)
 
 
 def corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
@@ -170,22 +167,21 @@ def _entry(item: Correction) -> dict[str, Any]:
     match item.result:
         case Corrected() as result:
             return {
-                "value": rounded(result.value),
-                "ci": [rounded(result.low), rounded(result.high)],
+                "value": result.value,
+                "ci": result.interval,
                 "method": result.method,
                 "assumes": _METHODS[result.method][1],
-                "labels": result.labels,
+                "labels": result.n,
                 "units": result.units,
                 "labelled_sets": result.sets,
                 "of_models": item.of,
                 "annotators": item.annotators,
-                "power": None if result.power is None else rounded(result.power),
+                "power": result.power,
                 "refused": None,
             }
         case Refused(reason):
             return {"value": None, "ci": None, "method": None, "refused": reason}
 
 
-def _rate_json(rate: Rate) -> dict[str, Any]:
-    value, low, high, n = _rate_cells(rate)
-    return {"value": value, "ci": [low, high] if n else None, "n": n}
+def _rate_json(rate: Estimate) -> dict[str, Any]:
+    return {"value": rate.value, "ci": rate.interval, "n": rate.n}

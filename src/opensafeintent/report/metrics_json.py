@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judge_checks import checks_json
 from opensafeintent.analysis.judges.summary import judges_json
-from opensafeintent.analysis.numbers import CELL_METRICS, rounded
+from opensafeintent.analysis.numbers import CELL_METRICS
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY, compute
-from opensafeintent.statistics import Estimates, rank_intervals
+from opensafeintent.statistics import Estimates, rank_intervals, rounded
 
 __all__ = ["DEMONSTRATION_NOTE", "metrics_json", "to_json"]
 

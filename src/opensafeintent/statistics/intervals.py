@@ -8,12 +8,24 @@ from math import sqrt
 from statistics import NormalDist
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.distributions import t_quantile
 
-__all__ = ["CONFIDENCE", "RESAMPLES", "SEED", "Estimates", "Resamples", "estimate", "widened_tail", "wilson"]
+__all__ = [
+    "CONFIDENCE",
+    "RESAMPLES",
+    "SEED",
+    "Estimate",
+    "Estimates",
+    "Resamples",
+    "estimate",
+    "rounded",
+    "widened_tail",
+    "wilson",
+]
 
 Floats = NDArray[np.float64]
 
@@ -39,6 +51,42 @@ _ROWS_AT_ONCE = 100
 """4 MB of resampled ratios."""
 _MOST_EFFECTIVE = 3.0
 """A set holds three core responses: at most so many independent answers stand behind one set's value."""
+
+
+def rounded(number: float) -> float:
+    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
+    return round(float(number), 6) + 0.0
+
+
+class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"interval": "ci", "method": "ci_method"}):
+    """A number and how sure it is: the record that every result with an interval has, or is a kind of.
+
+    In JSON its fields are `value`, `n`, `ci` and `ci_method`.
+    """
+
+    value: float | None
+    """None where it is undefined."""
+    n: int
+    """How many prompt-sets (or responses, labels, items) are behind it."""
+    interval: tuple[float, float] | None = None
+    """95 %, rounded."""
+    method: str | None = None
+    """How the interval was computed."""
+
+    @property
+    def low(self) -> float | None:
+        """The lower end of the interval."""
+        return None if self.interval is None else self.interval[0]
+
+    @property
+    def high(self) -> float | None:
+        """The upper end of the interval."""
+        return None if self.interval is None else self.interval[1]
+
+    @property
+    def cells(self) -> tuple[float | None, float | None, float | None, int]:
+        """What a table holds of it: value, low, high, n."""
+        return self.value, self.low, self.high, self.n
 
 
 class Resamples:
@@ -110,6 +158,13 @@ class Estimates(NamedTuple):
     high: Floats
     method: list[str | None]
     """`bootstrap`, `wilson` or `bonett-price`; None where there is no value."""
+
+    def at(self, row: int) -> Estimate:
+        """Return the estimate of one row."""
+        if not self.n[row]:
+            return Estimate(value=None, n=0)
+        interval = rounded(self.low[row]), rounded(self.high[row])
+        return Estimate(value=float(self.value[row]), n=int(self.n[row]), interval=interval, method=self.method[row])
 
 
 def estimate(

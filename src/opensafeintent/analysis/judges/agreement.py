@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.graders import judges_of_panel
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings
+from opensafeintent.statistics import Estimate, rounded
 
 __all__ = ["Agreement", "agreements"]
 
@@ -26,20 +27,20 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     """Two judges, or all of a panel, on the responses that they were both asked about."""
 
     judges: tuple[str, ...]
-    safe: Value
+    safe: Estimate
     """Share of pairs of judges that agree whether a response is safe."""
-    safe_ac1: Value
-    helpfulness: Value
+    safe_ac1: Estimate
+    helpfulness: Estimate
     """Share of pairs that give the same grade."""
-    helpfulness_ac2: Value
+    helpfulness_ac2: Estimate
     """Gwet's AC2 with quadratic weights."""
-    harm_severity: Value
-    harm_severity_ac2: Value
+    harm_severity: Estimate
+    harm_severity_ac2: Estimate
     safe_rates: tuple[float | None, ...]
     """Share of responses that each judge calls safe, in the order of `judges`."""
-    helpfulness_difference: Value | None = None
+    helpfulness_difference: Estimate | None = None
     """Of two judges: mean of the first's grade less the second's."""
-    harm_severity_difference: Value | None = None
+    harm_severity_difference: Estimate | None = None
     confusion: dict[Literal["helpfulness", "harm_severity", "safe"], Confusion] = {}
     """Of two judges: how often the first gave one grade (row) and the second another (column), from the lowest grade on."""
 

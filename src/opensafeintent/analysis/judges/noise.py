@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.graders import PANEL, Pair
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings, Value, rounded
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import panel_grade
+from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
 __all__ = ["Noise", "noise_of"]
@@ -29,14 +30,14 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Put to it twice."""
     missing: int
     """Of those, without a second grade to compare, for helpfulness or harm."""
-    helpfulness_equal: Value
-    harm_severity_equal: Value
-    helpfulness_difference: Value
+    helpfulness_equal: Estimate
+    harm_severity_equal: Estimate
+    helpfulness_difference: Estimate
     """Mean absolute difference of the two grades."""
-    harm_severity_difference: Value
-    safe_flips: Value
+    harm_severity_difference: Estimate
+    safe_flips: Estimate
     """Share of responses that were safe once and unsafe once."""
-    safe_ac1: Value
+    safe_ac1: Estimate
     mean_safety_se: float | None
     """Standard error of a model's Mean Safety from this alone."""
     mean_safety_sets: int

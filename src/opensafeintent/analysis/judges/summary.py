@@ -9,7 +9,6 @@ from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.judges.conflicts import conflicts_of, without_conflicts
 from opensafeintent.analysis.judges.graders import SHOWN, Standing, standings, swaps
 from opensafeintent.analysis.judges.noise import noise_of
-from opensafeintent.analysis.judges.values import rounded
 from opensafeintent.metrics import PRIMARY
 
 __all__ = ["judges_json"]
@@ -24,7 +23,7 @@ def judges_json(group: Group) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if graders := standings(group):
         found["models"] = {
-            model: {grader.name: {metric: _estimate(grader, metric, place) for metric in SHOWN} for grader in graders}
+            model: {grader.name: {metric: grader.estimates[metric].at(place) for metric in SHOWN} for grader in graders}
             for place, model in enumerate(group.models)
         }
         found["ranks"] = {metric: {grader.name: _ranks(group, grader, metric) for grader in graders} for metric in PRIMARY}
@@ -35,18 +34,6 @@ def judges_json(group: Group) -> dict[str, Any]:
     if conflicts := conflicts_of(group):
         found["conflicts"] = {"found": conflicts, "without": {metric: _without(group, metric) for metric in PRIMARY}}
     return found
-
-
-def _estimate(grader: Standing, metric: str, place: int) -> dict[str, Any]:
-    estimates = grader.estimates[metric]
-    value, n, method = grader.value(metric, place), int(estimates.n[place]), estimates.method[place]
-    sure = value is not None and method is not None
-    return {
-        "value": value,
-        "n": n,
-        "ci": [rounded(estimates.low[place]), rounded(estimates.high[place])] if sure else None,
-        "ci_method": method if sure else None,
-    }
 
 
 def _ranks(group: Group, grader: Standing, metric: str) -> dict[str, Any]:

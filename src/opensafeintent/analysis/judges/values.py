@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.people.agreement.coefficients import RatingCounts, Scheme
-from opensafeintent.statistics import Resamples, estimate
+from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 
-__all__ = ["GRADES", "HARM_GRADES", "SAFE", "Ratings", "Value", "rounded"]
+__all__ = ["GRADES", "HARM_GRADES", "SAFE", "Ratings"]
 
 GRADES = (1, 2, 3, 4)
 """Helpfulness."""
@@ -23,21 +22,6 @@ Floats = NDArray[np.float64]
 
 _FEWEST_DEVIATING = 10
 """Prompt-sets that differ from the rest: with fewer, resamples hardly differ and the interval shrinks to a point."""
-
-
-class Value(msgspec.Struct, frozen=True, kw_only=True):
-    """A number with its 95 % interval over prompt-sets; None is undefined."""
-
-    value: float | None
-    n: int
-    """Responses behind it."""
-    ci: tuple[float, float] | None = None
-    ci_method: str | None = None
-
-
-def rounded(number: float) -> float:
-    """Return a number as `metrics.json` has it."""
-    return round(float(number), 6) + 0.0
 
 
 class Ratings:
@@ -65,7 +49,7 @@ class Ratings:
         np.add.at(table, (which.ravel(), self._sets), 1.0)
         return np.where(patterns < 0, np.nan, patterns), table
 
-    def mean(self, values: Floats, span: tuple[float, float] = (0.0, 1.0)) -> Value:
+    def mean(self, values: Floats, span: tuple[float, float] = (0.0, 1.0)) -> Estimate:
         """Return the mean of a value of each response, NaN where it has none: shape (response,).
 
         The interval is the percentile bootstrap's over prompt-sets where 10 of them or more deviate from the most common
@@ -73,7 +57,7 @@ class Ratings:
         """
         there = ~np.isnan(values)
         if not there.any():
-            return Value(value=None, n=0)
+            return Estimate(value=None, n=0)
         counted, sets = there.astype(np.float64), self._resamples.sets
         top = np.bincount(self._sets, np.nan_to_num(values), sets).astype(np.float64)
         bottom = np.bincount(self._sets, counted, sets).astype(np.float64)
@@ -82,18 +66,17 @@ class Ratings:
         drawn = self._resamples.ratios(top[None], bottom[None])[0]
         if times.sum() - times.max() >= _FEWEST_DEVIATING and not np.isnan(drawn).any():
             low, high = np.quantile(drawn, (0.025, 0.975))
-            return Value(value=value, n=n, ci=(rounded(low), rounded(high)), ci_method="bootstrap")
-        found = estimate(top[None], bottom[None], self._resamples, span=span)
-        limits = rounded(found.low[0]), rounded(found.high[0])
-        return Value(value=value, n=n, ci=limits, ci_method=found.method[0])
+            return Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method="bootstrap")
+        found = estimate(top[None], bottom[None], self._resamples, span=span).at(0)
+        return Estimate(value=value, n=n, interval=found.interval, method=found.method)
 
-    def agreement(self, categories: Sequence[int]) -> Value:
+    def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
         if not self.n:
-            return Value(value=None, n=0)
+            return Estimate(value=None, n=0)
         return self.mean(RatingCounts(self.ratings, categories).pairwise())
 
-    def gwet(self, categories: Sequence[int], scheme: Scheme) -> Value:
+    def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`) with a percentile interval over prompt-sets.
 
         A coefficient depends on sums over responses alone, so a resample is the number of times that each combination of
@@ -101,7 +84,7 @@ class Ratings:
         interval of the observed agreement, carried over with chance agreement as it is.
         """
         if not self.n:
-            return Value(value=None, n=0)
+            return Estimate(value=None, n=0)
         patterns, table = self._patterns
         counts = RatingCounts(patterns, categories)
         once = table.sum(axis=1)[:, None]
@@ -113,16 +96,16 @@ class Ratings:
             method = "bootstrap"
         else:
             chance = float(counts.expected(once, scheme)[0])
-            observed = self.mean(RatingCounts(self.ratings, categories).pairwise(scheme)).ci or (0.0, 1.0)
+            observed = self.mean(RatingCounts(self.ratings, categories).pairwise(scheme)).interval or (0.0, 1.0)
             low, high = ((limit - chance) / (1 - chance) for limit in observed)
             method = "wilson"
-        return Value(value=rounded(value), n=self.n, ci=(rounded(low), rounded(high)), ci_method=method)
+        return Estimate(value=rounded(value), n=self.n, interval=(rounded(low), rounded(high)), method=method)
 
     def between(self, first: int, second: int) -> Ratings:
         """Return the ratings of two of the raters."""
         return Ratings(self._sets.tolist(), self.ratings[:, [first, second]], self._resamples)
 
-    def difference(self, span: float, *, absolute: bool = False) -> Value:
+    def difference(self, span: float, *, absolute: bool = False) -> Estimate:
         """Return the mean of the first rater's rating less the second's, or of how far they are apart.
 
         Args:

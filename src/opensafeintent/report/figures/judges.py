@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
+import msgspec
+
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import Agreement, agreements
 from opensafeintent.analysis.judges.graders import PANEL, Standing, standings
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, rounded
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
 from opensafeintent.analysis.numbers import Number, numbers_of
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import PRIMARY
@@ -68,18 +70,7 @@ def by_judge(group: Group) -> Spec:
 
 
 def _number(grader: Standing, metric: str, model: str, place: int) -> Number:
-    found = grader.estimates[metric]
-    value = grader.value(metric, place)
-    sure = value is not None and found.method[place] is not None
-    return Number(
-        model=model,
-        metric=metric,
-        value=value,
-        low=rounded(found.low[place]) if sure else None,
-        high=rounded(found.high[place]) if sure else None,
-        method=found.method[place],
-        n=int(found.n[place]),
-    )
+    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric].at(place)))
 
 
 def confusion(group: Group) -> Spec:

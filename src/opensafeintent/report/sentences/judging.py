@@ -79,8 +79,8 @@ def own_noise(group: Group) -> Sentence | None:
         parts += ["" if place == 0 else " and " if place == len(found) - 1 else ", "]
         parts += ["the panel"] if judge == PANEL else listed([judge])
         parts += [f" changed its verdict on “safe” in {share} of them" if place == 0 else f" in {share}"]
-    if len(found) == 1 and noise.safe_flips.ci is not None:
-        low, high = (percent(limit) for limit in noise.safe_flips.ci)
+    if len(found) == 1 and noise.safe_flips.interval is not None:
+        low, high = (percent(limit) for limit in noise.safe_flips.interval)
         parts += [f" (95{PERCENT} interval {low.removesuffix(PERCENT)} to {high})"]
     if noise.mean_safety_se:  # of the panel, where there are several
         error = f"{100 * noise.mean_safety_se:.1f} points over {noise.mean_safety_sets:,} prompt-sets"

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number, numbers_of, rounded
+from opensafeintent.analysis.numbers import Number, numbers_of
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, judges_of, lead, shown_group
 from opensafeintent.report.tables.record import Cell, Column, Table
+from opensafeintent.statistics import rounded
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["comparisons", "coverage", "distributions", "metrics", "numbers_table", "strata"]

@@ -12,11 +12,12 @@ from opensafeintent.analysis.judges.agreement import Agreement, agreements
 from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
 from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Standing, standings
 from opensafeintent.analysis.judges.noise import noise_of
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, Value, rounded
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
 from opensafeintent.analysis.numbers import numbers_of
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, lead, shown_group
 from opensafeintent.report.tables.record import Cell, Column, Table
+from opensafeintent.statistics import Estimate
 
 __all__ = ["PANEL_TABLES", "agreement", "by_judge", "conflicts", "confusion", "noise"]
 
@@ -37,7 +38,7 @@ def by_judge(groups: Sequence[Group]) -> Table:
     for number, group in enumerate(groups):
         for place in numbers_of(group).order:
             for grader in standings(group):
-                cells = [cell for metric in SHOWN for cell in _estimate(grader, metric, place)]
+                cells = [cell for metric in SHOWN for cell in grader.estimates[metric].at(place).cells]
                 ranked = [cell for metric in PRIMARY for cell in _rank(grader, metric, place)]
                 rows.append((*lead(groups, number, group.models[place]), grader.name, *cells, *ranked))
     return Table(
@@ -68,13 +69,6 @@ def by_judge(groups: Sequence[Group]) -> Table:
             UNDEFINED,
         ),
     )
-
-
-def _estimate(grader: Standing, metric: str, place: int) -> tuple[Cell, ...]:
-    found = grader.estimates[metric]
-    sure = found.method[place] is not None
-    limits = (rounded(found.low[place]), rounded(found.high[place])) if sure else (None, None)
-    return grader.value(metric, place), *limits, int(found.n[place])
 
 
 def _rank(grader: Standing, metric: str, place: int) -> tuple[Cell, ...]:
@@ -129,10 +123,8 @@ def agreement(groups: Sequence[Group]) -> Table:
     )
 
 
-def _value(value: Value | None) -> tuple[Cell, ...]:
-    if value is None:
-        return None, None, None, None
-    return value.value, *(value.ci or (None, None)), value.n
+def _value(value: Estimate | None) -> tuple[Cell, ...]:
+    return (None,) * 4 if value is None else value.cells
 
 
 def confusion(groups: Sequence[Group]) -> Table:
@@ -279,9 +271,9 @@ def _ranked_without(group: Group, metric: str, place: int) -> tuple[Cell, ...]:
     standing = without.others(group.models[place])
     others: tuple[Cell, ...] = (None, None, None, None)
     if standing is not None:
-        others = (*_estimate(standing, metric, place)[:3], standing.rank(metric, place))
+        others = (*standing.estimates[metric].at(place).cells[:3], standing.rank(metric, place))
     return (
-        *_estimate(counted, metric, place)[:3],
+        *counted.estimates[metric].at(place).cells[:3],
         counted.rank(metric, place),
         *others,
         counted.rank(metric, place, without.free) if place in without.free else None,

@@ -2,7 +2,7 @@
 
 from opensafeintent.statistics.correction.from_rates import mean_from_rates, triplet_from_rates
 from opensafeintent.statistics.correction.powered import FEWEST_LABELS, Sample, prediction_powered
-from opensafeintent.statistics.correction.rates import FEWEST_OF_CLASS, JudgedLabels, Rate, Rates, judge_rates
+from opensafeintent.statistics.correction.rates import FEWEST_OF_CLASS, JudgedLabels, Rates, judge_rates
 from opensafeintent.statistics.correction.records import Corrected, Method, Refused
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Corrected",
     "JudgedLabels",
     "Method",
-    "Rate",
     "Rates",
     "Refused",
     "Sample",

@@ -9,7 +9,7 @@ import numpy as np
 
 from opensafeintent.statistics.correction.rates import Rates
 from opensafeintent.statistics.correction.records import Corrected, Method, Refused, interval
-from opensafeintent.statistics.intervals import Floats, Resamples
+from opensafeintent.statistics.intervals import Floats, Resamples, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["mean_from_rates", "triplet_from_rates"]
@@ -78,10 +78,8 @@ def _corrected(judged: Floats, rates: Rates, resamples: Resamples, mean: _Mean, 
     with np.errstate(invalid="ignore", divide="ignore"):
         again = drawn[:-1] / drawn[-1]
         value = mean(moments.sum(axis=1, keepdims=True) / counts.sum(), *rates.values[..., None])
-        low, high = interval(mean(again, *rates.resampled), mean(again, *rates.with_more))
-    return Corrected(
-        value=float(np.clip(value[0], 0.0, 1.0)), low=low, high=high, method=method, labels=rates.labels, sets=rates.sets
-    )
+        limits = interval(mean(again, *rates.resampled), mean(again, *rates.with_more))
+    return Corrected(value=rounded(value[0].clip(0.0, 1.0)), interval=limits, method=method, n=rates.labels, sets=rates.sets)
 
 
 def _moments(judged: Floats) -> tuple[Floats, Floats]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opensafeintent.statistics.correction.records import Corrected, Limits, Refused, Unit, half_labels, interval
-from opensafeintent.statistics.intervals import Floats, Resamples, wilson
+from opensafeintent.statistics.intervals import Floats, Resamples, rounded, wilson
 
 __all__ = ["FEWEST_LABELS", "Sample", "prediction_powered"]
 
@@ -79,9 +79,9 @@ def prediction_powered(sample: Sample, resamples: Resamples, *, units: Unit = "r
         as_they_are = left / drawn_again + shift
         with_more = (left + more - power * less) / (drawn_again + more + less) + shift
     value = float(np.clip(truth + power * (everything - seen), 0.0, 1.0))
-    low, high = interval(as_they_are, with_more, also=_wilson_limits(value, of_truth + power * of_shift))
+    limits = interval(as_they_are, with_more, also=_wilson_limits(value, of_truth + power * of_shift))
     sets = int(labelled.any(axis=1).sum())
-    return Corrected(value=value, low=low, high=high, method="ppi++", labels=n, units=units, sets=sets, power=power)
+    return Corrected(value=rounded(value), interval=limits, method="ppi++", n=n, units=units, sets=sets, power=rounded(power))
 
 
 def _mean_weight(weight: Floats, likeness: Floats) -> float:

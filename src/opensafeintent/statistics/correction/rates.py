@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.correction.records import Refused, half_labels, interval
-from opensafeintent.statistics.intervals import Floats, Resamples
+from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["FEWEST_OF_CLASS", "JudgedLabels", "Rate", "Rates", "judge_rates"]
+__all__ = ["FEWEST_OF_CLASS", "JudgedLabels", "Rates", "judge_rates"]
 
 FEWEST_OF_CLASS = 5
 """Labelled responses of an intent that are safe, and as many that are not."""
@@ -29,17 +29,6 @@ class JudgedLabels(NamedTuple):
     """As people have it."""
     weight: Floats
     """One over the probability with which the response was drawn."""
-
-
-class Rate(NamedTuple):
-    """One share among labelled responses."""
-
-    value: float
-    low: float
-    """95 % interval."""
-    high: float
-    n: int
-    """Labels."""
 
 
 class Rates:
@@ -75,10 +64,12 @@ class Rates:
             self.resampled: Floats = drawn[0] / drawn[1]
             self.with_more: Floats = (drawn[0] + yes) / (drawn[1] + yes + no)
 
-    def rate(self, kind: int, intent: int) -> Rate:
-        """Return g (kind 0) or f (kind 1) of an intent with its interval."""
+    def rate(self, kind: int, intent: int) -> Estimate:
+        """Return g (kind 0) or f (kind 1) of an intent with its interval; `n` is the number of labels."""
+        if not (n := int(self.counts[kind, intent])):
+            return Estimate(value=None, n=0)
         limits = interval(self.resampled[kind, intent], self.with_more[kind, intent])
-        return Rate(float(self.values[kind, intent]), *limits, int(self.counts[kind, intent]))
+        return Estimate(value=rounded(self.values[kind, intent]), n=n, interval=limits)
 
     def least_gap(self, intent: int) -> float:
         """Return the lower 95 % limit of g − f."""

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from opensafeintent.statistics.intervals import CONFIDENCE, SEED, Floats
+from opensafeintent.statistics.intervals import CONFIDENCE, SEED, Estimate, Floats, rounded
 
 __all__ = ["Corrected", "Limits", "Method", "Refused", "Unit", "half_labels", "interval"]
 
@@ -28,16 +28,12 @@ Method = Literal["ppi++", "rogan-gladen", "rogan-gladen-pooled", "rates-product"
 """
 
 
-class Corrected(msgspec.Struct, frozen=True, kw_only=True):
-    """A corrected value."""
+class Corrected(Estimate, frozen=True, kw_only=True):
+    """A corrected value; `n` units are labelled, and the labels are resampled as well as the prompt-sets."""
 
     value: float
-    low: float
-    """95 % interval: the labels are resampled as well as the prompt-sets."""
-    high: float
+    interval: Limits
     method: Method
-    labels: int
-    """How many units are labelled."""
     units: Unit = "responses"
     sets: int
     """Prompt-sets that the labels are of."""
@@ -64,7 +60,7 @@ def half_labels(kinds: int, resamples: int) -> Floats:
 
 
 def interval(*distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | None = None) -> Limits:
-    """Return the widest 95 % limits of several bootstrap distributions, within the values that there can be.
+    """Return the widest 95 % limits of several bootstrap distributions, within the values that there can be; rounded.
 
     Args:
         distributions: each of shape (resample,).
@@ -76,4 +72,4 @@ def interval(*distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | N
     limits = [tuple(np.quantile(drawn, [tail, 1 - tail])) for drawn in finite if len(drawn)] or [span]
     limits += [also] if also else []
     low, high = min(pair[0] for pair in limits), max(pair[1] for pair in limits)
-    return float(np.clip(low, *span)), float(np.clip(high, *span))
+    return rounded(np.clip(low, *span)), rounded(np.clip(high, *span))
