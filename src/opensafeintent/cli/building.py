@@ -13,8 +13,7 @@ from opensafeintent.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensafeintent.construction.forecast import BuildForecast
-    from opensafeintent.construction.pipeline import Built
+    from opensafeintent.construction.pipeline import BuildForecast, Built
     from opensafeintent.workflows.building import BuildOutcome
 
 __all__ = ["build_command"]

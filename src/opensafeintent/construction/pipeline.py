@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from math import ceil
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from opensafeintent.construction.asking import Workshop
-from opensafeintent.construction.augmentation import augment
-from opensafeintent.construction.backfill import fill_cells
+from opensafeintent.construction.augmentation import PARAPHRASES, augment
+from opensafeintent.construction.backfill import BATCH, fill_cells
 from opensafeintent.construction.intents import check_intents
 from opensafeintent.construction.metadata import describe_seeds
-from opensafeintent.construction.people import drop_poor
 from opensafeintent.construction.quality import Shelves, check_quality
 from opensafeintent.construction.records import (
     STAGES,
@@ -29,7 +29,18 @@ from opensafeintent.construction.records import (
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = ["PASSES", "Ahead", "Built", "Plan", "Watcher", "ask_ahead", "build_sets"]
+__all__ = [
+    "PASSES",
+    "Ahead",
+    "BuildForecast",
+    "Built",
+    "Plan",
+    "StageForecast",
+    "Watcher",
+    "ask_ahead",
+    "build_sets",
+    "forecast_build",
+]
 
 Item = TypeVar("Item")
 
@@ -79,8 +90,18 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
         return [rejection for result in self.stages for rejection in result.rejected if rejection.reason == reason]
 
     def reviewed(self, poor: Collection[str]) -> Built:
-        """Return the build after stage 7: without the sets whose ids are in `poor`."""
-        return msgspec.structs.replace(self, drafts=(*self.drafts, drop_poor(self.finished, poor)))
+        """Return the build after stage 7.
+
+        Args:
+            poor: ids of the sets that every annotator who answered marked as poor in overall quality; they are dropped
+                (paper, section 2.1, stage 7).
+        """
+        result = StageResult[Draft](
+            stage="people",
+            kept=tuple(draft for draft in self.finished if draft.id not in poor),
+            rejected=tuple(Rejection(item=draft, reason="all_say_poor") for draft in self.finished if draft.id in poor),
+        )
+        return msgspec.structs.replace(self, drafts=(*self.drafts, result))
 
 
 class Watcher:
@@ -248,3 +269,71 @@ class _Build:
         log[result.stage] = joined([before, result], result.stage) if before else result
         self._watcher.ends(log[result.stage])
         return result.kept
+
+
+# The forecast ---------------------------------------------------------------------------------------------------------
+
+_CALLS: dict[Stage, tuple[tuple[str, str, int], ...]] = {
+    "metadata": (("generator", "metadata", 1), ("judge", "metadata", 1)),
+    "triplets": (("generator", "triplet", 1),),
+    "intents": (("judge", "intent", 3),),
+    "quality": (("judge", "quality", 1),),
+    "augmentation": (("generator", "paraphrase", 1), ("judge", "paraphrase_check", PARAPHRASES), ("judge", "annotation", 1)),
+}
+"""Calls of one item in each stage, where nothing has to be repaired or asked again: by whom, for what, how many."""
+
+
+class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls to expect of one stage."""
+
+    stage: Stage
+    role: str
+    """`generator` or `judge`."""
+    purpose: str
+    calls: int
+
+
+class BuildForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls to expect, those aside that the ledger already holds.
+
+    Every item that is not known yet is taken to pass every stage, without repairs and re-asks; seeds whose labels are not
+    known yet are taken to fill no cell that lacks topics.
+    """
+
+    lines: tuple[StageForecast, ...]
+
+
+def forecast_build(built: Built, plan: Plan) -> BuildForecast:
+    """Count the calls that a build still needs.
+
+    Args:
+        built: what comes of the stages with the ledger alone.
+        plan: what is to be built.
+    """
+    lines: list[StageForecast] = []
+    unknown = 0
+    """Items that reach a stage and whose calls are not in the ledger."""
+    for stage in STAGES[: min(plan.last_stage, 6)]:
+        if stage == "backfill":
+            batches, topics = _backfill(built, plan)
+            unknown += topics
+            lines += [StageForecast(stage=stage, role="generator", purpose="backfill", calls=batches)] if batches else []
+            continue
+        unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
+        lines += [
+            StageForecast(stage=stage, role=role, purpose=purpose, calls=each * unknown)
+            for role, purpose, each in _CALLS[stage]
+            if unknown
+        ]
+    return BuildForecast(lines=tuple(lines))
+
+
+def _backfill(built: Built, plan: Plan) -> tuple[int, int]:
+    """Return the batches that cells still need, and the topics in them."""
+    if plan.per_cell is None:
+        return 0, 0
+    there = dict.fromkeys(plan.taxonomy.cells, 0)
+    for topic in built.topics[-1].kept if built.topics else ():
+        there[topic.cell] += 1
+    lacking = [plan.per_cell - count for count in there.values() if count < plan.per_cell]
+    return sum(ceil(count / BATCH) for count in lacking), sum(lacking)

@@ -19,8 +19,7 @@ from opensafeintent.calls.progress import Display, Quiet, refreshed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import Asker, Workshop
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost, costs_of
-from opensafeintent.construction.forecast import BuildForecast, forecast_build
-from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets
+from opensafeintent.construction.pipeline import BuildForecast, Built, Plan, Watcher, build_sets, forecast_build
 from opensafeintent.construction.records import PURPOSES, STAGES, Draft, Seed, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped

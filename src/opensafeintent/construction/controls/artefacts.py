@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.construction.controls.measures import tokens
 from opensafeintent.construction.controls.records import Accuracy, Artefacts, Classification, TellingWord
-from opensafeintent.construction.controls.words import tokens
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.statistics import Resamples, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent

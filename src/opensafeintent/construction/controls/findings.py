@@ -1,12 +1,21 @@
-"""What a check found, in sentences."""
+"""All controls of a dataset at once, and what they find in sentences."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from opensafeintent.construction.controls.artefacts import artefacts_of
+from opensafeintent.construction.controls.measures import (
+    balance_of,
+    has_spaces,
+    near_duplicates_of,
+    parity_of,
+    within_sets_of,
+)
 from opensafeintent.construction.controls.records import (
     Artefacts,
     Balance,
+    DatasetCheck,
     Difference,
     Evenness,
     Measure,
@@ -14,11 +23,16 @@ from opensafeintent.construction.controls.records import (
     Parity,
     WithinSets,
 )
+from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import Resamples
+from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import Intent
 
-__all__ = ["findings_of"]
+__all__ = ["check"]
 
+_LARGEST_SEED = 2**32 - 1
 _ALPHA = 0.05
 _FEWEST_SETS = 7
 """With six, the least p of a sign-flip test, 2/2⁶, is 0.09 after Holm's correction over three pairs."""
@@ -33,7 +47,56 @@ _LISTED = 6
 _LONGEST_WORD = 24
 
 
-def findings_of(
+def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
+    """Check what a dataset controls for: balance, parity of the intents, telling words, alike prompts.
+
+    The same dataset and seed give the same record, whatever the order of the prompt-sets.
+
+    Args:
+        dataset: of one prompt-set or more.
+        seed: of the bootstrap and of the folds, from 0 to 2³² − 1.
+
+    Raises:
+        InputError: the seed is not one.
+    """
+    if not 0 <= seed <= _LARGEST_SEED:
+        raise InputError(f"seed {seed}: expected a whole number from 0 to {_LARGEST_SEED}")
+    prompt_sets = sorted(dataset.prompt_sets, key=lambda prompt_set: prompt_set.id)
+    resamples = Resamples(len(prompt_sets), seed=seed)
+    balance = balance_of(dataset)
+    parity = parity_of(prompt_sets, resamples)
+    artefacts = artefacts_of(prompt_sets, seed, resamples)
+    told = None if isinstance(artefacts, str) else artefacts
+    near_duplicates = near_duplicates_of(prompt_sets)
+    within_sets = within_sets_of(prompt_sets)
+    unspaced = sum(not has_spaces(prompt_set) for prompt_set in prompt_sets)
+    return DatasetCheck(
+        dataset=dataset.name,
+        hash=dataset.hash,
+        sets=len(prompt_sets),
+        prompts=sum(len(prompt_set.wordings()) for prompt_set in prompt_sets),
+        seed=seed,
+        findings=_findings(balance, parity, told, near_duplicates, within_sets),
+        left_out=(*_unspaced(unspaced, len(prompt_sets)), *([artefacts] if isinstance(artefacts, str) else [])),
+        balance=balance,
+        parity=parity,
+        artefacts=told,
+        near_duplicates=near_duplicates,
+        within_sets=within_sets,
+    )
+
+
+def _unspaced(sets: int, of: int) -> list[str]:
+    """Say what was not measured in scripts without spaces between words."""
+    if not sets:
+        return []
+    return [
+        f"words, readability, near-duplicates and likeness within sets: {sets:,} of {of:,} prompt-sets are written without "
+        "spaces between words; the telling words of these are pairs of characters"
+    ]
+
+
+def _findings(
     balance: Balance,
     parity: Sequence[Parity],
     artefacts: Artefacts | None,

@@ -1,17 +1,217 @@
-"""The prompts of one cell, to which new ones are compared before they are let in."""
+"""The prompts of one cell, to which others are compared: exactly, though most pairs are told apart without their words.
+
+Each text has a signature of 1,024 bits. The words of a text are numbered among their equals (the first "the", the second
+"the"), and each word with its number flips one bit, the same in every text. Two texts with LCS words in common, in order,
+share at least LCS of these, so that at most n + m − 2·LCS stand in one text only, and their signatures differ in no more bits
+than that. Signatures that differ in more bits than the threshold allows cannot belong to a pair that reaches it; all other
+pairs are compared exactly.
+
+A signature folded in half (the XOR of its halves) is a shorter one with the same property; short texts are scanned with
+short ones.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz.distance import LCSseq
+from rapidfuzz.process import cpdist
 
-from opensafeintent.construction.similarity.rouge import Overlap, Threshold
-from opensafeintent.construction.similarity.signatures import Encoded, Encoder, Shelf
+from opensafeintent.construction.similarity.rouge import Overlap, Threshold, words
 
-__all__ = ["CellIndex", "Entry", "Match"]
+__all__ = ["CellIndex", "Encoder", "Entry", "Match", "SignatureIndex"]
+
+Number = TypeVar("Number", bound=np.generic)
+
+_FOLDS = (1, 2, 4, 8, 16)
+"""Lengths of a signature and its folds, in words of 64 bits."""
+_BITS = 64 * _FOLDS[-1]
+_CELLS_AT_ONCE = 1 << 16
+"""Pairs scanned in one step: half a megabyte of 64-bit words, which stays in a core's cache."""
+_PAIRS_AT_ONCE = 1 << 15
+"""Pairs compared exactly in one step."""
+_MIX, _AGAIN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+"""Odd multipliers that spread small numbers over 64 bits; any would do, a poor one only lets more pairs pass."""
+
+
+class Encoded(NamedTuple):
+    """Texts as numbers."""
+
+    tokens: list[list[int]]
+    lengths: NDArray[np.int64]
+    """Words, shape (text,)."""
+    signatures: NDArray[np.uint64]
+    """Shape (16, text)."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of texts, one array each of shape (pair,)."""
+
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+    lcs: NDArray[np.int64]
+
+
+class Encoder:
+    """Numbers for words, the same for every text that one encoder sees."""
+
+    def __init__(self) -> None:
+        self._numbers: defaultdict[str, int] = defaultdict()
+        self._numbers.default_factory = self._numbers.__len__  # a new word gets the next number
+
+    def encode(self, texts: list[str]) -> Encoded:
+        """Return texts as numbers, with their signatures."""
+        tokens = [list(map(self._numbers.__getitem__, words(text))) for text in texts]
+        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        return Encoded(tokens, lengths, _signatures(tokens, lengths))
+
+
+def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[np.uint64]:
+    total = int(lengths.sum())
+    texts = np.repeat(np.arange(len(tokens), dtype=np.uint64), lengths)
+    keys = np.sort((texts << 32) | np.fromiter(chain.from_iterable(tokens), np.uint64, total))
+    places = np.arange(total)
+    first = np.ones(total, dtype=bool)
+    first[1:] = keys[1:] != keys[:-1]
+    occurrences = places - np.maximum.accumulate(np.where(first, places, 0))
+    mixed = ((keys & 0xFFFFFFFF) + (occurrences.astype(np.uint64) << 32) + 1) * _MIX
+    bits = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
+    signatures = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)
+    # keys are sorted by text first, as `texts` is
+    np.bitwise_xor.at(signatures.reshape(-1), (bits >> 6) * len(tokens) + texts, np.uint64(1) << (bits & 63))
+    return signatures
+
+
+def _folds(signatures: NDArray[np.uint64]) -> list[NDArray[np.uint64]]:
+    """Return signatures of 1, 2, 4, 8 and 16 words, each of shape (words, text)."""
+    found = [signatures]
+    while len(found[0]) > 1:
+        half = len(found[0]) // 2
+        found.insert(0, found[0][:half] ^ found[0][half:])
+    return found
+
+
+def _fold_for(longest: int) -> int:
+    """Return which fold tells texts of so many words apart: two bits a word or more."""
+    return next((n for n, size in enumerate(_FOLDS) if 64 * size >= 2 * longest), len(_FOLDS) - 1)
+
+
+class SignatureIndex:
+    """Texts that others are compared with; it grows."""
+
+    def __init__(self, threshold: Threshold) -> None:
+        self._threshold = threshold
+        self._needed: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._tokens: list[list[int]] = []
+        self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self._slack: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)
+        self._folds: list[NDArray[np.uint64]] = [np.zeros((size, 0), dtype=np.uint64) for size in _FOLDS]
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    def length(self, column: int) -> int:
+        """Return how many words a text of the index has."""
+        return len(self._tokens[column])
+
+    def add(self, texts: Encoded) -> None:
+        """Append texts."""
+        start, stop = len(self), len(self) + len(texts.tokens)
+        if stop > len(self._lengths):
+            room = max(64, 2 * stop)
+            self._lengths = _grown(self._lengths, room)
+            self._slack = _grown(self._slack, room)
+            self._folds = [_grown(old, room) for old in self._folds]
+        self._lengths[start:stop] = texts.lengths
+        self._slack[start:stop] = self._slack_of(texts.lengths)
+        for fold, added in zip(self._folds, _folds(texts.signatures), strict=True):
+            fold[:, start:stop] = added
+        self._tokens += texts.tokens
+
+    def _slack_of(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
+        """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded down.
+
+        A pair's whole is at most the sum of both shares and 1. More than 20,000 bits is as good as any number.
+        """
+        limit = self._threshold.limit
+        return np.array(
+            [min((limit.denominator - limit.numerator) * n // limit.denominator, 20_000) for n in lengths.tolist()],
+            dtype=np.uint16,
+        )
+
+    def above(self, texts: Encoded) -> Iterator[Pairs]:
+        """Yield the pairs of one of `texts` (rows) and one of the index (columns) that are too similar, with their LCS."""
+        if not len(self) or not len(texts.tokens):
+            return
+        self._know(int(texts.lengths.max()) + int(self._lengths[: len(self)].max()))
+        waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []
+        for rows, columns in self._candidates(texts):
+            waiting.append((rows, columns))
+            if sum(len(rows) for rows, _ in waiting) >= _PAIRS_AT_ONCE:
+                yield self._compared(texts, waiting)
+                waiting = []
+        if waiting:
+            yield self._compared(texts, waiting)
+
+    def _know(self, total: int) -> None:
+        if total >= len(self._needed):
+            self._needed = np.array([self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64)
+
+    def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+        fold = _fold_for(int(texts.lengths.max()))
+        folded = _folds(texts.signatures)[fold]
+        slack = self._slack_of(texts.lengths) + np.uint16(1)
+        height = len(texts.tokens)
+        step = max(1, _CELLS_AT_ONCE // height)
+        for start in range(0, len(self), step):
+            stop = min(start + step, len(self))
+            differing = _differing(folded, self._folds[fold][:, start:stop])
+            passing = np.flatnonzero(differing <= slack[:, None] + self._slack[start:stop])
+            if len(passing):
+                rows, columns = np.divmod(passing, stop - start)
+                columns += start
+                possible = self._possible(texts, rows, columns)
+                if possible.any():
+                    yield rows[possible], columns[possible]
+
+    def _possible(self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Tell which pairs may be too similar by their lengths and whole signatures."""
+        one, other = texts.lengths[rows], self._lengths[columns]
+        needed = self._needed[one + other]
+        differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(axis=0, dtype=np.int64)
+        possible: NDArray[np.bool_] = (needed <= np.minimum(one, other)) & (differing <= one + other - 2 * needed)
+        return possible
+
+    def _compared(self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]) -> Pairs:
+        rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
+        lcs = cpdist(
+            [texts.tokens[row] for row in rows.tolist()],
+            [self._tokens[column] for column in columns.tolist()],
+            scorer=LCSseq.similarity,
+            dtype=np.int64,
+        )
+        found = lcs >= self._needed[texts.lengths[rows] + self._lengths[columns]]
+        return Pairs(rows[found], columns[found], lcs[found])
+
+
+def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
+    new: NDArray[Number] = np.zeros((*old.shape[:-1], room), dtype=old.dtype)
+    new[..., : old.shape[-1]] = old
+    return new
+
+
+def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray[np.uint16]:
+    """Return in how many bits each row's signature differs from each column's, shape (row, column)."""
+    found = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
+    for row, column in zip(rows, columns, strict=True):
+        found += np.bitwise_count(row[:, None] ^ column)
+    return found
 
 
 class Entry(NamedTuple):
@@ -51,7 +251,7 @@ class CellIndex:
 
     def __init__(self, threshold: Threshold) -> None:
         self._encoder = Encoder()
-        self._shelf = Shelf(threshold)
+        self._signatures = SignatureIndex(threshold)
         self._entries: list[Entry] = []
         self._last: tuple[list[str], Encoded] | None = None
 
@@ -62,7 +262,7 @@ class CellIndex:
         """Admit an owner's texts, by variant."""
         if texts:
             encoded = self._encoded(texts)
-            self._shelf.add(encoded)
+            self._signatures.add(encoded)
             self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
 
     def closest(self, texts: Mapping[str, str], exclude_owner: str | None = None) -> Match | None:
@@ -75,11 +275,11 @@ class CellIndex:
         encoded = self._encoded(texts)
         best: tuple[float, int, int] | None = None
         found: Overlap | None = None
-        for pairs in self._shelf.above(encoded):
+        for pairs in self._signatures.above(encoded):
             for row, column, lcs in zip(*map(np.ndarray.tolist, pairs), strict=True):
                 if self._entries[column].owner == exclude_owner:
                     continue
-                pair = Overlap(lcs, len(encoded.tokens[row]), self._shelf.length(column))
+                pair = Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column))
                 rank = (-pair.score, column, row)
                 if best is None or rank < best:
                     best, found = rank, pair

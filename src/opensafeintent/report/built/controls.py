@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from opensafeintent.construction.controls.measures import has_spaces, readability_index
 from opensafeintent.construction.controls.records import Difference, Parity
-from opensafeintent.construction.controls.words import has_spaces, readability_index
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.built.likeness import BINS, Nearest

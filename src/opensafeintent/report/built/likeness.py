@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.construction.controls.words import has_spaces
+from opensafeintent.construction.controls.measures import has_spaces
 from opensafeintent.construction.similarity import Item, Match, scores
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
