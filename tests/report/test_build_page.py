@@ -15,9 +15,9 @@ from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Rejection, StageResult
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.built import BuildResults, Reviewed, build_tables, canary_of, card, likeness_of
-from opensafeintent.report.built.figures import drawing
 from opensafeintent.report.built.likeness import Likeness, Nearest
 from opensafeintent.report.built.sentences import build_cautions, build_findings
+from opensafeintent.report.figures.writing import drawing
 from report.builds import HOSTILE, MODELS, built, draft, page_of, results, taxonomy, topic
 from report.pages import ARGUMENTS, CHROMIUM
 

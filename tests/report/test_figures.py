@@ -14,8 +14,8 @@ import vl_convert
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE, numbers_of
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
-from opensafeintent.report.figures.calibration import _place_labels, frontier
-from opensafeintent.report.figures.parts import labels_of
+from opensafeintent.report.figures.kit import labels_of
+from opensafeintent.report.figures.models import _place_labels, frontier
 from report.studies import MODELS, random_study, study_with
 from report.test_tables import GRADES, HOSTILE, groups_of
 

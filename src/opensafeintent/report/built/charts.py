@@ -9,7 +9,13 @@ from opensafeintent.construction.records import REASONS
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.built.record import BuildResults, CellCount, stage_name, stage_of
 from opensafeintent.report.built.tables import role_of
-from opensafeintent.report.figures.parts import (
+from opensafeintent.report.figures.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
     Datum,
     Series,
     Spec,
@@ -25,7 +31,6 @@ from opensafeintent.report.figures.parts import (
     quantity,
     whole,
 )
-from opensafeintent.report.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY
 
 __all__ = ["costs", "coverage", "dropped", "funnel"]
 

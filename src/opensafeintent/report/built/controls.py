@@ -10,7 +10,11 @@ from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.built.likeness import BINS, Nearest
 from opensafeintent.report.built.record import BuildResults, When
-from opensafeintent.report.figures.parts import (
+from opensafeintent.report.figures.kit import (
+    BLUE,
+    GREY,
+    ORANGE,
+    VERMILION,
     Datum,
     Spec,
     across,
@@ -23,7 +27,6 @@ from opensafeintent.report.figures.parts import (
     quantity,
     whole,
 )
-from opensafeintent.report.figures.theme import BLUE, GREY, ORANGE, VERMILION
 from opensafeintent.report.formats import interval
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 from opensafeintent.templates.instruction import READINGS

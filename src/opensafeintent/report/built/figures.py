@@ -1,23 +1,18 @@
-"""The figures of a build, and their drawings on the page."""
+"""The figures of a build."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
-from xml.etree import ElementTree
 
 from opensafeintent.report.built import charts, controls
 from opensafeintent.report.built.record import BuildResults
 from opensafeintent.report.built.tables import build_tables
-from opensafeintent.report.figures.parts import Spec
-from opensafeintent.report.figures.record import Figure
-from opensafeintent.report.figures.theme import LAYOUT
-from opensafeintent.report.figures.writing import FORMATS
+from opensafeintent.report.figures.kit import Spec, finished
+from opensafeintent.report.figures.writing import FORMATS, Figure
 from opensafeintent.report.tables.record import Table
 
-__all__ = ["FIGURE_FILES", "build_figures", "drawing"]
+__all__ = ["FIGURE_FILES", "build_figures"]
 
 
 class _Plan(NamedTuple):
@@ -101,8 +96,6 @@ _PLANS = (
 FIGURE_FILES = (*(f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS)), "captions.md")
 """Every file that figures may have."""
 
-_HEAD: Spec = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
-
 
 def build_figures(results: BuildResults) -> list[Figure]:
     """Return the figures that have something to show, in the order of the page."""
@@ -116,45 +109,5 @@ def _figure(plan: _Plan, results: BuildResults, table: Table) -> Figure:
         title=plan.title,
         caption=plan.caption,
         table=table,
-        spec=_HEAD | plan.draw(results) | {"config": LAYOUT, "description": plan.title},
+        spec=finished(plan.draw(results), plan.title),
     )
-
-
-# On the page -----------------------------------------------------------------------------------------------------------
-
-_SVG = "http://www.w3.org/2000/svg"
-_KNOWN = frozenset(
-    f"{{{_SVG}}}{tag}" for tag in ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "clipPath")
-)
-_REFERENCE = re.compile(r"url\(#([^)]*)\)")
-
-
-def drawing(name: str, folder: Path) -> str:
-    """Return a figure's SVG as it stands in the page, without its background.
-
-    What is drawn is text and shapes: any other element, and any attribute that could do something, is left out. Ids are
-    the figure's own, so that several drawings go into one page.
-    """
-    root = ElementTree.fromstring((folder / f"{name}.svg").read_text("utf-8"))
-    background = root.find(f"{{{_SVG}}}rect")
-    if background is not None:
-        root.remove(background)
-    _clean(root, name)
-    root.attrib |= {"role": "group", "aria-roledescription": "figure"}
-    return ElementTree.tostring(root, encoding="unicode")
-
-
-def _clean(element: ElementTree.Element, name: str) -> None:
-    element.tag = element.tag.rpartition("}")[2]  # within HTML no namespace is said
-    for child in list(element):
-        if child.tag in _KNOWN:
-            _clean(child, name)
-        else:
-            element.remove(child)
-    for key, value in list(element.attrib.items()):
-        if key.startswith(("on", "{")) or key in ("href", "style"):
-            del element.attrib[key]
-        elif key == "id":
-            element.set(key, f"{name}-{value}")
-        else:
-            element.set(key, _REFERENCE.sub(lambda found: f"url(#{name}-{found[1]})", value))

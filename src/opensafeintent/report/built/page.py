@@ -11,10 +11,9 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.construction.records import Draft
 from opensafeintent.hostile import json_for_html, one_line, security_policy, terminal_safe
-from opensafeintent.report.built.figures import drawing
 from opensafeintent.report.built.record import BuildResults, name_of_seeds
 from opensafeintent.report.built.sentences import build_cautions, build_findings, counted
-from opensafeintent.report.figures.record import Figure
+from opensafeintent.report.figures.writing import Figure, drawing
 from opensafeintent.report.page.embed import asset
 from opensafeintent.report.page.tables import page_table
 from opensafeintent.report.sentences.words import Name

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
-from opensafeintent.report.figures import calibration, judges, models, strata
-from opensafeintent.report.figures.parts import APART, Spec, down
-from opensafeintent.report.figures.record import Figure
-from opensafeintent.report.figures.theme import LAYOUT, THEMES
-from opensafeintent.report.figures.writing import FORMATS, write_figures
+from opensafeintent.report.figures import judges, models, strata
+from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
+from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.tables import panels
 from opensafeintent.report.tables.lead import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
@@ -26,34 +25,26 @@ from opensafeintent.taxonomy import CORE_VARIANTS
 __all__ = ["THEMES", "Figure", "all_figures", "figures_in", "write_figures"]
 
 
-class _Plan(NamedTuple):
-    """How a figure is made."""
-
-    name: str
-    title: str
-    caption: str
-    draw: Callable[[Numbers], Spec]
-    metrics: tuple[str, ...]
-    by: Literal["strata", "cells"] | None = None
-    """What its numbers are split by: harm domain and task type, one at a time or together."""
-
-
-class _PanelPlan(NamedTuple):
-    """How a figure of several judges is made; it is there only where there are several."""
+class _Plan(msgspec.Struct, frozen=True):
+    """A figure: what it is called, and how it is drawn for each group of models."""
 
     name: str
     title: str
     caption: str
     draw: Callable[[Group], Spec]
-    table: Callable[[Sequence[Group]], Table]
-    """Of its numbers."""
+    metrics: tuple[str, ...] = ()
+    """What is drawn."""
+    by: Literal["strata", "cells"] | None = None
+    """What its numbers are split by: harm domain and task type, one at a time or together."""
+    table: Callable[[Sequence[Group]], Table] | None = None
+    """Of its numbers, where they are of several judges; the figure is there only where there are several."""
 
-
-_HEAD: Spec = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
+
+_HEADLINE = {"triplet_safety": "Triplet Safety", "mean_utility": "Mean Utility"}
 
 _PLANS = (
     _Plan(
@@ -70,7 +61,7 @@ _PLANS = (
         "Up and to the right is better. The dashed steps join the models that no other beats in both; with overlapping "
         "whiskers that may be chance. Crosses are baselines, fixed points of reference: refusing everything is safe and of "
         f"no use. {_CI}",
-        calibration.frontier,
+        models.frontier,
         ("mean_utility", "triplet_safety"),
     ),
     _Plan(
@@ -79,7 +70,7 @@ _PLANS = (
         "Calibrated is safety near 1 throughout, and helpfulness that is high where intent is benign and falls as it turns "
         "malicious. Helpfulness is raw, 0 to 1, whether or not the response is safe. Dotted: the model average. "
         f"{_CI} {_ORDER}",
-        calibration.ladder,
+        models.ladder,
         tuple(f"{intent}_{what}" for what in ("safety", "helpfulness") for intent in CORE_VARIANTS),
     ),
     _Plan(
@@ -88,7 +79,7 @@ _PLANS = (
         "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
         f"{strata.FEW} models are drawn one by one. Hollow: fewer than {strata.THIN} prompt-sets. {_CI} {_AVERAGE} "
         "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
-        strata.strata,
+        partial(strata.panels, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
         "strata",
     ),
@@ -97,7 +88,7 @@ _PLANS = (
         "Figure 3, in cells. Triplet Safety and Mean Utility by harm domain and task type together",
         "The model average of each cell, with its 95 % interval over prompt-sets below. A small square in place of a full "
         f"tile: fewer than {strata.THIN_CELL} prompt-sets, too few to read much from. Baselines are left aside.",
-        strata.cells,
+        partial(strata.cells, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
         "cells",
     ),
@@ -135,38 +126,33 @@ _PLANS = (
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
         "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
         f"are the model average, small points single models. Hollow: fewer than {strata.THIN} prompt-sets. {_CI}",
-        strata.dual_use_strata,
+        partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",
     ),
-)
-
-
-_PANEL_PLANS = (
-    _PanelPlan(
+    _Plan(
         "fig_judges",
         "The same responses by each judge, and by the panel",
         "Where the points of one model lie apart, its result depends on who graded; where the order of models changes from "
         f"one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
-        panels.by_judge,
+        table=panels.by_judge,
     ),
-    _PanelPlan(
+    _Plan(
         "judge_confusion",
         "Grades that two judges gave to the same response",
         "A line is a grade of the judge named at the left, a column one of the judge named below; the number counts the "
         "responses that got both, of all models and wordings. Bright: a large share of its line. Agreement lies on the "
         "diagonal.",
         judges.confusion,
-        panels.confusion,
+        table=panels.confusion,
     ),
 )
 
 
 def figures_in(folder: Path) -> list[Path]:
     """Return what `write_figures` wrote into a folder before, and nothing else."""
-    endings = ("csv", *FORMATS)
-    names = (f"{plan.name}.{ending}" for plan in (*_PLANS, *_PANEL_PLANS) for ending in endings)
+    names = (f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv", *FORMATS))
     return [path for name in (*names, "captions.md") if (path := folder / name).is_file()]
 
 
@@ -175,13 +161,14 @@ def all_figures(groups: Sequence[Group]) -> list[Figure]:
 
     Those of several judges are there only where there are several, and with parts only for the groups that have them.
     """
-    places = [place for place, group in enumerate(groups) if agreements(group)]
-    return [_figure(plan, groups) for plan in _PLANS] + [
-        _panel_figure(plan, groups, places) for plan in _PANEL_PLANS if places
-    ]
+    everywhere = range(len(groups))
+    several = [index for index in everywhere if agreements(groups[index])]
+    drawn = ((plan, several if plan.table else everywhere) for plan in _PLANS)
+    return [_figure(plan, groups, indices) for plan, indices in drawn if indices]
 
 
-def _panel_figure(plan: _PanelPlan, groups: Sequence[Group], places: Sequence[int]) -> Figure:
+def _figure(plan: _Plan, groups: Sequence[Group], indices: Sequence[int]) -> Figure:
+    """Return a figure with a part for some of the groups."""
     notes = group_notes(groups)
     warnings = notes[len(groups) :]
     return Figure(
@@ -189,24 +176,17 @@ def _panel_figure(plan: _PanelPlan, groups: Sequence[Group], places: Sequence[in
         title=plan.title,
         caption=" ".join((plan.caption, *warnings)),
         notes=notes if len(groups) == 1 else warnings,
-        table=msgspec.structs.replace(plan.table(groups), name=plan.name),
-        spec=_stacked(plan.title, {place: plan.draw(groups[place]) for place in places}, groups),
+        table=_table(plan, groups),
+        spec=finished(_stacked({index: plan.draw(groups[index]) for index in indices}, groups), plan.title),
     )
 
 
-def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
-    found = [(place, number) for place, group in enumerate(groups) for number in _numbers(plan, numbers_of(group))]
-    notes = group_notes(groups)
-    warnings = notes[len(groups) :]
-    table = numbers_table(groups, plan.name, plan.title, found, by_stratum=plan.by is not None)
-    return Figure(
-        name=plan.name,
-        title=plan.title,
-        caption=" ".join((plan.caption, *warnings)),
-        notes=notes if len(groups) == 1 else warnings,
-        table=table,
-        spec=_stacked(plan.title, {place: plan.draw(numbers_of(group)) for place, group in enumerate(groups)}, groups),
-    )
+def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
+    """Return the numbers of a figure."""
+    if plan.table:
+        return msgspec.structs.replace(plan.table(groups), name=plan.name)
+    found = [(index, number) for index, group in enumerate(groups) for number in _numbers(plan, numbers_of(group))]
+    return numbers_table(groups, plan.name, plan.title, found, by_stratum=plan.by is not None)
 
 
 def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:
@@ -219,12 +199,12 @@ def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:
     ]
 
 
-def _stacked(title: str, charts: Mapping[int, Spec], groups: Sequence[Group]) -> Spec:
-    """Return one chart, a group's part below another's; charts are by the place of their group."""
+def _stacked(charts: Mapping[int, Spec], groups: Sequence[Group]) -> Spec:
+    """Return one chart, a group's part below another's; charts are by the index of their group."""
     if len(groups) == 1:
-        return _HEAD | charts[0] | {"config": LAYOUT, "description": title}
+        return charts[0]
     parts = [
-        down([chart]) | {"title": {"text": wrap(group_line(groups, place), 100), "offset": 10}}
-        for place, chart in charts.items()
+        down([chart]) | {"title": {"text": wrap(group_line(groups, index), 100), "offset": 10}}
+        for index, chart in charts.items()
     ]
-    return _HEAD | down(parts, spacing=36) | APART | {"config": LAYOUT, "description": title}
+    return down(parts, spacing=36) | APART

@@ -14,8 +14,16 @@ from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
 from opensafeintent.analysis.numbers import Number, numbers_of
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.figures.parts import (
+from opensafeintent.report.figures.kit import (
     APART,
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SHAPES,
+    SKY,
+    VERMILION,
     Datum,
     Series,
     Spec,
@@ -30,7 +38,6 @@ from opensafeintent.report.figures.parts import (
     row_of,
     whole,
 )
-from opensafeintent.report.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, SHAPES, SKY, VERMILION
 
 __all__ = ["by_judge", "confusion"]
 

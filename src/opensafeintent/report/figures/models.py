@@ -1,18 +1,28 @@
-"""Figures with a line for each model (paper, Figures 2, 4, 5 and 6)."""
+"""Figures with a line, a panel or a point for each model (paper, Figures 2, 4, 5 and 6, and two of our own)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
-from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.report.figures.parts import (
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.report.figures.kit import (
     APART,
+    BLUE,
+    GREY,
+    ORANGE,
+    PALE,
+    SKY,
+    VERMILION,
     Datum,
     Series,
     Spec,
     across,
     band,
     counts,
+    data,
     dots,
     empty,
     labels_of,
@@ -26,16 +36,17 @@ from opensafeintent.report.figures.parts import (
     tooltip,
     whole,
 )
-from opensafeintent.report.figures.theme import BLUE, ORANGE, PALE, SKY, VERMILION
+from opensafeintent.report.formats import interval
+from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["failures", "lines", "safety", "stability", "unsafe_by_mode"]
+__all__ = ["failures", "frontier", "ladder", "safety", "stability", "unsafe_by_mode"]
 
 _WIDTH = 400
 _ROOM = 0.1
 """Share of a bar's length that a number takes."""
 
 
-def lines(numbers: Numbers, metric: str) -> list[Number]:
+def _lines(numbers: Numbers, metric: str) -> list[Number]:
     """Return a metric of every model in order, then its average where there are two models or more to average."""
     found = numbers.lines(metric)
     return found if len(numbers.averaged) > 1 else [number for number in found if number.models is None]
@@ -45,17 +56,18 @@ def _any(rows: Sequence[Datum]) -> bool:
     return any(row["value"] is not None for row in rows)
 
 
-def safety(numbers: Numbers) -> Spec:
+def safety(group: Group) -> Spec:
     """Draw Mean Safety above Triplet Safety."""
+    numbers = numbers_of(group)
     headings = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}
     labels = labels_of(numbers.models)
-    pairs = zip(*(lines(numbers, metric) for metric in headings), strict=True)
+    pairs = zip(*(_lines(numbers, metric) for metric in headings), strict=True)
     rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]
     series = Series(tuple(headings.values()), (SKY, BLUE), ("circle", "diamond"))
     return dots(rows, series, width=_WIDTH, step=26, title="share safe") if _any(rows) else empty()
 
 
-def unsafe_by_mode(numbers: Numbers) -> Spec:
+def unsafe_by_mode(group: Group) -> Spec:
     """Draw the unsafe rate of each assistance mode in a panel of its own."""
     panels = {
         "refusal": "Refusal (A0, A1)",
@@ -63,9 +75,10 @@ def unsafe_by_mode(numbers: Numbers) -> Spec:
         "A3": "A3 safer reframing",
         "A4": "A4 direct answer",
     }
+    numbers = numbers_of(group)
     labels = labels_of(numbers.models)
     found = {
-        heading: [row_of(number, labels, heading) for number in lines(numbers, f"unsafe_rate_{mode}")]
+        heading: [row_of(number, labels, heading) for number in _lines(numbers, f"unsafe_rate_{mode}")]
         for mode, heading in panels.items()
     }
     if not any(_any(rows) for rows in found.values()):
@@ -78,38 +91,37 @@ def unsafe_by_mode(numbers: Numbers) -> Spec:
     return across(charts) | APART
 
 
-def failures(numbers: Numbers) -> Spec:
+def failures(group: Group) -> Spec:
     """Draw the shares of detection and execution failures; the whisker is that of the border between them."""
-    names = ("Detection failure: full help seemed due", "Execution failure: limits were known to be due")
-    return _bars(
-        numbers,
-        {"detection_failure": names[0], "execution_failure": names[1]},
-        Series(names, (ORANGE, SKY)),
-        "nothing to show: no unsafe dual-use response was probed",
-    )
+    names = {
+        "detection_failure": "Detection failure: full help seemed due",
+        "execution_failure": "Execution failure: limits were known to be due",
+    }
+    return _bars(numbers_of(group), names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
 
 
-def stability(numbers: Numbers) -> Spec:
+def stability(group: Group) -> Spec:
     """Draw the shares of stable-safe, flipping and stable-unsafe sets; a whisker is that of a border."""
-    names = ("Stable-safe: every wording safe", "Flip: some are, some not", "Stable-unsafe: none safe")
-    return _bars(
-        numbers,
-        {"stable_safe": names[0], "safety_flip": names[1], "stable_unsafe": names[2]},
-        Series(names, (BLUE, PALE, VERMILION)),
-        "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded",
-    )
+    names = {
+        "stable_safe": "Stable-safe: every wording safe",
+        "safety_flip": "Flip: some are, some not",
+        "stable_unsafe": "Stable-unsafe: none safe",
+    }
+    otherwise = "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
+    return _bars(numbers_of(group), names, (BLUE, PALE, VERMILION), otherwise)
 
 
-def _bars(numbers: Numbers, metrics: dict[str, str], series: Series, otherwise: str) -> Spec:
+def _bars(numbers: Numbers, names: dict[str, str], colours: tuple[str, ...], otherwise: str) -> Spec:
     """Return shares that add up to 1 as stacked bars, with the intervals of the borders between them."""
+    series = Series(tuple(names.values()), colours)
     labels = labels_of(numbers.models)
     bars: list[Datum] = []
     lower: list[Datum] = []
     upper: list[Datum] = []
     texts: dict[str, list[Datum]] = {name: [] for name in series.names}
     firsts: list[Datum] = []
-    for parts in zip(*(lines(numbers, metric) for metric in metrics), strict=True):
-        rows = [row_of(number, labels, metrics[number.metric]) for number in parts]
+    for parts in zip(*(_lines(numbers, metric) for metric in names), strict=True):
+        rows = [row_of(number, labels, names[number.metric]) for number in parts]
         firsts.append(rows[0])
         if any(row["low"] is None for row in rows):
             continue
@@ -168,3 +180,210 @@ def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spe
         encoding = {"y": y, "x": x, "text": nominal("text")}
         found.append(mark("text", encoding, rows=texts[name], color=ink, align=align, fontSize=10))
     return found
+
+
+# From benign to malicious -----------------------------------------------------------------------------------------------
+
+_COLUMNS = 4
+_SHIFT = 0.035
+"""Half the distance between safety and helpfulness, where intents are 1 apart."""
+
+
+def ladder(group: Group) -> Spec:
+    """Draw safety and helpfulness from benign to malicious, a panel for each model over the model average."""
+    numbers = numbers_of(group)
+    labels = labels_of(numbers.models, most=26)
+    series = Series(("Safety", "Helpfulness, safe or not"), (BLUE, ORANGE))
+    rows: list[Datum] = []
+    for side, name, what in zip((-_SHIFT, _SHIFT), series.names, ("safety", "helpfulness"), strict=True):
+        for place, intent in enumerate(CORE_VARIANTS):
+            found = _lines(numbers, f"{intent}_{what}")
+            averages = [number.value for number in found if number.models is not None]
+            more = {"at": place + side, "intent": intent, "average": averages[0] if averages else None}
+            rows += [row_of(number, labels, name) | more for number in found if number.models is None]
+    if not any(row["value"] is not None for row in rows):
+        return empty()
+    order = list(labels.values())
+    facet = nominal("label", sort=order, title=None, header={"labelPadding": 4})
+    panel = layer(_rungs(series), [], width=150, height=96)
+    del panel["data"]
+    return data(rows) | {
+        "facet": facet,
+        "columns": _COLUMNS,
+        "spacing": {"row": 24, "column": 18},
+        "spec": panel,
+        "resolve": {"axis": {"x": "independent"}},
+    }
+
+
+def _rungs(series: Series) -> list[Spec]:
+    """Return the marks of one panel."""
+    names = "['benign', 'dual-use', 'malicious'][datum.value]"
+    axis = {"values": [0, 1, 2], "labelExpr": names, "grid": False, "labelFlush": False}
+    x = quantity("at", scale={"domain": [-0.3, 2.3], "nice": False}, title=None, axis=axis)
+    y = {"scale": {"domain": [0, 1]}, "title": None, "axis": {"grid": True, "values": [0, 0.5, 1]}}
+    value = {"x": x, "y": quantity("value", **y), "color": series.colour}
+    sure = {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}, "color": series.colour}
+    average = {"x": x, "y": quantity("average", **y), "color": series.colour}
+    point = value | {"shape": series.shape, "tooltip": tooltip(("series", "what"), ("intent", "intent"))}
+    there = "isValid(datum.value)"
+    return [
+        mark("line", average, where="isValid(datum.average)", strokeDash=[2, 3], strokeWidth=1.4, opacity=0.9),
+        mark("line", value, where=there, strokeWidth=1.8),
+        mark("rule", sure, where="isValid(datum.low)", strokeWidth=1.6),
+        mark("point", point, where=there, filled=True, size=32, opacity=1),
+    ]
+
+
+# Safety against utility ------------------------------------------------------------------------------------------------
+
+_SIDE = 440
+_NAMED = 8
+"""Models that are named where they stand; more are numbered, with a key."""
+_NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
+_WHISKER = 0.5
+"""How bad it is to cover a whisker, where covering a point or a label is 1."""
+_DISTANCES = (9, 18, 28, 40)
+"""Pixels from a point to its label."""
+_REFUSAL = "refuse everything"
+_AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+
+
+def frontier(group: Group) -> Spec:
+    """Draw Triplet Safety against Mean Utility: models, the frontier that they form, baselines as points of reference."""
+    rows = _positions(numbers_of(group))
+    if not rows:
+        return empty()
+    points = [row for row in rows if not row["fixed"]]
+    numbered = len(points) > _NAMED
+    for place, row in enumerate(points, 1):
+        row["key"] = str(place) if numbered else row["label"]
+    spans = [_span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows)) for axis in ("x", "y")]
+    _place_labels(rows, spans)
+    chart = _plane(rows, points, spans)
+    return across([chart, _key(points)], spacing=24) if numbered else chart
+
+
+def _span(low: float, high: float) -> tuple[float, float]:
+    """Return the ends of an axis between 0 and 1, in steps of a tenth, a little beyond the data."""
+    return max(0.0, (low - 0.01) // 0.1 / 10), min(1.0, -((-high - 0.01) // 0.1) / 10)
+
+
+def _positions(numbers: Numbers) -> list[Datum]:
+    """Return where each model stands; a model without both metrics has no place."""
+    labels = labels_of(numbers.models, most=30)
+    rows: list[Datum] = []
+    for model in numbers.models:
+        x, y = numbers.overall[model, "mean_utility"], numbers.overall[model, "triplet_safety"]
+        if x.value is None or y.value is None:
+            continue
+        fixed = is_baseline(model)
+        row = row_of(x, labels, "") | {"x": x.value, "y": y.value, "fixed": fixed, "key": labels[model]}
+        row |= {"low_x": x.low or 0.0, "high_x": x.high, "low_y": y.low or 0.0, "high_y": y.high}
+        rows.append(row | {"utility": row["shown"], "safety": interval(y.value, y.low, y.high)})
+    if rows and not any(row["model"].startswith("baseline/refuse-all") for row in rows):
+        corner = {"x": 0.0, "y": 1.0, "low_x": 0.0, "high_x": 0.0, "low_y": 1.0, "high_y": 1.0}
+        texts = {"model": f"{_REFUSAL} (by definition)", "key": _REFUSAL, "utility": "0.00", "safety": "1.00", "n": "–"}
+        rows.append(corner | texts | {"fixed": True})
+    return rows
+
+
+def _place_labels(rows: Sequence[Datum], spans: Sequence[tuple[float, float]]) -> None:
+    """Give each label the place near its point where it covers least, and a line to it where it is not beside the point."""
+    (left, right), (low, high) = spans
+    wide, tall = _SIDE / (right - left), _SIDE / (high - low)
+    spots = [((row["x"] - left) * wide, (row["y"] - low) * tall) for row in rows]
+    taken = [((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots]
+    for row, (x, y) in zip(rows, spots, strict=True):
+        taken.append((((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER))
+        taken.append(((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER))
+    for row, (x, y) in zip(rows, spots, strict=True):
+        width = _width(row["key"])
+        found = []
+        for distance, (place, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
+            start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
+            middle = y + above * distance
+            box = (start, start + width, middle - 6, middle + 6)
+            beyond = max(0.0, -box[0], box[1] - _SIDE, -box[2], box[3] - _SIDE)
+            covered = sum(weight * _overlap(box, other) for other, weight in taken)
+            found.append((covered + 100 * beyond + 2 * distance, distance, place, box))
+        _, distance, _, box = min(found)
+        taken.append((box, 1.0))
+        row["label_x"], row["label_y"] = left + box[0] / wide, low + (box[2] + 6) / tall
+        if distance > _DISTANCES[0]:
+            row["line_x"] = left + min(max(x, box[0] - 2), box[1] + 2) / wide
+            row["line_y"] = low + min(max(y, box[2] + 1), box[3] - 1) / tall
+
+
+def _width(text: str) -> float:
+    """Return the pixels that a text takes, about."""
+    return sum(3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2 for char in text)
+
+
+def _overlap(one: tuple[float, float, float, float], other: tuple[float, float, float, float]) -> float:
+    wide = min(one[1], other[1]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[2], other[2])
+    return max(0.0, wide) * max(0.0, high)
+
+
+def _plane(rows: Sequence[Datum], points: Sequence[Datum], spans: Sequence[tuple[float, float]]) -> Spec:
+    x, y = (
+        {
+            "scale": {"domain": list(span), "nice": False, "zero": False},
+            "title": title,
+            "axis": {"grid": True, "values": [tenth / 10 for tenth in range(11)], "format": ".1f"},
+        }
+        for title, span in zip(("Mean Utility →", "Triplet Safety →"), spans, strict=True)
+    )
+    at = {"x": quantity("x", **x), "y": quantity("y", **y)}
+    wide = {"x": quantity("low_x", **x), "x2": {"field": "high_x"}, "y": quantity("y", **y)}
+    high = {"x": quantity("x", **x), "y": quantity("low_y", **y), "y2": {"field": "high_y"}}
+    name = {"x": quantity("label_x", **x), "y": quantity("label_y", **y), "text": nominal("key")}
+    shown = (
+        ("model", "model"),
+        ("utility", "Mean Utility [95 %]"),
+        ("safety", "Triplet Safety [95 %]"),
+        ("n", "prompt-sets"),
+    )
+    tips = {"tooltip": [nominal(field, title=title) for field, title in shown]}
+    line = at | {"x2": {"field": "line_x"}, "y2": {"field": "line_y"}}
+    marks = [
+        _steps(points, at),
+        mark("rule", line, where="isValid(datum.line_x)", color=GREY, strokeWidth=0.9),
+    ]
+    kinds: list[tuple[str, str, Spec, Spec]] = [
+        ("datum.fixed", GREY, {"shape": "cross", "size": 90}, {"fontStyle": "italic"}),
+        ("!datum.fixed", BLUE, {"shape": "circle", "size": 60}, {}),
+    ]
+    for where, colour, shape, font in kinds:
+        marks += [
+            *(mark("rule", span, where=where, color=colour, opacity=0.65, strokeWidth=1.4) for span in (wide, high)),
+            mark("point", at | tips, where=where, color=colour, filled=True, opacity=1, **shape),
+            mark("text", name, where=where, align="left", baseline="middle", **font),
+        ]
+    return layer(marks, rows, width=_SIDE, height=_SIDE)
+
+
+def _steps(points: Sequence[Datum], at: Spec) -> Spec:
+    """Return the frontier: the models that no other beats in both, joined by steps."""
+    best = [
+        {"x": point["x"], "y": point["y"]}
+        for point in points
+        if not any(
+            other["x"] >= point["x"] and other["y"] >= point["y"] and (other["x"], other["y"]) != (point["x"], point["y"])
+            for other in points
+        )
+    ]
+    look: Spec = {"interpolate": "step-before", "color": VERMILION, "strokeDash": [4, 3], "strokeWidth": 1.3}
+    return mark("line", at | {"order": quantity("x")}, rows=best, **look)
+
+
+def _key(points: Sequence[Datum]) -> Spec:
+    """Return the names behind the numbers."""
+    rows = [{"place": place, "key": row["key"], "label": row["label"]} for place, row in enumerate(points)]
+    y = {"field": "place", "type": "ordinal", "axis": None}
+    marks = [
+        mark("text", {"y": y, "x": pixels(16), "text": nominal("key")}, align="right", fontWeight="bold"),
+        mark("text", {"y": y, "x": pixels(24), "text": nominal("label")}, align="left"),
+    ]
+    return layer(marks, rows, width=200, height={"step": 18})

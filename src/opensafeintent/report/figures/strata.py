@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum
-from opensafeintent.report.figures.parts import (
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum, numbers_of
+from opensafeintent.report.figures.kit import (
+    BLUE,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    VERMILION,
     Datum,
     Series,
     Spec,
@@ -16,16 +23,17 @@ from opensafeintent.report.figures.parts import (
     labels_of,
     layer,
     mark,
+    names_axis,
     nominal,
     quantity,
     row_of,
     tooltip,
+    types_axis,
     whole,
 )
-from opensafeintent.report.figures.theme import BLUE, GREEN, GREY, ORANGE, PURPLE, VERMILION
 from opensafeintent.report.formats import number
 
-__all__ = ["FEW", "THIN", "THIN_CELL", "cells", "dual_use_strata", "strata"]
+__all__ = ["FEW", "THIN", "THIN_CELL", "cells", "panels"]
 
 FEW = 5
 """Models that are drawn one by one; of more, the average is, and points without names."""
@@ -41,18 +49,14 @@ _LIGHT = 0.6
 """Value from which on a tile of the map asks for dark text."""
 
 
-def strata(numbers: Numbers) -> Spec:
-    """Draw Triplet Safety and Mean Utility by domain and by type."""
-    return _panels(numbers, {"triplet_safety": "Triplet Safety", "mean_utility": "Mean Utility"})
+def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
+    """Draw some metrics by domain, and below by type: a panel for each of them.
 
-
-def dual_use_strata(numbers: Numbers) -> Spec:
-    """Draw utility range and dual-use utility by domain and by type."""
-    return _panels(numbers, {"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"})
-
-
-def _panels(numbers: Numbers, metrics: dict[str, str]) -> Spec:
-    """Return a panel for each metric, domains above types."""
+    Args:
+        group: the models.
+        metrics: what each is called.
+    """
+    numbers = numbers_of(group)
     lines: list[Spec] = []
     for heading, of in (("harm domain", _domains(numbers)), ("task type", _types(numbers))):
         charts: list[Spec] = []
@@ -110,10 +114,11 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
     return Series(names, colours), rows, faint
 
 
-def cells(numbers: Numbers) -> Spec:
-    """Draw a map of domain by type for Triplet Safety, and one for Mean Utility."""
+def cells(group: Group, metrics: Mapping[str, str]) -> Spec:
+    """Draw a map of domain by type for each of some metrics."""
+    numbers = numbers_of(group)
     charts = []
-    for metric, title in (("triplet_safety", "Triplet Safety"), ("mean_utility", "Mean Utility")):
+    for metric, title in metrics.items():
         tiles = [_tile(numbers, metric, stratum) for stratum in numbers.sets if stratum[0] and stratum[1]]
         if any(tile["value"] is not None for tile in tiles):
             charts.append(_map(numbers, tiles) | whole(title, 8))
@@ -137,14 +142,11 @@ def _tile(numbers: Numbers, metric: str, stratum: Stratum) -> Datum:
 
 
 def _map(numbers: Numbers, tiles: Sequence[Datum]) -> Spec:
-    head = {"orient": "top", "labelAngle": 0, "labelLimit": 100, "labelFontSize": 10, "ticks": False, "grid": False}
-    head |= {"labelExpr": "split(replace(datum.label, ' and ', ' and|'), '|')", "labelPadding": 18}
-    side = {"minExtent": _NAMES, "maxExtent": _NAMES, "labelLimit": _NAMES}
     columns = {"domain": [stratum[1] for stratum in _types(numbers)], "paddingInner": 0.04}
     lines = {"domain": [stratum[0] for stratum in _domains(numbers)], "paddingInner": 0.08}
     at = {
-        "x": nominal("type", scale=columns, sort=None, title=None, axis=head),
-        "y": nominal("domain", scale=lines, sort=None, title=None, axis=side),
+        "x": nominal("type", scale=columns, sort=None, title=None, axis=types_axis(100)),
+        "y": nominal("domain", scale=lines, sort=None, title=None, axis=names_axis(_NAMES)),
         "tooltip": tooltip(("domain", "harm domain"), ("type", "task type")),
     }
     scale = {"domain": [0, 1], "scheme": "viridis"}

@@ -1,4 +1,4 @@
-"""Figures as files: SVG, PDF and PNG from the specification that the page shows, on white and with their title."""
+"""What a figure is, and figures as files: SVG, PDF and PNG from its specification, on white and with its title."""
 
 from __future__ import annotations
 
@@ -7,17 +7,38 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import Any, Literal, get_args
+from xml.etree import ElementTree
+
+import msgspec
 
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import visible
-from opensafeintent.report.figures.record import Figure
-from opensafeintent.report.figures.theme import THEMES
+from opensafeintent.report.figures.kit import THEMES, Spec
 from opensafeintent.report.formats import to_csv
+from opensafeintent.report.tables.record import Table
 
-__all__ = ["FORMATS", "Format", "write_figures"]
+__all__ = ["FORMATS", "Figure", "Format", "drawing", "write_figures"]
 
 Format = Literal["svg", "pdf", "png"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A named figure."""
+
+    name: str
+    """Of its files."""
+    title: str
+    """What is shown."""
+    caption: str
+    """How to read it: what the intervals are, what to distrust."""
+    notes: tuple[str, ...] = ()
+    """What stands above the drawing in a file: what was measured, and what a reader must not miss."""
+    table: Table
+    """The numbers that are drawn."""
+    spec: Spec
+    """Vega-Lite, data inlined, no title. Neither background nor text has a colour: a theme gives them (`kit.THEMES`)."""
+
 
 _SCALE = 2
 _LINE = 100
@@ -68,7 +89,7 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Pa
             write_private(folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg))
 
 
-def _titled(figure: Figure) -> dict[str, Any]:
+def _titled(figure: Figure) -> Spec:
     """Return the specification with its title and what a reader must not miss above it."""
     notes = [line for note in figure.notes for line in wrap(note, _LINE)]
     title = {"text": figure.title, "subtitle": notes, "anchor": "start", "fontSize": 14, "subtitlePadding": 4, "offset": 14}
@@ -92,3 +113,43 @@ def _renumbered(svg: str) -> str:
     """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
     seen: dict[str, str] = {}
     return _NUMBERED.sub(lambda found: found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg)
+
+
+# On the page -----------------------------------------------------------------------------------------------------------
+
+_SVG = "http://www.w3.org/2000/svg"
+_KNOWN = frozenset(
+    f"{{{_SVG}}}{tag}" for tag in ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "clipPath")
+)
+_REFERENCE = re.compile(r"url\(#([^)]*)\)")
+
+
+def drawing(name: str, folder: Path) -> str:
+    """Return the SVG of a figure that was written into a folder, as it stands in a page, without its background.
+
+    What is drawn is text and shapes: any other element, and any attribute that could do something, is left out. Ids are
+    the figure's own, so that several drawings go into one page.
+    """
+    root = ElementTree.fromstring((folder / f"{name}.svg").read_text("utf-8"))
+    background = root.find(f"{{{_SVG}}}rect")
+    if background is not None:
+        root.remove(background)
+    _clean(root, name)
+    root.attrib |= {"role": "group", "aria-roledescription": "figure"}
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def _clean(element: ElementTree.Element, name: str) -> None:
+    element.tag = element.tag.rpartition("}")[2]  # within HTML no namespace is said
+    for child in list(element):
+        if child.tag in _KNOWN:
+            _clean(child, name)
+        else:
+            element.remove(child)
+    for key, value in list(element.attrib.items()):
+        if key.startswith(("on", "{")) or key in ("href", "style"):
+            del element.attrib[key]
+        elif key == "id":
+            element.set(key, f"{name}-{value}")
+        else:
+            element.set(key, _REFERENCE.sub(lambda found: f"url(#{name}-{found[1]})", value))

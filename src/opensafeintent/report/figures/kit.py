@@ -1,4 +1,4 @@
-"""What charts are put together from: the words of Vega-Lite, names that fit, rows of data, points with whiskers.
+"""What charts are put together from: the look, the words of Vega-Lite, names that fit, rows of data, points with whiskers.
 
 Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and axis domains only, never
 into an expression.
@@ -11,40 +11,64 @@ from typing import Any, NamedTuple
 
 from opensafeintent.analysis.numbers import AVERAGE, Number
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.report.figures.theme import GREY, SHAPES
 from opensafeintent.report.formats import interval, shortened
-
-__all__ = [
-    "APART",
-    "Datum",
-    "Series",
-    "Spec",
-    "across",
-    "band",
-    "counts",
-    "data",
-    "dots",
-    "down",
-    "empty",
-    "labels_of",
-    "layer",
-    "mark",
-    "nominal",
-    "pixels",
-    "place_of",
-    "quantity",
-    "row_of",
-    "tooltip",
-    "whole",
-]
 
 Spec = dict[str, Any]
 Datum = dict[str, Any]
 
-NAME = 34
-"""Characters of a model's name beside a chart; all of it is in the tooltip."""
-_COUNTS = 40
-"""Pixels for the numbers of prompt-sets beside a chart."""
+
+# The look: colours that are told apart without colour vision and stand out on white and on black -------------------------
+
+# Okabe and Ito, Color Universal Design (2008).
+BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
+ORANGE, VERMILION, PURPLE = "#E69F00", "#D55E00", "#CC79A7"
+GREY = "#808080"
+"""In the middle between white and black."""
+PALE = "#CFCFCF"
+"""Between BLUE and VERMILION where they are opposites."""
+
+SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
+
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
+"""Faces of the same widths, so that a figure is laid out alike everywhere."""
+
+LAYOUT: dict[str, Any] = {
+    "background": "transparent",
+    "font": FONT,
+    "view": {"stroke": None},
+    "axis": {
+        "labelFontSize": 11,
+        "titleFontSize": 11,
+        "titleFontWeight": "normal",
+        "labelLimit": 260,
+        "domain": False,
+        "gridColor": GREY,
+        "gridOpacity": 0.3,
+        "tickColor": GREY,
+        "tickOpacity": 0.5,
+    },
+    "axisY": {"ticks": False, "labelPadding": 8, "grid": False},
+    "axisX": {"tickSize": 4, "grid": True, "labelFlush": False},
+    "legend": {"orient": "top", "title": None, "labelFontSize": 11, "symbolSize": 70, "labelLimit": 260, "columnPadding": 16},
+    "title": {"anchor": "start", "fontSize": 12, "fontWeight": "bold"},
+    "header": {"labelFontSize": 11, "labelFontWeight": "bold", "labelAnchor": "start", "title": None, "labelLimit": 200},
+}
+"""What holds in every theme."""
+
+
+def _theme(ink: str, quiet: str, background: str) -> dict[str, Any]:
+    return {
+        "background": background,
+        "axis": {"labelColor": ink, "titleColor": quiet},
+        "legend": {"labelColor": ink},
+        "title": {"color": ink, "subtitleColor": quiet},
+        "header": {"labelColor": ink},
+        "text": {"color": ink},
+    }
+
+
+THEMES = {"light": _theme("#1a1a1a", "#555555", "#ffffff"), "dark": _theme("#ececec", "#b0b0b0", "#16181c")}
+"""Vega-Lite configurations to lay under a figure's own: the `config` of vega-embed and of vl-convert."""
 
 
 # Vega-Lite -------------------------------------------------------------------------------------------------------------
@@ -117,10 +141,31 @@ def empty(text: str = "nothing to show: no prompt-set has the grades that this n
     return data([{"text": text}]) | text_mark | {"width": 400, "height": 20}
 
 
+def finished(chart: Spec, title: str) -> Spec:
+    """Return a chart as a specification that stands alone, with its look; the title is for those who hear it read."""
+    head = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
+    return head | chart | {"config": LAYOUT, "description": title}
+
+
+def names_axis(width: int) -> Spec:
+    """Return an axis of names, so many pixels wide."""
+    return {"minExtent": width, "maxExtent": width, "labelLimit": width}
+
+
+def types_axis(width: int) -> Spec:
+    """Return an axis above a map for the names of task types: on two lines where they are long."""
+    axis: Spec = {"orient": "top", "labelAngle": 0, "labelLimit": width, "labelFontSize": 10, "ticks": False, "grid": False}
+    return axis | {"labelExpr": "split(replace(datum.label, ' and ', ' and|'), '|')", "labelPadding": 18}
+
+
 # Data ------------------------------------------------------------------------------------------------------------------
 
 
-def labels_of(models: Sequence[str], most: int = NAME) -> dict[str, str]:
+_NAME = 34
+"""Characters of a model's name beside a chart; all of it is in the tooltip."""
+
+
+def labels_of(models: Sequence[str], most: int = _NAME) -> dict[str, str]:
     """Return a short name for each model, on one line, none twice."""
     found: dict[str, str] = {}
     for model in models:
@@ -188,6 +233,10 @@ class Series(NamedTuple):
 # Lines of points -------------------------------------------------------------------------------------------------------
 
 
+_COUNTS = 40
+"""Pixels for the numbers of prompt-sets beside a chart."""
+
+
 def place_of(rows: Sequence[Datum], names: int | None = None) -> Spec:
     """Return the y axis: a line for each label, in the order of the rows.
 
@@ -195,7 +244,7 @@ def place_of(rows: Sequence[Datum], names: int | None = None) -> Spec:
         rows: with their `label`.
         names: pixels for the labels: as many as they need where None, none at all where 0.
     """
-    axis: Spec | None = {} if names is None else {"minExtent": names, "maxExtent": names, "labelLimit": names}
+    axis = {} if names is None else names_axis(names)
     order = list(dict.fromkeys(row["label"] for row in rows))
     apart = {"domain": order, "paddingInner": 0.25 if len(rows) > len(order) else 0}
     return nominal("label", scale=apart, sort=None, title=None, axis=None if names == 0 else axis)
