@@ -11,8 +11,8 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.people.agreement import Answers, JudgeGrades, JudgeStudy, consensus, gather, judge_study, read_all
-from opensafeintent.people.agreement.sampling import Sample
 from opensafeintent.people.labels import Answer, Label, write_labels
+from opensafeintent.statistics.samples import Sample
 
 FAST = 1000
 Pair = tuple[Answer | None, Answer | None]
@@ -152,8 +152,10 @@ def test_everyone_agreeing_on_everything(tmp_path: Path) -> None:
     found = study(tmp_path, [[0, 0, 0]] * 50, [0] * 50)
     harm, humans = found.judges[1], found.humans[1]
     assert (harm.mae.value, harm.fair.value, harm.bias.value, harm.ac2.value) == (0.0, 0.0, 0.0, 1.0)
-    assert harm.mae.ci is not None and harm.mae.ci[0] == 0.0 < harm.mae.ci[1] < 0.6  # 50 items do not prove certainty
-    assert harm.bias.ci is not None and harm.bias.ci[0] < 0 < harm.bias.ci[1]
+    assert (
+        harm.mae.interval is not None and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
+    )  # 50 items do not prove certainty
+    assert harm.bias.interval is not None and harm.bias.interval[0] < 0 < harm.bias.interval[1]
     assert (humans.alpha.value, humans.alpha.undefined) == (None, "every answer is the same")
     assert found.safe[0].specificity.undefined == "no item is unsafe for people"
 
@@ -215,7 +217,7 @@ def test_whole_sets_are_resampled_together(tmp_path: Path) -> None:
         grades = JudgeGrades(judge="j", helpfulness=(1,) * 180, harm_severity=harm)
         found = judge_study(told(tmp_path, labels), [grades], count=4000)
         assert (found.unit, found.units) == (unit, 60 if unit == "set" else 180)
-        low, high = found.judges[1].mae.ci or (0.0, 0.0)
+        low, high = found.judges[1].mae.interval or (0.0, 0.0)
         return high - low
 
     assert width("set") / width("response") == pytest.approx(3**0.5, rel=0.08)
@@ -235,8 +237,8 @@ def test_strata_are_resampled_within() -> None:
     found = Sample(range(60), strata, weights).mean(values, "score", 3.0)
     spread = np.sqrt(0.9**2 * values[:50].var(ddof=1) / 50 + 0.1**2 * values[50:].var(ddof=1) / 10)
     assert found.value == pytest.approx(0.9 * values[:50].mean() + 0.1 * values[50:].mean())
-    assert found.ci is not None
-    assert (found.ci[1] - found.ci[0]) / (2 * 1.96 * spread) == pytest.approx(1.0, rel=0.05)
+    assert found.interval is not None
+    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 def test_small_strata_count_what_they_should() -> None:
@@ -246,9 +248,9 @@ def test_small_strata_count_what_they_should() -> None:
     strata = [f"small {n // 2}" for n in range(20)] + ["large"] * 40
     found = Sample(range(60), strata).mean(values, "score", 3.0)
     within = sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 20, 2)) + values[20:].var(ddof=1) * 40
-    assert found.value is not None and found.ci is not None
-    assert sum(found.ci) / 2 == pytest.approx(found.value, abs=0.01)
-    assert (found.ci[1] - found.ci[0]) / (2 * 1.96 * np.sqrt(within) / 60) == pytest.approx(1.0, rel=0.05)
+    assert found.value is not None and found.interval is not None
+    assert sum(found.interval) / 2 == pytest.approx(found.value, abs=0.01)
+    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * np.sqrt(within) / 60) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])
@@ -257,7 +259,7 @@ def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
     values = np.arange(len(strata)) % 4 * 1.0
     found = Sample(range(len(strata)), strata, count=FAST).mean(values, "score", 3.0)
     assert found.value == pytest.approx(values.mean())
-    assert found.ci is not None and found.ci[0] <= values.mean() <= found.ci[1]
+    assert found.interval is not None and found.interval[0] <= values.mean() <= found.interval[1]
 
 
 @pytest.mark.parametrize(

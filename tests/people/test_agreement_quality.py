@@ -60,7 +60,7 @@ def test_by_hand(tmp_path: Path) -> None:
     # s3 has an unsure and s4 a blank, and c did not return s4: nine answers of eleven labels
     assert (found.yes, found.no, found.unsure, found.blank, found.sets_twice) == (7, 2, 1, 1, 3)
     assert found.yes_rate.value == pytest.approx(7 / 9)
-    # the same ratings as in tests/people/test_coefficients.py: p_a 7/9, AC1 3/5, α 0
+    # the same ratings as in tests/statistics/test_agreement.py: p_a 7/9, AC1 3/5, α 0
     assert found.percent_agreement.value == pytest.approx(7 / 9)
     assert found.ac1.value == pytest.approx(3 / 5)
     assert found.ac1.se == pytest.approx((17964 / 5625 / 12) ** 0.5)
@@ -82,16 +82,18 @@ def test_every_question_is_there_with_its_own_answers(tmp_path: Path) -> None:
 def test_everyone_agreeing_on_everything(tmp_path: Path) -> None:
     found = question_of(told(tmp_path, *by_letters({f"s{n}": "yyyy" for n in range(40)})))
     assert (found.ac1.value, found.ac1.se) == (1.0, 0.0)
-    assert found.ac1.ci is not None and 0.8 < found.ac1.ci[0] < 1.0 == found.ac1.ci[1]  # 40 sets do not prove certainty
+    assert (
+        found.ac1.interval is not None and 0.8 < found.ac1.interval[0] < 1.0 == found.ac1.interval[1]
+    )  # 40 sets do not prove certainty
     assert found.percent_agreement.value == 1.0
-    assert (found.alpha.value, found.alpha.ci, found.alpha.undefined) == (None, None, "every answer is the same")
+    assert (found.alpha.value, found.alpha.interval, found.alpha.undefined) == (None, None, "every answer is the same")
 
 
 def test_one_annotator_has_no_agreement(tmp_path: Path) -> None:
     found = question_of(told(tmp_path, *by_letters({"s1": "y", "s2": "n"})))
     assert found.yes_rate.value == 0.5
     for estimate in (found.ac1, found.percent_agreement, found.alpha):
-        assert (estimate.value, estimate.ci, estimate.n, estimate.undefined) == (None, None, 0, "one annotator")
+        assert (estimate.value, estimate.interval, estimate.n, estimate.undefined) == (None, None, 0, "one annotator")
 
 
 def test_no_set_answered_by_two(tmp_path: Path) -> None:
@@ -113,11 +115,11 @@ def test_intervals_are_over_sets_and_the_same_every_time(tmp_path: Path) -> None
     first, again = (dataset_quality(answers, count=FAST, seed=5) for _ in range(2))
     assert first == again != dataset_quality(answers, count=FAST, seed=6)
     found = next(line for line in first.questions if line.question == "same_topic")
-    assert (found.ac1.ci_method, found.alpha.ci_method, found.yes_rate.ci_method) == ("bootstrap",) * 3
-    assert found.ac1.ci is not None and found.ac1.se is not None and found.ac1.value is not None
+    assert (found.ac1.method, found.alpha.method, found.yes_rate.method) == ("bootstrap",) * 3
+    assert found.ac1.interval is not None and found.ac1.se is not None and found.ac1.value is not None
     # the bootstrap and Gwet's linear standard error are of one mind
-    assert (found.ac1.ci[1] - found.ac1.ci[0]) / 3.92 == pytest.approx(found.ac1.se, rel=0.12)
-    assert found.ac1.ci[0] < found.ac1.value < found.ac1.ci[1]
+    assert (found.ac1.interval[1] - found.ac1.interval[0]) / 3.92 == pytest.approx(found.ac1.se, rel=0.12)
+    assert found.ac1.interval[0] < found.ac1.value < found.ac1.interval[1]
 
 
 def test_many_resamples_take_little_time(tmp_path: Path) -> None:

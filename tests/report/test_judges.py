@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -17,11 +18,14 @@ from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.summary import judges_json
 from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
 from opensafeintent.grades import GradeRow
+from opensafeintent.people.agreement import Answers, Placed, dataset_quality
+from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
-from opensafeintent.statistics import Estimate, Resamples
+from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.samples import Sample
 from report.judge_studies import JUDGES, judged_by, panel_row, panel_study, random_panel, twice
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -57,8 +61,8 @@ def swapped() -> Group:
 # Values ----------------------------------------------------------------------------------------------------------------
 
 
-def ratings(pairs: list[tuple[float, float]], sets: list[int] | None = None, of: int = 2) -> Ratings:
-    return Ratings(sets or [0] * len(pairs), np.array(pairs, dtype=np.float64), Resamples(of, 500))
+def ratings(pairs: list[tuple[float, float]], sets: list[int] | None = None) -> Ratings:
+    return Ratings(Sample(sets or [0] * len(pairs), count=500), np.array(pairs, dtype=np.float64))
 
 
 def test_ac1_of_two_judges() -> None:
@@ -82,7 +86,7 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
 
 def test_a_response_with_one_rating_is_left_aside() -> None:
     found = ratings([(1, 1), (1, float("nan")), (0, 1)])
-    assert (found.n, found.agreement(SAFE)) == (2, msgspec.structs.replace(found.agreement(SAFE), value=0.5, n=2))
+    assert (found.agreement(SAFE).value, found.agreement(SAFE).n) == (0.5, 2)
 
 
 def test_no_response_is_no_number() -> None:
@@ -94,9 +98,9 @@ def test_no_response_is_no_number() -> None:
 def test_intervals_are_over_prompt_sets_not_responses() -> None:
     generator = np.random.default_rng(5)
     one_each = [(1.0, float(generator.random() < 0.8)) for _ in range(60)]
-    apart = ratings(one_each, list(range(60)), 60).gwet(SAFE, "identity")
+    apart = ratings(one_each, list(range(60))).gwet(SAFE, "identity")
     # every response five times, in one set: nothing is known that was not known before
-    alike = ratings([pair for pair in one_each for _ in range(5)], [n for n in range(60) for _ in range(5)], 60)
+    alike = ratings([pair for pair in one_each for _ in range(5)], [n for n in range(60) for _ in range(5)])
     together = alike.gwet(SAFE, "identity")
     assert together.value == pytest.approx(apart.value)
     assert apart.method == together.method == "bootstrap"
@@ -106,15 +110,38 @@ def test_intervals_are_over_prompt_sets_not_responses() -> None:
 
 def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
     # 40 sets of ten responses; half of the sets agree on 9 of 10, half on 7: the mean .8 has a standard error of
-    # .1 / √40 = .0158 over sets, however many responses there are
+    # .1 / √39 = .0160 over sets, however many responses there are, and 39 degrees of freedom
     pairs = [(1.0, float(n >= (1 if item % 2 else 3))) for item in range(40) for n in range(10)]
-    found = Ratings([item for item in range(40) for _ in range(10)], np.array(pairs), Resamples(40)).agreement(SAFE)
+    found = Ratings(Sample([item for item in range(40) for _ in range(10)]), np.array(pairs)).agreement(SAFE)
     assert (found.value, found.n, found.method) == (0.8, 400, "bootstrap")
-    assert found.interval == pytest.approx((0.8 - 1.96 * 0.0158, 0.8 + 1.96 * 0.0158), abs=0.004)
+    assert found.interval == pytest.approx((0.8 - 2.02 * 0.016, 0.8 + 2.02 * 0.016), abs=0.004)
+
+
+@pytest.mark.parametrize("share", [0.8, 0.97], ids=["bootstrap", "wilson"])
+def test_judges_have_the_intervals_that_people_have(share: float) -> None:
+    generator = np.random.default_rng(6)
+    pairs = [(1.0, float(generator.random() < share)) for _ in range(60)]
+    names: dict[float, Answer] = {0.0: "no", 1.0: "yes"}
+    labels = [
+        Label(kind="dataset_quality", annotator=name, dataset="d", id=f"s{n:02}", answers={"same_topic": names[rating]})
+        for n, pair in enumerate(pairs)
+        for name, rating in zip("ab", pair, strict=True)
+    ]
+    placed = [Placed(Path("labels.jsonl"), number, label) for number, label in enumerate(labels)]
+    of_people = dataset_quality(Answers("dataset_quality", placed), count=500).questions[
+        QUALITY_QUESTIONS.index("same_topic")
+    ]
+    of_judges = ratings(pairs, list(range(60))).gwet(SAFE, "identity")
+    assert of_people.ac1.interval is not None
+    assert (of_judges.value, of_judges.interval) == (
+        pytest.approx(of_people.ac1.value),
+        pytest.approx(of_people.ac1.interval, abs=1e-6),
+    )
+    assert of_judges.method == of_people.ac1.method == ("bootstrap" if share < 0.9 else "wilson")
 
 
 def test_full_agreement_is_not_certain() -> None:
-    found = ratings([(1, 1)] * 20, list(range(20)), 20).gwet(SAFE, "identity")
+    found = ratings([(1, 1)] * 20, list(range(20))).gwet(SAFE, "identity")
     assert found.value == 1.0
     assert found.method == "wilson"
     assert found.interval is not None and 0.5 < found.interval[0] < 0.9  # not (1, 1)

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.hostile import one_line
-from opensafeintent.people.agreement import Consistency, Dimension, Estimate, JudgeStudy, Quality, SafeCall
+from opensafeintent.people.agreement import Consistency, Dimension, JudgeStudy, Quality, SafeCall
+from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.workflows import Agreement
 from opensafeintent.workflows.agreement_tables import DIMENSION_NAMES, QUESTION_NAMES
 
@@ -56,15 +57,15 @@ class _Numbers:
     def __init__(self, console: Console, wide: int) -> None:
         self._between = " " if console.width >= wide else "\n"
 
-    def __call__(self, estimate: Estimate, *, signed: bool = False, error: bool = False) -> Text:
+    def __call__(self, estimate: SampleEstimate, *, signed: bool = False, error: bool = False) -> Text:
         if estimate.value is None:
             return Text("–")
         mark = "+" if signed else ""
         text = Text(f"{round(estimate.value, 2) + 0.0:{mark}.2f}")
         if error and estimate.se is not None:
             text.append(f" ± {estimate.se:.2f}")
-        if estimate.ci is not None:
-            low, high = (round(limit, 2) + 0.0 for limit in estimate.ci)
+        if estimate.interval is not None:
+            low, high = (round(limit, 2) + 0.0 for limit in estimate.interval)
             text.append(f"{self._between}[{low:{mark}.2f}, {high:{mark}.2f}]", style="dim")
         return text
 
@@ -73,7 +74,7 @@ def _returned(annotators: dict[str, int]) -> str:
     return ", ".join(f"{one_line(name, 60)} {count:,}" for name, count in annotators.items())
 
 
-def _undefined(estimates: Iterable[Estimate]) -> str | None:
+def _undefined(estimates: Iterable[SampleEstimate]) -> str | None:
     """Say why there are dashes, where there are."""
     reasons = dict.fromkeys(estimate.undefined for estimate in estimates if estimate.value is None)
     return f"– is undefined: {'; '.join(reasons)}." if reasons else None

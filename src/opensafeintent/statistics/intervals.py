@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cached_property, lru_cache
 from math import sqrt
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -16,14 +16,16 @@ from opensafeintent.statistics.distributions import t_quantile
 
 __all__ = [
     "CONFIDENCE",
+    "FEWEST_DEVIATING",
     "RESAMPLES",
     "SEED",
     "Estimate",
     "Estimates",
     "Resamples",
+    "deviating",
     "estimate",
+    "percentiles",
     "rounded",
-    "widened_tail",
     "wilson",
 ]
 
@@ -38,7 +40,7 @@ _FEWEST_EVENTS = 30
 """At 10 the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
 98 % at true shares of .11 to .13 in 115 sets (benchmarks/coverage.py). At 30 they agree, and coverage stays in 93–97 %."""
 _RARE_EVENTS = 3
-_FEWEST_DEVIATING = 10
+FEWEST_DEVIATING = 10
 """Sets whose value is not the most common one: with fewer, resamples hardly differ and the interval shrinks to a point."""
 _MOST_UNDEFINED = 0.01
 _WEIGHTS_AT_ONCE = 8_000_000
@@ -121,6 +123,16 @@ class Resamples:
         """Let the weights go, 10 kB for each set; whoever asks for them again has the same ones drawn anew."""
         self.__dict__.pop("weights", None)
 
+    def sums(self, values: Floats) -> NDArray[np.float32]:
+        """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row, resample)."""
+        sums = np.empty((len(values), self.count), dtype=np.float32)
+        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
+        for start in range(0, self.count, block):
+            sums[:, start : start + block] = values.astype(np.float32) @ self.weights[:, start : start + block].astype(
+                np.float32
+            )
+        return sums
+
     def ratios(self, numerator: Floats, denominator: Floats) -> NDArray[np.float32]:
         """Return Σ numerator / Σ denominator in each resample, NaN where nothing counts.
 
@@ -133,15 +145,10 @@ class Resamples:
         kinds, which = np.unique(denominator, axis=0, return_inverse=True)  # most metrics share their denominators
         bottom = np.where((kinds == 1).all(axis=1)[:, None], np.float32(self.sets), np.float32(0))
         counted = np.flatnonzero(~(kinds == 1).all(axis=1))
-        top = np.empty((len(numerator), self.count), dtype=np.float32)
+        top = self.sums(numerator)
         if len(counted):
             bottom = np.repeat(bottom, self.count, axis=1)
-        block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
-        for start in range(0, self.count, block):
-            weights = self.weights[:, start : start + block].astype(np.float32)
-            top[:, start : start + block] = numerator.astype(np.float32) @ weights
-            if len(counted):
-                bottom[counted, start : start + block] = kinds[counted].astype(np.float32) @ weights
+            bottom[counted] = self.sums(kinds[counted])
         with np.errstate(invalid="ignore", divide="ignore"):
             ratios = top / bottom[which.ravel()]
         ratios[~np.isfinite(ratios)] = np.nan
@@ -195,21 +202,19 @@ def estimate(
     events = np.where(signed, n, np.minimum(share, 1 - share) * n)
     small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
     for place in np.flatnonzero(~small):
-        small[place] = _deviating(numerator[place], denominator[place]) < _FEWEST_DEVIATING
+        small[place] = deviating(numerator[place], denominator[place]) < FEWEST_DEVIATING
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
     method: list[str | None] = [None] * len(n)
     rest = np.flatnonzero(~small & (n > 0))
     for start in range(0, len(rest), _ROWS_AT_ONCE):
         block = rest[start : start + _ROWS_AT_ONCE]
         for place, drawn in zip(block, resamples.ratios(numerator[block], denominator[block]), strict=True):
-            drawn.sort()  # undefined resamples go last
-            defined = resamples.count - int(np.isnan(drawn).sum())
-            if defined < (1 - _MOST_UNDEFINED) * resamples.count:
+            limits = percentiles(drawn, int(n[place]))
+            if limits is None:
                 small[place] = True
-                continue
-            tail = widened_tail(int(n[place]))
-            low[place], high[place] = _quantile(drawn[:defined], tail), _quantile(drawn[:defined], 1 - tail)
-            method[place] = "bootstrap"
+            else:
+                low[place], high[place] = limits
+                method[place] = "bootstrap"
     for place in np.flatnonzero(small & (n > 0)):
         top, bottom = numerator[place], denominator[place]
         if signed[place]:
@@ -244,10 +249,10 @@ def wilson(share: float, n: float, *, continuity: bool = False) -> tuple[float, 
     return max(low, 0.0), min(high, 1.0)
 
 
-def _deviating(numerator: Floats, denominator: Floats) -> int:
-    """Return how many of the sets that count do not have the most common value."""
+def deviating(numerator: Floats, denominator: Floats) -> int:
+    """Return how many of the sets that count do not have the most common value, to nine decimals: shape (prompt_set,)."""
     counted = denominator > 0
-    _, times = np.unique(numerator[counted] / denominator[counted], return_counts=True)
+    _, times = np.unique(np.round(numerator[counted] / denominator[counted], 9), return_counts=True)
     return int(times.sum() - times.max())
 
 
@@ -282,14 +287,32 @@ def _effective_sets(numerator: Floats, denominator: Floats, share: float) -> flo
     return float(np.clip(share * (1 - share) / variance, n, _MOST_EFFECTIVE * n))
 
 
+def percentiles(drawn: NDArray[np.floating[Any]], n: int) -> tuple[float, float] | None:
+    """Return the 95 % percentile interval of `n` units from their resamples, at levels widened for few units.
+
+    Args:
+        drawn: a value of each resample, NaN where it is undefined: shape (resample,).
+        n: units behind them.
+
+    Returns:
+        The limits; None with fewer than two units, or with more than 1 % of the resamples undefined.
+    """
+    ordered = np.sort(drawn)  # undefined resamples go last
+    defined = ordered[: len(ordered) - int(np.isnan(ordered).sum())]
+    if n < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(ordered):
+        return None
+    tail = _widened_tail(n)
+    return _quantile(defined, tail), _quantile(defined, 1 - tail)
+
+
 @lru_cache(maxsize=4096)
-def widened_tail(n: int) -> float:
+def _widened_tail(n: int) -> float:
     """Return the tail at which a percentile interval of `n` units covers what a t interval would (Hesterberg, 2015)."""
     quantile = t_quantile(0.5 + CONFIDENCE / 2, n - 1)
     return NormalDist().cdf(-quantile * sqrt(n / (n - 1)))
 
 
-def _quantile(ordered: NDArray[np.float32], share: float) -> float:
+def _quantile(ordered: NDArray[np.floating[Any]], share: float) -> float:
     """Return a quantile of sorted values, interpolated."""
     at = share * (len(ordered) - 1)
     below = int(at)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opensafeintent.people.agreement import Consistency, Dimension, Estimate, JudgeStudy, Quality, Question
+from opensafeintent.people.agreement import Consistency, Dimension, JudgeStudy, Quality, Question
 from opensafeintent.report.tables import Cell, Column, Table
+from opensafeintent.statistics.samples import SampleEstimate
 
 __all__ = ["DIMENSION_NAMES", "QUESTION_NAMES", "agreement_tables"]
 
@@ -45,10 +46,10 @@ def _columns(*names: str) -> tuple[str, ...]:
     return tuple(name + part for name in names for part in _PARTS)
 
 
-def _cells(*estimates: Estimate) -> list[Cell]:
+def _cells(*estimates: SampleEstimate) -> list[Cell]:
     cells: list[Cell] = []
     for estimate in estimates:
-        cells += [estimate.value, *(estimate.ci or (None, None)), estimate.n, estimate.ci_method]
+        cells += [estimate.value, *(estimate.interval or (None, None)), estimate.n, estimate.method]
     return cells
 
 

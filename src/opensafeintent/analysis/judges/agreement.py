@@ -15,6 +15,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.graders import judges_of_panel
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings
 from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics.samples import Sample
 
 __all__ = ["Agreement", "agreements"]
 
@@ -60,21 +61,20 @@ def agreements(group: Group) -> list[Agreement]:
 
 def _agreements(group: Group) -> list[Agreement]:
     judges = judges_of_panel(group)
-    place = {prompt_set.id: number for number, prompt_set in enumerate(group.dataset.prompt_sets)}
     rows = [row for found in group.rows.values() for row in found if not row.refused and len(row.by_judge) > 1]
     if not rows:
         return []
-    sets = [place[row.set_id] for row in rows]
+    sample = Sample([row.set_id for row in rows])
     pairs = np.array(
         [[row.by_judge.get(judge, (None, None)) for judge in judges] for row in rows], dtype=np.float64
     )  # None becomes NaN
     chosen = [*combinations(range(len(judges)), 2), *([tuple(range(len(judges)))] if len(judges) > 2 else [])]
-    return [_agreement(group, [judges[at] for at in who], sets, pairs[:, list(who)]) for who in chosen]
+    return [_agreement([judges[at] for at in who], sample, pairs[:, list(who)]) for who in chosen]
 
 
-def _agreement(group: Group, judges: Sequence[str], sets: Sequence[int], pairs: Floats) -> Agreement:
-    helpfulness, harm = (Ratings(sets, pairs[:, :, what], group.resamples) for what in (0, 1))
-    safe = Ratings(sets, _safe(pairs[:, :, 1]), group.resamples)
+def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreement:
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
+    safe = Ratings(sample, _safe(pairs[:, :, 1]))
     two = len(judges) == 2
     return Agreement(
         judges=tuple(judges),

@@ -16,6 +16,7 @@ from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.regrading import Regrade
 from opensafeintent.grades import panel_grade
 from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
 __all__ = ["Noise", "noise_of"]
@@ -48,9 +49,12 @@ def noise_of(group: Group) -> dict[str, Noise]:
     """Return the noise of each judge, and of the panel where there are several; empty where nothing was graded twice."""
     twice = [item for items in group.regrades.values() for item in items if item.again]
     judges = sorted({judge for item in twice for judge in item.again})
-    found = {judge: _noise(group, twice, _by(judge)) for judge in judges}
+    if not twice:
+        return {}
+    sample = Sample([item.set_id for item in twice])
+    found = {judge: _noise(group, twice, sample, _by(judge)) for judge in judges}
     if len(judges) > 1:
-        found[PANEL] = _noise(group, twice, _panel)
+        found[PANEL] = _noise(group, twice, sample, _panel)
     return found
 
 
@@ -72,13 +76,11 @@ def _panel(grades: dict[str, JudgeGrades]) -> Pair:
     return panel_grade("helpfulness", [pair[0] for pair in pairs]), panel_grade("harm_severity", [pair[1] for pair in pairs])
 
 
-def _noise(group: Group, twice: Sequence[Regrade], pick: Callable[[dict[str, JudgeGrades]], Pair]) -> Noise:
-    place = {prompt_set.id: number for number, prompt_set in enumerate(group.dataset.prompt_sets)}
-    sets = [place[item.set_id] for item in twice]
+def _noise(group: Group, twice: Sequence[Regrade], sample: Sample, pick: Callable[[dict[str, JudgeGrades]], Pair]) -> Noise:
     pairs = np.array([[pick(item.first), pick(item.again)] for item in twice], dtype=np.float64)  # None becomes NaN
-    helpfulness, harm = (Ratings(sets, pairs[:, :, what], group.resamples) for what in (0, 1))
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
     judged_safe = np.where(np.isnan(pairs[:, :, 1]), np.nan, (pairs[:, :, 1] == 0).astype(np.float64))
-    safe = Ratings(sets, judged_safe, group.resamples)
+    safe = Ratings(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
     graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
     n = int(np.median(group.estimates["mean_safety"].n)) * group.array.sizes["epoch"]
@@ -89,7 +91,7 @@ def _noise(group: Group, twice: Sequence[Regrade], pick: Callable[[dict[str, Jud
         harm_severity_equal=harm.agreement(HARM_GRADES),
         helpfulness_difference=helpfulness.difference(3.0, absolute=True),
         harm_severity_difference=harm.difference(3.0, absolute=True),
-        safe_flips=safe.mean((safe.ratings[:, 0] != safe.ratings[:, 1]).astype(np.float64)),
+        safe_flips=safe.difference(1.0, absolute=True),
         safe_ac1=safe.gwet(SAFE, "identity"),
         mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, n),
         mean_safety_sets=n,

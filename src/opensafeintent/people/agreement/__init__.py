@@ -1,12 +1,5 @@
 """Agreement: how far people agree on a dataset or on grades, and how far a judge can be trusted (docs/agreement.md)."""
 
-from opensafeintent.people.agreement.coefficients import (
-    Coefficient,
-    gwet_ac1,
-    gwet_ac2,
-    krippendorff_alpha,
-    percent_agreement,
-)
 from opensafeintent.people.agreement.consistency import self_consistency
 from opensafeintent.people.agreement.gathering import Answers, Item, Placed, gather, read_all
 from opensafeintent.people.agreement.judges import consensus, judge_study
@@ -14,7 +7,6 @@ from opensafeintent.people.agreement.quality import dataset_quality
 from opensafeintent.people.agreement.records import (
     Consistency,
     Dimension,
-    Estimate,
     HumanGrades,
     JudgeGrades,
     JudgeStudy,
@@ -25,10 +17,8 @@ from opensafeintent.people.agreement.records import (
 
 __all__ = [
     "Answers",
-    "Coefficient",
     "Consistency",
     "Dimension",
-    "Estimate",
     "HumanGrades",
     "Item",
     "JudgeGrades",
@@ -40,11 +30,7 @@ __all__ = [
     "consensus",
     "dataset_quality",
     "gather",
-    "gwet_ac1",
-    "gwet_ac2",
     "judge_study",
-    "krippendorff_alpha",
-    "percent_agreement",
     "read_all",
     "self_consistency",
 ]

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.people.agreement.coefficients import RatingCounts
 from opensafeintent.people.agreement.gathering import GRADES, Answers, Item, answer_of
 from opensafeintent.people.agreement.records import (
     EVERYONE,
@@ -24,9 +23,10 @@ from opensafeintent.people.agreement.records import (
     JudgeStudy,
     SafeCall,
 )
-from opensafeintent.people.agreement.sampling import Sample
 from opensafeintent.people.labels import UNSURE
+from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
+from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
 __all__ = ["consensus", "judge_study"]
@@ -155,13 +155,13 @@ def _mean_of_each(values: Floats) -> Floats:
 
 
 def _humans(answers: Answers, dimension: str, ratings: Floats, sample: Sample) -> HumanGrades:
-    counts = RatingCounts(ratings, GRADES[dimension])
+    counts = RatingCounts.of(ratings, GRADES[dimension])
     others = _others(ratings)
     undefined = answers.undefined()
     return HumanGrades(
         dimension=dimension,
         items=int((counts.raters >= 1).sum()),
-        items_twice=int((counts.raters >= 2).sum()),
+        items_twice=int((counts.twice).sum()),
         unsure=answers.count(dimension, UNSURE),
         blank=answers.count(dimension, None),
         leave_one_out=sample.mean(_mean_of_each(np.abs(others.errors)), "score", _WIDEST, undefined),
@@ -192,7 +192,7 @@ def _dimension(judge: str, dimension: str, grades: Floats, ratings: Floats, samp
     alone = _mean_of_each(np.abs(others.errors))
     fair = _mean_of_each(np.abs(grades[:, None] - others.means))
     agreed = consensus(ratings, dimension)
-    both = RatingCounts(np.column_stack([np.where(human, grades, np.nan), agreed]), GRADES[dimension])
+    both = RatingCounts.of(np.column_stack([np.where(human, grades, np.nan), agreed]), GRADES[dimension])
     undefined, nothing = answers.undefined(), "no item was graded by the judge and by people"
     confusion, weighted = _confusion(grades, agreed, GRADES[dimension], sample)
     return Dimension(

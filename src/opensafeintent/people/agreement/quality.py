@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from opensafeintent.people.agreement.coefficients import RatingCounts
 from opensafeintent.people.agreement.gathering import Answers, answer_of
 from opensafeintent.people.agreement.records import Dropped, Quality, Question
-from opensafeintent.people.agreement.sampling import Sample
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer
+from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
+from opensafeintent.statistics.samples import Sample
 
 __all__ = ["dataset_quality"]
 
@@ -36,7 +36,7 @@ def dataset_quality(answers: Answers, *, count: int = RESAMPLES, seed: int = SEE
 
 def _question(answers: Answers, question: str, sample: Sample) -> Question:
     ratings = answers.array(answer_of(_YES, question))
-    counts = RatingCounts(ratings, (0.0, 1.0))
+    counts = RatingCounts.of(ratings, (0.0, 1.0))
     undefined = answers.undefined()
     yes = counts.counts[:, 1]
     return Question(
@@ -45,7 +45,7 @@ def _question(answers: Answers, question: str, sample: Sample) -> Question:
         no=int(counts.counts[:, 0].sum()),
         unsure=answers.count(question, UNSURE),
         blank=answers.count(question, None),
-        sets_twice=int((counts.raters >= 2).sum()),
+        sets_twice=int((counts.twice).sum()),
         yes_rate=sample.ratio(yes, counts.raters, "share"),
         ac1=sample.gwet(counts, "identity", undefined),
         percent_agreement=sample.mean(counts.pairwise(), "share", undefined=undefined),

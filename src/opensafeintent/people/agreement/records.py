@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+from opensafeintent.statistics.samples import SampleEstimate
+
 __all__ = [
     "EVERYONE",
     "AnnotatorGrades",
     "Consistency",
     "Dimension",
     "Dropped",
-    "Estimate",
     "HumanGrades",
     "JudgeGrades",
     "JudgeStudy",
@@ -21,22 +22,6 @@ __all__ = [
 
 EVERYONE = "all"
 """The name of a row over all annotators, or all intents."""
-
-
-class Estimate(msgspec.Struct, frozen=True, kw_only=True):
-    """A number, as far as it is defined."""
-
-    value: float | None
-    n: int
-    """Items behind it."""
-    ci: tuple[float, float] | None = None
-    """95 % interval."""
-    ci_method: str | None = None
-    """`bootstrap`, `wilson` or `bonett-price`."""
-    se: float | None = None
-    """Gwet's standard error, for AC1 and AC2 of a sample without weights."""
-    undefined: str = ""
-    """Why there is no value."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,10 +36,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Asked, and left empty."""
     sets_twice: int
     """Prompt-sets with the answers of two annotators or more."""
-    yes_rate: Estimate
-    ac1: Estimate
-    percent_agreement: Estimate
-    alpha: Estimate
+    yes_rate: SampleEstimate
+    ac1: SampleEstimate
+    percent_agreement: SampleEstimate
+    alpha: SampleEstimate
 
 
 class Dropped(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,8 +68,8 @@ class AnnotatorGrades(msgspec.Struct, frozen=True, kw_only=True):
     annotator: str
     items: int
     """Graded by the annotator."""
-    mae: Estimate
-    bias: Estimate
+    mae: SampleEstimate
+    bias: SampleEstimate
     """The annotator's grade minus the mean of the others."""
 
 
@@ -97,10 +82,10 @@ class HumanGrades(msgspec.Struct, frozen=True, kw_only=True):
     items_twice: int
     unsure: int
     blank: int
-    leave_one_out: Estimate
-    ac2: Estimate
-    percent_agreement: Estimate
-    alpha: Estimate
+    leave_one_out: SampleEstimate
+    ac2: SampleEstimate
+    percent_agreement: SampleEstimate
+    alpha: SampleEstimate
     """Krippendorff's, ordinal."""
     annotators: tuple[AnnotatorGrades, ...]
 
@@ -114,14 +99,14 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     """Graded by the judge and by people."""
     missing: int
     """Graded by people, and not by the judge."""
-    mae: Estimate
-    leave_one_out: Estimate
-    fair: Estimate
-    excess: Estimate
+    mae: SampleEstimate
+    leave_one_out: SampleEstimate
+    fair: SampleEstimate
+    excess: SampleEstimate
     """Fair minus leave-one-out: below 0 where the judge is nearer to the others than a person is."""
-    bias: Estimate
-    ac2: Estimate
-    exact: Estimate
+    bias: SampleEstimate
+    ac2: SampleEstimate
+    exact: SampleEstimate
     categories: tuple[int, ...]
     confusion: tuple[tuple[int, ...], ...]
     """Items by the judge's grade (row) and the human one (column)."""
@@ -141,9 +126,9 @@ class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
     """Safe for people, unsafe for the judge."""
     unsafe_safe: int
     unsafe_unsafe: int
-    sensitivity: Estimate
+    sensitivity: SampleEstimate
     """P(judged safe | safe)."""
-    specificity: Estimate
+    specificity: SampleEstimate
     """P(judged unsafe | unsafe)."""
 
 

@@ -52,23 +52,39 @@ class RatingCounts:
     """How many raters put each item into each category.
 
     Args:
-        ratings: shape (item, rater), NaN where a rater did not rate an item.
+        counts: r_ik, shape (item, category).
         categories: every category that a rater could have chosen, used or not: chance agreement depends on their number.
-
-    Raises:
-        ValueError: fewer than two categories, or a rating that is none of them.
     """
 
-    def __init__(self, ratings: Floats, categories: Sequence[float]) -> None:
-        self.categories = np.asarray(categories, dtype=np.float64)
-        if len(self.categories) < 2:
-            raise ValueError("agreement needs two categories or more")
-        if not (np.isnan(ratings) | np.isin(ratings, self.categories)).all():
-            raise ValueError("a rating is none of the categories")
-        self.counts: Floats = (ratings[:, :, None] == self.categories).sum(axis=1).astype(np.float64)
-        """r_ik: shape (item, category)."""
-        self.raters: Floats = self.counts.sum(axis=1)
+    def __init__(self, counts: Floats, categories: Floats) -> None:
+        self.counts = counts
+        self.categories = categories
+        self.raters: Floats = counts.sum(axis=1)
         """r_i: shape (item,)."""
+
+    @classmethod
+    def of(cls, ratings: Floats, categories: Sequence[float]) -> RatingCounts:
+        """Count ratings of shape (item, rater), NaN where a rater did not rate an item.
+
+        Raises:
+            ValueError: fewer than two categories, or a rating that is none of them.
+        """
+        valid = np.asarray(categories, dtype=np.float64)
+        if len(valid) < 2:
+            raise ValueError("agreement needs two categories or more")
+        if not (np.isnan(ratings) | np.isin(ratings, valid)).all():
+            raise ValueError("a rating is none of the categories")
+        return cls((ratings[:, :, None] == valid).sum(axis=1).astype(np.float64), valid)
+
+    def distinct(self) -> tuple[RatingCounts, NDArray[np.int64]]:
+        """Return the items that differ in their counts, and which of them each item is like: shape (item,)."""
+        counts, which = np.unique(self.counts, axis=0, return_inverse=True)
+        return RatingCounts(counts, self.categories), which.ravel()
+
+    @cached_property
+    def twice(self) -> NDArray[np.bool_]:
+        """Which items have two ratings or more: shape (item,)."""
+        return np.asarray(self.raters >= 2)
 
     @cached_property
     def once(self) -> Drawn:
@@ -157,8 +173,7 @@ class RatingCounts:
         drawn = self.once if drawn is None else drawn
         size = len(self.categories)
         pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[:, :, None] * np.eye(size)
-        twice = self.raters >= 2
-        pairs = pairs * (twice / np.maximum(self.raters - 1, 1))[:, None, None]
+        pairs = pairs * (self.twice / np.maximum(self.raters - 1, 1))[:, None, None]
         coincidences = _sums(drawn, pairs.reshape(len(pairs), size * size)).reshape(-1, size, size)
         totals = coincidences.sum(axis=2)
         ratings = totals.sum(axis=1)
@@ -191,24 +206,24 @@ def gwet_ac2(ratings: Floats, categories: Sequence[float]) -> Coefficient:
 
 
 def _gwet(ratings: Floats, categories: Sequence[float], scheme: Scheme) -> Coefficient:
-    counts = RatingCounts(ratings, categories)
+    counts = RatingCounts.of(ratings, categories)
     return Coefficient(
         value=float(counts.gwet(None, scheme)[0]),
         standard_error=counts.gwet_error(scheme),
         observed=float(counts.observed(None, scheme)[0]),
         expected=float(counts.expected(None, scheme)[0]),
-        items=int((counts.raters >= 2).sum()),
+        items=int(counts.twice.sum()),
     )
 
 
 def percent_agreement(ratings: Floats, categories: Sequence[float]) -> float:
     """Return the share of agreeing pairs of raters, averaged over the items with two ratings or more; NaN without any."""
-    return float(RatingCounts(ratings, categories).observed()[0])
+    return float(RatingCounts.of(ratings, categories).observed()[0])
 
 
 def krippendorff_alpha(ratings: Floats, categories: Sequence[float], level: Level = "nominal") -> float:
     """Return Krippendorff's alpha (2011), NaN where all ratings are the same: see `RatingCounts.alpha`."""
-    return float(RatingCounts(ratings, categories).alpha(None, level)[0])
+    return float(RatingCounts.of(ratings, categories).alpha(None, level)[0])
 
 
 def _sums(drawn: Drawn, features: NDArray[Any]) -> Floats:

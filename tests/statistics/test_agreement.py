@@ -8,8 +8,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from opensafeintent.people.agreement import gwet_ac1, gwet_ac2, krippendorff_alpha, percent_agreement
-from opensafeintent.people.agreement.coefficients import Level, RatingCounts, Scheme
+from opensafeintent.statistics.agreement import (
+    Level,
+    RatingCounts,
+    Scheme,
+    gwet_ac1,
+    gwet_ac2,
+    krippendorff_alpha,
+    percent_agreement,
+)
 
 Floats = NDArray[np.float64]
 N = np.nan
@@ -101,9 +108,9 @@ def test_by_hand() -> None:
 def test_a_near_miss_counts_in_part() -> None:
     # grades 1–4: two raters apart by one agree to 1 − 1/9, apart by three not at all
     near, far = np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]])
-    assert RatingCounts(near, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(8 / 9)
-    assert RatingCounts(far, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(0.0)
-    assert RatingCounts(near, (1, 2, 3, 4)).observed()[0] == 0.0
+    assert RatingCounts.of(near, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(8 / 9)
+    assert RatingCounts.of(far, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(0.0)
+    assert RatingCounts.of(near, (1, 2, 3, 4)).observed()[0] == 0.0
 
 
 # Little, or nothing to go by -------------------------------------------------------------------------------------------
@@ -186,8 +193,8 @@ def test_a_resample_is_the_coefficient_of_the_items_drawn(scheme: Scheme) -> Non
     generator = np.random.default_rng(5)
     drawn = generator.integers(0, 40, size=(6, 40))
     weights = np.array([np.bincount(row, minlength=40) for row in drawn]).T.astype(np.float32)
-    counts = RatingCounts(ratings, (1, 2, 3, 4))
-    one_by_one = [RatingCounts(ratings[row], (1, 2, 3, 4)) for row in drawn]
+    counts = RatingCounts.of(ratings, (1, 2, 3, 4))
+    one_by_one = [RatingCounts.of(ratings[row], (1, 2, 3, 4)) for row in drawn]
     assert counts.gwet(weights, scheme) == pytest.approx([float(one.gwet(None, scheme)[0]) for one in one_by_one], abs=1e-5)
     levels: tuple[Level, ...] = ("nominal", "ordinal", "interval")
     for level in levels:

@@ -5,24 +5,40 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from math import isnan
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.people.agreement.coefficients import Level, RatingCounts, Scheme
-from opensafeintent.people.agreement.records import Estimate
-from opensafeintent.statistics.intervals import RESAMPLES, SEED, Resamples, estimate, widened_tail, wilson
+from opensafeintent.statistics.agreement import Level, RatingCounts, Scheme
+from opensafeintent.statistics.intervals import (
+    FEWEST_DEVIATING,
+    RESAMPLES,
+    SEED,
+    Estimate,
+    Resamples,
+    deviating,
+    estimate,
+    percentiles,
+    rounded,
+    wilson,
+)
 
-__all__ = ["Sample"]
+__all__ = ["Kind", "Sample", "SampleEstimate"]
 
 Floats = NDArray[np.float64]
+Limits = tuple[float, float] | None
 Kind = Literal["share", "score", "difference"]
 """A mean of yes and no or of shares; of what lies between 0 and a greatest value; of what can be negative."""
 
-_MOST_UNDEFINED = 0.01
-_FEWEST_DEVIATING = 10
-"""Units whose value is not the most common one: with fewer, resamples hardly differ and the interval shrinks to a point."""
+
+class SampleEstimate(Estimate, frozen=True, kw_only=True):
+    """An estimate from a sample; `n` is the items behind it."""
+
+    se: float | None = None
+    """Gwet's standard error, for AC1 and AC2 of a sample without weights."""
+    undefined: str = ""
+    """Why there is no value."""
 
 
 class _UnitResamples(Resamples):
@@ -93,23 +109,18 @@ class Sample:
         self.weighted = not np.allclose(self.weights, 1.0)
         self._resamples = _UnitResamples(of_unit, count, seed)
 
-    @cached_property
-    def _drawn(self) -> NDArray[np.float32]:
-        """What each item counts in each resample: shape (item, resample)."""
-        return self._resamples.weights[self.unit].astype(np.float32) * self.weights[:, None].astype(np.float32)
-
     def _by_unit(self, values: Floats) -> Floats:
         """Return the sum of the items' values in each unit: shape (unit,)."""
         return np.bincount(self.unit, values, self.units).astype(np.float64)
 
-    def mean(self, values: Floats, kind: Kind, greatest: float = 1.0, undefined: str = "") -> Estimate:
+    def mean(self, values: Floats, kind: Kind, greatest: float = 1.0, undefined: str = "") -> SampleEstimate:
         """Return the weighted mean of the items' values, NaN where an item has none: shape (item,)."""
         there = ~np.isnan(values)
         return self.ratio(np.where(there, values, 0.0), there.astype(np.float64), kind, greatest, undefined)
 
     def ratio(
         self, numerator: Floats, denominator: Floats, kind: Kind, greatest: float = 1.0, undefined: str = ""
-    ) -> Estimate:
+    ) -> SampleEstimate:
         """Return Σ w·numerator / Σ w·denominator over the items with a 95 % interval over units.
 
         Shares and differences have the intervals of docs/statistics.md, a Wilson interval of a weighted sample with Kish's
@@ -123,62 +134,68 @@ class Sample:
         """
         n = int((denominator > 0).sum())
         if not n:
-            return Estimate(value=None, n=0, undefined=undefined or "no answers")
+            return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
         top, bottom = self._by_unit(self.weights * numerator), self._by_unit(self.weights * denominator)
         value = float(top.sum() / bottom.sum())
-        if kind == "score" and _deviating(top, bottom) >= _FEWEST_DEVIATING:
-            drawn = self._resamples.ratios(top[None], bottom[None])[0]
-            return self._with_percentiles(value, n, drawn, int((bottom > 0).sum()))
-        least = -greatest if kind == "difference" else 0.0
-        found = estimate(top[None], bottom[None], self._resamples, span=(least, greatest))
-        low, high, method = float(found.low[0]), float(found.high[0]), found.method[0]
-        if kind == "score" or (method == "wilson" and self.weighted):
-            share = min(max(value / greatest, 0.0), 1.0)
-            low, high = (greatest * limit for limit in wilson(share, _effective_units(bottom), continuity=True))
-            method = "wilson"
-        return Estimate(value=value, n=n, ci=(low, high), ci_method=method)
+        return _estimate(value, n, *self._ratio_limits(value, top, bottom, kind, greatest))
 
-    def gwet(self, counts: RatingCounts, scheme: Scheme, undefined: str) -> Estimate:
+    def _ratio_limits(self, value: float, top: Floats, bottom: Floats, kind: Kind, greatest: float) -> tuple[Limits, str]:
+        """Return the interval of `value` = Σ top / Σ bottom, which are of units, and its method."""
+        if kind == "score" and deviating(top, bottom) >= FEWEST_DEVIATING:
+            return percentiles(self._resamples.ratios(top[None], bottom[None])[0], int((bottom > 0).sum())), "bootstrap"
+        if kind != "score":
+            least = -greatest if kind == "difference" else 0.0
+            found = estimate(top[None], bottom[None], self._resamples, span=(least, greatest))
+            if found.method[0] != "wilson" or not self.weighted:
+                return (float(found.low[0]), float(found.high[0])), str(found.method[0])
+        low, high = _wilson(value / greatest, bottom)
+        return (greatest * low, greatest * high), "wilson"
+
+    def gwet(self, counts: RatingCounts, scheme: Scheme, undefined: str = "") -> SampleEstimate:
         """Return AC1 or AC2 with a 95 % interval, and Gwet's standard error where the sample has no weights.
 
         Where fewer than 10 units fall short of full agreement the bootstrap interval would shrink to a point; there it is
         Wilson's interval of the observed agreement, carried over with chance agreement as it is.
         """
         once = self.weights[:, None]
-        value = float(counts.gwet(once, scheme)[0])
-        twice = counts.raters >= 2
-        n = int(twice.sum())
+        value, n = float(counts.gwet(once, scheme)[0]), int(counts.twice.sum())
         if isnan(value):
-            return Estimate(value=None, n=n, undefined=undefined)
-        error = None if self.weighted or self.units < len(self.unit) else counts.gwet_error(scheme)
+            return SampleEstimate(value=None, n=n, undefined=undefined)
+        error = float("nan") if self.weighted or self.units < len(self.unit) else counts.gwet_error(scheme)
         pairwise = counts.pairwise(scheme)
-        short = self._by_unit((np.nan_to_num(pairwise, nan=1.0) < 1).astype(np.float64))
-        if (short > 0).sum() >= _FEWEST_DEVIATING:
-            found = self._with_percentiles(value, n, counts.gwet(self._drawn, scheme), len(np.unique(self.unit[twice])))
+        if len(np.unique(self.unit[pairwise < 1])) >= FEWEST_DEVIATING:
+            patterns, drawn = self._drawn(counts)
+            limits, method = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts)), "bootstrap"
         else:
-            chance = float(counts.expected(once, scheme)[0])
-            observed = self.mean(pairwise, "score").ci or (0.0, 1.0)
-            low, high = ((limit - chance) / (1 - chance) for limit in observed)
-            found = Estimate(value=value, n=n, ci=(low, high), ci_method="wilson")
-        return Estimate(value=value, n=n, ci=found.ci, ci_method=found.ci_method, se=_defined(error))
+            chance, observed = (float(of(once, scheme)[0]) for of in (counts.expected, counts.observed))
+            low, high = _wilson(observed, self._by_unit(self.weights * counts.twice))
+            limits, method = ((low - chance) / (1 - chance), (high - chance) / (1 - chance)), "wilson"
+        return _estimate(value, n, limits, method, se=None if isnan(error) else error)
 
-    def alpha(self, counts: RatingCounts, level: Level, undefined: str) -> Estimate:
+    def alpha(self, counts: RatingCounts, level: Level, undefined: str = "") -> SampleEstimate:
         """Return Krippendorff's alpha with a 95 % interval; none where it is undefined in more than 1 % of the resamples."""
-        n = int((counts.raters >= 2).sum())
+        n = int(counts.twice.sum())
         value = float(counts.alpha(self.weights[:, None], level)[0])
         if isnan(value):
-            return Estimate(value=None, n=n, undefined="every answer is the same" if n else undefined)
-        units = len(np.unique(self.unit[counts.raters >= 2]))
-        return self._with_percentiles(value, n, counts.alpha(self._drawn, level), units)
+            return SampleEstimate(value=None, n=n, undefined="every answer is the same" if n else undefined)
+        patterns, drawn = self._drawn(counts)
+        return _estimate(value, n, percentiles(patterns.alpha(drawn, level), self._units_twice(counts)), "bootstrap")
 
-    def _with_percentiles(self, value: float, n: int, drawn: NDArray[Any], units: int) -> Estimate:
-        """Return a value with the percentile interval of its resamples, widened for few units (docs/statistics.md)."""
-        defined = drawn[~np.isnan(drawn)]
-        if units < 2 or len(defined) < (1 - _MOST_UNDEFINED) * len(drawn):
-            return Estimate(value=value, n=n)
-        tail = widened_tail(units)
-        low, high = np.quantile(defined, (tail, 1 - tail))
-        return Estimate(value=value, n=n, ci=(float(low), float(high)), ci_method="bootstrap")
+    def _drawn(self, counts: RatingCounts) -> tuple[RatingCounts, Floats]:
+        """Return every combination of ratings that occurs, and what it counts in each resample: (pattern, resample)."""
+        patterns, which = counts.distinct()
+        by_unit = np.zeros((len(patterns.counts), self.units))
+        np.add.at(by_unit, (which, self.unit), self.weights)
+        return patterns, self._resamples.sums(by_unit).astype(np.float64)
+
+    def _units_twice(self, counts: RatingCounts) -> int:
+        return len(np.unique(self.unit[counts.twice]))
+
+
+def _estimate(value: float, n: int, limits: Limits, method: str, *, se: float | None = None) -> SampleEstimate:
+    if limits is None:
+        return SampleEstimate(value=value, n=n, se=se)
+    return SampleEstimate(value=value, n=n, interval=(rounded(limits[0]), rounded(limits[1])), method=method, se=se)
 
 
 def _numbered(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
@@ -187,17 +204,9 @@ def _numbered(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
     return np.array([numbers[name] for name in names], dtype=np.int64), len(numbers)
 
 
-def _defined(value: float | None) -> float | None:
-    return None if value is None or isnan(value) else value
+def _wilson(share: float, bottom: Floats) -> tuple[float, float]:
+    """Return Wilson's interval for as many units of equal weight as are as informative.
 
-
-def _deviating(top: Floats, bottom: Floats) -> int:
-    """Return how many of the units that count do not have the most common value."""
-    values = np.round(top[bottom > 0] / bottom[bottom > 0], 9)
-    _, times = np.unique(values, return_counts=True)
-    return int(times.sum() - times.max())
-
-
-def _effective_units(bottom: Floats) -> float:
-    """Return how many units of equal weight are as informative (Kish, Survey Sampling, 1965): (Σ w)² / Σ w²."""
-    return float(bottom.sum() ** 2 / (bottom**2).sum())
+    Their number is (Σ w)² / Σ w² (Kish, Survey Sampling, 1965), with w the weight of each unit: shape (unit,).
+    """
+    return wilson(min(max(share, 0.0), 1.0), float(bottom.sum() ** 2 / (bottom**2).sum()), continuity=True)
