@@ -70,6 +70,8 @@ class Match:
     model: str | None = None
     contains: str | None = None
     """Text in the last message."""
+    about: str | None = None
+    """Text in the first message: of a judge's re-asks too, it is the prompt that they are about."""
     has: str | None = None
     """A top-level key of the body, such as `temperature`."""
     skip: int = 0
@@ -148,6 +150,7 @@ class _ArmedFault:
             (match.purpose is not None and match.purpose != request.purpose)
             or (match.model is not None and match.model != request.model)
             or (match.contains is not None and match.contains not in request.texts[-1])
+            or (match.about is not None and match.about not in request.texts[0])
             or (match.has is not None and match.has not in request.fields())
         ):
             return False
