@@ -128,6 +128,6 @@ def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
 
 @pytest.mark.parametrize("text", [" " * 10**7 + "a" * 10**7, "a b " * 10**7, "\x1b" * 10**7, "\u202e \x1b" * 10**7])
 def test_a_line_of_a_huge_text_is_cut_before_it_is_made_safe(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()
     assert len(one_line(text)) == 200
-    assert time.perf_counter() - started < 5  # character by character it takes ten and more
+    assert time.process_time() - started < 5  # character by character it takes ten and more

@@ -7,6 +7,7 @@ import random
 import socket
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from email.utils import formatdate
 from pathlib import Path
 
@@ -148,14 +149,19 @@ def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -
         ),
         "nothing": Fault(action="completion", empty_choices=True, match=Match(contains="nothing", attempts=1)),
     }
-    started = time.monotonic()
     with LoopbackServer(faults=broken.values()) as server:
         outcomes = ask_all(ledger, server.base_url, [user_call(name) for name in broken])
+        came: dict[str, list[float]] = {name: [] for name in broken}
+        for request in server.requests:
+            came[request.messages[-1]["content"]].append(request.time)
+        took = server.requests[-1].time - server.requests[0].time
     assert [outcome.text for outcome in outcomes if isinstance(outcome, Answered)] == [
         answer_text("m", [name]) for name in broken
     ]
-    # The first wait is half a second, give or take half of it.
-    assert 0.25 <= time.monotonic() - started < 2
+    # The first wait is half a second, give or take half of it; all eight wait at the same time.
+    waits = [second - first for first, second in came.values()]
+    assert min(waits) >= 0.25
+    assert sum(waits) > 2 * took
     ledger.close()
     assert sorted(statuses(path)) == ["answered"] * 8 + ["failed"] * 8
 
@@ -198,12 +204,25 @@ def test_rate_limits_do_not_use_up_the_attempts(ledger: Ledger, monkeypatch: pyt
         assert isinstance(ask(ledger, server.base_url), Answered)
 
 
-@pytest.mark.parametrize("number", [429, 503])
-def test_retry_after_in_seconds_is_kept_to(ledger: Ledger, number: int) -> None:
-    with LoopbackServer(faults=[status(number, retry_after=0.9, match=Match(first=1))]) as server:
-        assert isinstance(ask(ledger, server.base_url), Answered)
-        first, second = (request.time for request in server.requests)
-    assert 0.9 <= second - first < 2  # without it, 0.75 s at the most
+def test_retry_after_in_seconds_is_kept_to(ledger: Ledger) -> None:
+    """What is to wait twice as long comes later: that bounds the shorter wait, however busy the machine is."""
+    waits = [(number, seconds) for number in (429, 503) for seconds in (0.9, 1.8)]  # without them, 0.75 s at the most
+    with ExitStack() as stack:
+        faults = [status(number, retry_after=seconds, match=Match(first=1)) for number, seconds in waits]
+        servers = [stack.enter_context(LoopbackServer(faults=[fault])) for fault in faults]
+
+        async def run() -> list[Outcome]:
+            async with HttpSession() as http:
+                clients = [Client(ledger, {MODEL: chat_model(server.base_url, http)}) for server in servers]
+                asking = zip(clients, user_calls(4), strict=True)
+                return await asyncio.gather(*(client.ask(call) for client, call in asking))
+
+        assert all(isinstance(outcome, Answered) for outcome in asyncio.run(run()))
+        came = [[request.time for request in server.requests] for server in servers]
+    for (_, seconds), (first, second) in zip(waits, came, strict=True):
+        assert second - first >= seconds
+    assert came[0][1] < came[1][1]
+    assert came[2][1] < came[3][1]
 
 
 def test_retry_after_as_a_date_is_kept_to(ledger: Ledger) -> None:
@@ -211,7 +230,7 @@ def test_retry_after_as_a_date_is_kept_to(ledger: Ledger) -> None:
     fault = status(503, headers={"Retry-After": formatdate(when, usegmt=True)}, match=Match(first=1))
     with LoopbackServer(faults=[fault]) as server:
         assert isinstance(ask(ledger, server.base_url), Answered)
-        assert when - 0.01 <= server.requests[-1].time < when + 1.5
+        assert when - 0.01 <= server.requests[-1].time < when + 60  # another zone's time is half an hour away at the least
 
 
 def test_retry_after_holds_for_every_call_to_the_endpoint(ledger: Ledger) -> None:
@@ -223,18 +242,19 @@ def test_retry_after_holds_for_every_call_to_the_endpoint(ledger: Ledger) -> Non
 
 
 def test_an_unsupported_temperature_is_dropped_without_a_wait(path: Path, ledger: Ledger) -> None:
-    call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
+    sampling = Sampling(max_tokens=9, temperature=0.0)
     faults = [
         status(400, code="unsupported_value", param="temperature", match=Match(has="temperature")),
         status(400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")),
     ]
     started = time.monotonic()
     with LoopbackServer(faults=faults) as server:
-        assert isinstance(ask(ledger, server.base_url, call), Answered)
-        assert server.requests[-1].body.keys() == {"model", "messages", "max_completion_tokens"}
-    assert time.monotonic() - started < 0.7  # two waits would take 0.25 + 0.5 s at the least
+        for number in range(10):
+            assert isinstance(ask(ledger, server.base_url, user_call(f"{number}", sampling=sampling)), Answered)
+            assert server.requests[-1].body.keys() == {"model", "messages", "max_completion_tokens"}
+    assert time.monotonic() - started < 7  # two waits would take 0.25 + 0.5 s at the least, ten times
     ledger.close()
-    assert statuses(path) == ["failed", "failed", "answered"]
+    assert statuses(path) == ["failed", "failed", "answered"] * 10
 
 
 # As many at once as is right -------------------------------------------------------------------------------------------
@@ -249,19 +269,18 @@ def test_fixed_connections_are_reached_and_never_exceeded(ledger: Ledger) -> Non
 
 
 def test_a_wait_between_attempts_holds_no_connection(ledger: Ledger) -> None:
-    fault = status(503, retry_after=1, match=Match(contains="note 0"))
+    fault = status(503, retry_after=60, match=Match(contains="note 0"))
     with LoopbackServer(faults=[fault]) as server:
 
-        async def run() -> float:
+        async def run() -> None:
             async with open_client(ledger, server.base_url, max_connections=1) as client:
                 waiting = asyncio.ensure_future(client.ask(user_calls(1)[0]))
                 await asyncio.sleep(0.1)
-                started = time.monotonic()
-                await asyncio.gather(*map(client.ask, user_calls(5)[1:]))
+                # the one connection is free during the minute of waiting
+                await asyncio.wait_for(asyncio.gather(*map(client.ask, user_calls(5)[1:])), 30)
                 waiting.cancel()
-                return time.monotonic() - started
 
-        assert asyncio.run(run()) < 0.8  # the one connection is free during the second of waiting
+        asyncio.run(run())
 
 
 def test_rate_limits_halve_what_is_in_flight_at_once(ledger: Ledger) -> None:

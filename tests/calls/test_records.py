@@ -137,9 +137,9 @@ def test_thinking_is_taken_off(text: str, rest: str) -> None:
 
 def test_thinking_is_taken_off_in_linear_time() -> None:
     # Model text is hostile: 8,000 openings are 56 kB, and reading them must not hold up every other call.
-    started = time.perf_counter()
+    started = time.process_time()
     assert without_thinking("<think>" * 8_000) == ""
-    assert time.perf_counter() - started < 0.25
+    assert time.process_time() - started < 0.25
 
 
 # Replies ---------------------------------------------------------------------------------------------------------------

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
 
@@ -62,21 +60,24 @@ def test_heavy_modules_are_seen_when_they_are_loaded() -> None:
     assert {"numpy", "sqlite3", "msgspec"} <= loaded_by("import opensafeintent; opensafeintent.evaluate; import numpy")
 
 
-def test_import_takes_little_time() -> None:
-    code = "import time; t = time.perf_counter(); import opensafeintent; print(time.perf_counter() - t)"
-    assert min(float(python(code)) for _ in range(_TRIES)) <= 0.15
+_TAKEN = "\nimport resource, sys; print(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), file=sys.stderr)"
 
 
-@pytest.mark.parametrize("command", [[], ["evaluate"]], ids=["osi", "osi evaluate"])
-def test_help_takes_little_time(command: list[str]) -> None:
-    program = Path(sys.executable).with_name("opensafeintent")
-    start = [str(program)] if program.exists() else [sys.executable, "-m", "opensafeintent"]
-    taken = []
-    for _ in range(_TRIES):
-        began = time.perf_counter()
-        subprocess.run([*start, *command, "--help"], env=environment(), capture_output=True, check=True, timeout=60)
-        taken.append(time.perf_counter() - began)
-    assert min(taken) <= 0.3
+def seconds(code: str, *arguments: str) -> float:
+    """Return the CPU seconds that it takes to start Python and run `code`: others on the machine do not count."""
+    pytest.importorskip("resource")
+    command = [sys.executable, "-c", code + _TAKEN, *arguments]
+    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    return float(ran.stderr)
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "limit"),
+    [("import opensafeintent", (), 0.15), (_HELP, ("--help",), 0.3), (_HELP, ("evaluate", "--help"), 0.3)],
+    ids=["import", "osi", "osi evaluate"],
+)
+def test_import_and_help_take_little_time(code: str, arguments: tuple[str, ...], limit: float) -> None:
+    assert any(seconds(code, *arguments) <= limit for _ in range(_TRIES))
 
 
 def test_every_public_name_is_there() -> None:

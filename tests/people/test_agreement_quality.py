@@ -130,9 +130,9 @@ def test_many_resamples_take_little_time(tmp_path: Path) -> None:
         for name, hit in zip("abcd", generator.random(4) < 0.9, strict=True)
     ]
     answers = told(tmp_path, *labels)
-    began = time.perf_counter()
+    began = time.process_time()
     dataset_quality(answers)
-    assert time.perf_counter() - began < 8
+    assert time.process_time() - began < 8
 
 
 # Sets to drop ----------------------------------------------------------------------------------------------------------

@@ -160,7 +160,7 @@ def test_a_strategy_in_its_own_case(reply: str, value: str | None) -> None:
 )
 def test_no_reply_takes_long_to_read(reply: str) -> None:
     """A reply is hostile input, and is read on the event loop: a second is a thousand times what one line takes."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     assert parse_reply(HELPFULNESS, reply) is None
     assert parse_reply(MODE, reply) is None
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
