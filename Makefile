@@ -1,5 +1,6 @@
 # make demo   set everything up and evaluate the baselines on the starter set
-# make test   set everything up, then lint, type-check and test
+# make test   set everything up, then lint, type-check and test; what takes long is left out
+# make test-all   the same with what takes long: documentation, browsers, Ray, Inspect's evaluation sets; and coverage
 # make test-engine   run what needs torch and transformers
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
 # make docs   build the documentation into build/docs
@@ -9,12 +10,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test fuzz engine test-engine lint docs bench lock clean
+.PHONY: demo test test-all fuzz engine test-engine lint docs bench lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
 
 test: lint
+	$(BIN)/python -m pytest -n auto -m "not slow"
+
+test-all: lint
 	$(BIN)/python -m pytest -n auto
 
 FUZZ_MINUTES ?= 60
@@ -41,8 +45,10 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache --no-logo
 
+DOCS := docs
+BUILD := build
 docs: $(VENV)/.dev
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d build/doctrees docs build/docs
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet -d $(BUILD)/doctrees $(DOCS) $(BUILD)/docs
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluate.py

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
 
+_CHROMIUM = Path("/usr/bin/chromium")
 _PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 settings.register_profile("opensafeintent", derandomize=True, deadline=None)
@@ -26,8 +29,29 @@ def published() -> Path:
     return _PUBLISHED
 
 
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """Debian's Chromium, driven by Playwright; its pages and contexts are closed with it.
+
+    While it is open, nothing in this process can start an event loop of its own.
+    """
+    if not _CHROMIUM.exists():
+        pytest.skip("no Chromium here")
+    from playwright.sync_api import sync_playwright
+
+    quiet = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
+        yield browser
+        browser.close()
+
+
+_MARKED = {"published": "published", "chromium": "slow"}
+"""What uses a fixture has a marker of its own: `-m published` runs what reads the authors' files, alone."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what reads the authors' files, so that `-m published` runs it alone."""
+    """Mark tests by the fixtures that they use."""
     for item in items:
-        if "published" in getattr(item, "fixturenames", ()):
-            item.add_marker("published")
+        for fixture in _MARKED.keys() & getattr(item, "fixturenames", ()):
+            item.add_marker(_MARKED[fixture])

@@ -19,6 +19,7 @@ from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 
 from interop.support import metrics_of
 
+pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("eval_set_program.py")
 MODELS = ("slow/comply-all", "slow/keyword-filter")
 SAMPLES = 4 * 7 * 2

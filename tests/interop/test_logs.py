@@ -525,8 +525,6 @@ def test_a_run_that_is_not_there_is_told(tmp_path: Path, run: str, line: str) ->
 
 # The viewer ------------------------------------------------------------------------------------------------------------
 
-CHROMIUM = Path("/usr/bin/chromium")
-
 
 @contextmanager
 def viewing(logs: Path) -> Iterator[str]:
@@ -552,18 +550,21 @@ def viewing(logs: Path) -> Iterator[str]:
         process.wait()
 
 
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no browser here")
-def test_the_viewer_shows_grades_and_judge_calls(tmp_path: Path) -> None:
-    sync_api = pytest.importorskip("playwright.sync_api")
-    export(run_of(tmp_path, limit=1), tmp_path / "logs")
-    set_id = grades(tmp_path / "run")[0]["id"]
-    with viewing(tmp_path / "logs") as address, sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": 1500, "height": 2500})
+@pytest.fixture(scope="module")
+def viewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run and its logs, made before there is a browser."""
+    folder = tmp_path_factory.mktemp("viewed")
+    export(run_of(folder, limit=1), folder / "logs")
+    return folder
+
+
+def test_the_viewer_shows_grades_and_judge_calls(viewed: Path, chromium: Any) -> None:
+    set_id = grades(viewed / "run")[0]["id"]
+    with viewing(viewed / "logs") as address:
+        page = chromium.new_page(viewport={"width": 1500, "height": 2500})
         page.goto(f"{address}#/tasks/baseline-comply-all.eval/samples/sample/{set_id}.dual_use/1/", timeout=60_000)
         page.get_by_text("MODEL CALL (GRADER)", exact=False).first.wait_for(timeout=60_000)
         shown = page.inner_text("body")
-        browser.close()
     assert re.search(r"unsafe|safe", shown)
     for name in ("opensafeintent_helpfulness", "opensafeintent_mode", "A4"):
         assert name in shown

@@ -31,6 +31,7 @@ from opensafeintent.workflows.loop import run_async
 ray = pytest.importorskip("ray")
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("ray"),
     pytest.mark.timeout(600),
 ]

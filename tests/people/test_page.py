@@ -16,7 +16,6 @@ from opensafeintent.people.page import render_page
 from opensafeintent.people.study import Packet
 from opensafeintent.promptsets import load_dataset
 from people.forms import by_field, expected_labels, found_labels, imported, judge_study, meant_by, quality_study
-from report.pages import ARGUMENTS, CHROMIUM
 
 STARTER = load_dataset("starter")
 HOSTILE = (
@@ -27,18 +26,6 @@ HOSTILE = (
     "שלום עולם",
     "word " * 4000,
 )
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 class Annotator:

@@ -231,6 +231,7 @@ def test_hostile_texts_are_texts_and_come_out_readable(tmp_path: Path) -> None:
 # LibreOffice -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(SOFFICE is None, reason="no LibreOffice here (libreoffice-calc)")
 @pytest.mark.parametrize("kind", ["dataset_quality", "judge_validation"])
 def test_a_sheet_saved_again_by_libreoffice_imports_unchanged(kind: LabelKind, tmp_path: Path) -> None:

@@ -1,9 +1,8 @@
-"""Pages made of hand-made studies, and a real browser to open them in."""
+"""Pages made of hand-made studies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from opensafeintent.analysis.groups import Group, Study, group_studies
@@ -14,11 +13,6 @@ from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from report.studies import study_with
 from samples import grade_line
-
-CHROMIUM = Path("/usr/bin/chromium")
-ARGUMENTS = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"),
-)
 
 
 class Text(NamedTuple):

@@ -19,7 +19,6 @@ from opensafeintent.report.built.likeness import Likeness, Nearest
 from opensafeintent.report.built.sentences import build_cautions, build_findings
 from opensafeintent.report.figures.writing import drawing
 from report.builds import HOSTILE, MODELS, built, draft, page_of, results, taxonomy, topic
-from report.pages import ARGUMENTS, CHROMIUM
 
 
 def rows(of: BuildResults, name: str) -> list[dict[str, Any]]:
@@ -142,18 +141,6 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "build.html"
     path.write_bytes(page_of(results(), folder))
     return path
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 class Opened:

@@ -22,7 +22,7 @@ from opensafeintent.report.page import render_page
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics.correction import Corrected, Refused
 from opensafeintent.taxonomy import CORE_VARIANTS
-from report.pages import ARGUMENTS, CHROMIUM, Texts
+from report.pages import Texts
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -429,25 +429,19 @@ def page_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "report.html"
 
 
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no chromium here")
 @pytest.mark.parametrize(("width", "scheme"), [(1300, "light"), (400, "dark")])
-def test_the_page_has_a_section_of_its_own(width: int, scheme: Any, page_file: Path) -> None:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        page = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.goto(page_file.as_uri())
-        page.wait_for_selector("html[data-ready]")
-        section = page.locator("#correction")
-        assert section.locator("h2").inner_text() == "Corrected by human labels"
-        cells = section.locator("#table-corrected tbody tr").first.locator("td, th").all_inner_texts()
-        assert section.locator("#table-corrected tbody tr").count() == 9
-        assert all(cells[:4])
-        assert page.locator('nav a[href="#correction"]').count() == 1
-        assert "is told under “Corrected by human labels”" in page.locator(".cautions").inner_text()
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        assert errors == []
-        browser.close()
+def test_the_page_has_a_section_of_its_own(chromium: Any, width: int, scheme: Any, page_file: Path) -> None:
+    page = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme).new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto(page_file.as_uri())
+    page.wait_for_selector("html[data-ready]")
+    section = page.locator("#correction")
+    assert section.locator("h2").inner_text() == "Corrected by human labels"
+    cells = section.locator("#table-corrected tbody tr").first.locator("td, th").all_inner_texts()
+    assert section.locator("#table-corrected tbody tr").count() == 9
+    assert all(cells[:4])
+    assert page.locator('nav a[href="#correction"]').count() == 1
+    assert "is told under “Corrected by human labels”" in page.locator(".cautions").inner_text()
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert errors == []

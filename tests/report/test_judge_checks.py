@@ -15,7 +15,7 @@ from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCo
 from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
-from report.pages import ARGUMENTS, CHROMIUM, page_of, rows_of
+from report.pages import page_of, rows_of
 from report.studies import study_with
 from samples import made_dataset, prompt_set
 
@@ -144,7 +144,6 @@ def test_the_table_tells_what_was_not_accepted() -> None:
     assert table.notes[0] == f"{JUDGE}: passed, 9 of 10 cases accepted [60, 98 %]."
 
 
-@pytest.mark.skipif(not CHROMIUM.exists(), reason="no Chromium")
 @pytest.mark.parametrize(
     ("checks", "fact"),
     [
@@ -155,18 +154,13 @@ def test_the_table_tells_what_was_not_accepted() -> None:
     ],
     ids=["none", "passed", "failed", "stale"],
 )
-def test_the_page_shows_the_check(tmp_path: Path, checks: tuple[JudgeCheck, ...], fact: str) -> None:
-    from playwright.sync_api import sync_playwright
-
+def test_the_page_shows_the_check(chromium: Any, tmp_path: Path, checks: tuple[JudgeCheck, ...], fact: str) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(page_of(study(*checks)))
-    with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        page = browser.new_page()
-        page.goto(path.as_uri())
-        facts = page.locator("dl.facts").first.inner_text().splitlines()
-        assert facts[facts.index("Judge check") + 1] == fact
-        assert page.get_by_role("heading", name="Judge check", exact=True).count() == bool(checks)
-        if checks:
-            page.get_by_text("soup: helpfulness 4, not 1").first.wait_for()
-        browser.close()
+    page = chromium.new_page()
+    page.goto(path.as_uri())
+    facts = page.locator("dl.facts").first.inner_text().splitlines()
+    assert facts[facts.index("Judge check") + 1] == fact
+    assert page.get_by_role("heading", name="Judge check", exact=True).count() == bool(checks)
+    if checks:
+        page.get_by_text("soup: helpfulness 4, not 1").first.wait_for()

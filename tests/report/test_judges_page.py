@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 
 from report.judge_studies import JUDGES, random_panel
-from report.pages import ARGUMENTS, CHROMIUM, page_of
+from report.pages import page_of
 from report.studies import MODELS, random_study
 
 SIZES = tuple(product((2, 3), (4, 12)))
@@ -27,18 +26,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[int, int], Pat
         study = random_panel(JUDGES[:judges], MODELS[:models], 40, samples=30)
         found[judges, models].write_bytes(page_of(study))
     return found
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 def opened(chromium: Any, path: Path, **context: Any) -> tuple[Any, list[str]]:

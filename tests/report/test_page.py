@@ -18,7 +18,7 @@ from opensafeintent.report.formats import to_csv
 from opensafeintent.report.page.embed import asset, json_for_html
 from opensafeintent.report.page.glossary import glossary
 from opensafeintent.report.tables import all_tables
-from report.pages import ARGUMENTS, CHROMIUM, Texts, page_of, rows_of
+from report.pages import Texts, page_of, rows_of
 from report.studies import MODELS, many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -94,18 +94,6 @@ def page_file(page_bytes: bytes, tmp_path_factory: pytest.TempPathFactory) -> Pa
     path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_bytes(page_bytes)
     return path
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    if not CHROMIUM.exists():
-        pytest.skip("no chromium here")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=list(ARGUMENTS))
-        yield browser
-        browser.close()
 
 
 class Opened:
