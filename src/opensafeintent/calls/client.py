@@ -7,9 +7,9 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +19,10 @@ from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Failed, Failure, Outcome, Refused, Replied, call_key
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
-__all__ = ["Budget", "Client", "Model", "ModelStopped", "Tally", "not_on_record"]
+__all__ = ["Budget", "Client", "Model", "ModelStopped", "Tally", "for_each", "not_on_record", "side_by_side"]
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Tally:
@@ -369,32 +372,70 @@ def _pause_before_next(failure: Failure, tries: int) -> float | None:
 
 def _entry(call: Call, key: bytes, result: Attempt) -> tuple[Entry, Answered | Refused | None]:
     match result:
-        case Replied(outcome=Answered() as answer, body=body, seconds=seconds):
-            entry = Entry(
-                key=key,
-                call=call,
-                status="answered",
-                body=body,
-                stop_reason=answer.stop_reason,
-                usage=answer.usage,
-                served_model=answer.served_model,
-                seconds=seconds,
-            )
-            return entry, answer
-        case Replied(outcome=Refused() as refusal, body=body, seconds=seconds):
-            entry = Entry(
-                key=key,
-                call=call,
-                status="refused",
-                body=body,
-                stop_reason="content_filter",
-                usage=refusal.usage,
-                served_model=refusal.served_model,
-                seconds=seconds,
-                error=refusal.reason,
-            )
-            return entry, refusal
         case Failure(error=error, body=body, seconds=seconds, kind=kind):
             failed = Entry(key=key, call=call, status="failed", body=body, seconds=seconds, error=f"{kind}: {error}")
             return failed, None
-    raise AssertionError(result)
+        case Replied(outcome=outcome, body=body, seconds=seconds):
+            answered = isinstance(outcome, Answered)
+            entry = Entry(
+                key=key,
+                call=call,
+                status="answered" if answered else "refused",
+                body=body,
+                stop_reason=outcome.stop_reason if isinstance(outcome, Answered) else "content_filter",
+                usage=outcome.usage,
+                served_model=outcome.served_model,
+                seconds=seconds,
+                error="" if isinstance(outcome, Answered) else outcome.reason,
+            )
+            return entry, outcome
+
+
+# Many calls at once: what is in flight when something goes wrong finishes and is recorded, and the error is raised then -----
+
+
+async def side_by_side(*work: Awaitable[T]) -> list[T]:
+    """Wait for all of some work, and return what came of each in order; or raise the first error, once all have ended."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[T], results)
+
+
+async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
+    """Work on many items, some of them at the same time; return what came of each, in their order.
+
+    When one ends with an error, no further one is begun. A model that answers no more halts the client.
+
+    Args:
+        client: makes the calls.
+        items: what to work on.
+        work: what to do with one.
+        at_once: items under way at the same time.
+
+    Raises:
+        Stopped: a model does not answer any more, or a budget is used up.
+        InputError: the ledger cannot be written.
+    """
+    results: list[Any] = [None] * len(items)
+    queue = iter(enumerate(items))
+    errors: list[BaseException] = []
+
+    async def worker() -> None:
+        for index, item in queue:
+            if errors:
+                return
+            try:
+                results[index] = await work(item)
+            except ModelStopped as stopped:
+                client.halt(Stopped(stopped.line))
+                errors.append(Stopped(stopped.line))
+            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
+                errors.append(error)
+                raise
+
+    await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True)
+    if errors:
+        raise errors[0]
+    return results

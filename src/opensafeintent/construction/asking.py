@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.client import Client, for_each
 from opensafeintent.calls.records import Answered, Call, Failed, Purpose, Refused, Sampling, Subject
 from opensafeintent.construction.records import CallRef, Reason, Rejection
 from opensafeintent.construction.replies import Reply, json_schema, looks_like_refusal, read_json
-from opensafeintent.errors import Stopped
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 from opensafeintent.templates.instruction import Instruction, Instructions
 
-__all__ = ["Asked", "Asker", "Unusable", "Workshop", "each", "side_by_side"]
+__all__ = ["Asked", "Asker", "Unusable", "Workshop", "each"]
 
 REASKS = 2
 _SAID = 200
@@ -171,36 +169,10 @@ async def each(workshop: Workshop, items: Sequence[T], work: Callable[[T], Await
         Stopped: the generator or the judge does not answer any more, or a budget is used up.
         InputError: the ledger cannot be written.
     """
-    results: dict[int, U] = {}
-    queue = iter(enumerate(items))
-    errors: list[BaseException] = []
 
-    async def worker() -> None:
-        for place, item in queue:
-            if errors:
-                return
-            try:
-                results[place] = await work(item)
-            except ModelStopped as stopped:
-                workshop.client.halt(Stopped(stopped.line))
-                errors.append(Stopped(stopped.line))
-            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
-                errors.append(error)
-                raise
-            else:
-                workshop.finished()
+    async def finish(item: T) -> U:
+        made = await work(item)
+        workshop.finished()
+        return made
 
-    workers = [worker() for _ in range(min(workshop.at_once, len(items)))]
-    await asyncio.gather(*workers, return_exceptions=True)
-    if errors:
-        raise errors[0]
-    return [results[place] for place in range(len(items))]
-
-
-async def side_by_side(*questions: Awaitable[U]) -> list[U]:
-    """Ask several questions of one item at once; when one is stopped, let the others finish, so that nothing is lost."""
-    answers = await asyncio.gather(*questions, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException):
-            raise answer
-    return [answer for answer in answers if not isinstance(answer, BaseException)]
+    return await for_each(workshop.client, items, finish, at_once=workshop.at_once)

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from opensafeintent.construction.asking import Asked, Unusable, Workshop, each, side_by_side
+from opensafeintent.calls.client import side_by_side
+from opensafeintent.construction.asking import Asked, Unusable, Workshop, each
 from opensafeintent.construction.records import CallRef, Draft, Rejection, Revision, StageResult
 from opensafeintent.construction.replies import IntentReply, RepairReply
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy

@@ -5,13 +5,13 @@ Each step starts as soon as its input is there; nothing waits for another prompt
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
+from opensafeintent.calls.client import side_by_side
 from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Purpose, Refused, Sampling, Subject
 from opensafeintent.calls.replies import NotAnAnswer, outcome_of
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
@@ -57,16 +57,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return Subject(self.set_id, self.variant, self.epoch)
 
 
-async def side_by_side(questions: list[_Question]) -> list[int | str | Missing]:
-    """Ask at the same time; when one is stopped, let the others finish, so that nothing in flight is lost."""
-    replies = await asyncio.gather(*questions, return_exceptions=True)
-    for reply in replies:
-        if isinstance(reply, BaseException):
-            raise reply
-    return cast("list[int | str | Missing]", replies)
-
-
-Together = Callable[[list[_Question]], Awaitable[list[int | str | Missing]]]
+Together = Callable[..., Awaitable[list[int | str | Missing]]]
 """How questions that do not depend on one another are asked."""
 
 
@@ -133,7 +124,7 @@ class _Asker:
     async def again(self) -> dict[str, JudgeGrades]:
         match await self._response():
             case Answered(text=text) if text:
-                return self._by_judge(await self.together(self._judges(text)))
+                return self._by_judge(await self.together(*self._judges(text)))
             case _:
                 return {}
 
@@ -184,7 +175,7 @@ class _Asker:
         questions = self._judges(answer.text)
         if self._asks_mode:
             questions.append(self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text))
-        replies = await self.together(questions)
+        replies = await self.together(*questions)
         mode = replies.pop() if self._asks_mode else None
         grades = self._by_judge(replies)
         unsafe = any(isinstance(grade.harm_severity, int) and grade.harm_severity > 0 for grade in grades.values())

@@ -6,15 +6,13 @@ a function of the responses alone: a larger one holds every smaller one.
 
 from __future__ import annotations
 
-import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.client import Client, for_each
 from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.forecast import CallCounter, ForecastLine, not_made
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Task, grade_again, run_task
@@ -30,6 +28,9 @@ FIRST_ATTEMPT = 100
 
 Place = tuple[str, str, int]
 """Prompt-set, variant, epoch."""
+
+_Again = tuple[Task, JudgePlan, Templates, GradedResponse]
+"""What is graded once more: the response, how, and its first grades."""
 
 
 class Regrade(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,30 +83,20 @@ async def regrade(
         Stopped: a judge or a budget ended the run. What was answered is in the ledger.
     """
     work = [item for model in manifest.models for item in _sampled(model, manifest, dataset, graded)]
-    queue = iter(enumerate(work))
-    found: dict[int, Regrade] = {}
 
-    async def worker() -> None:
-        for number, (task, plan, templates, first) in queue:
-            try:
-                again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
-            except ModelStopped as stopped:
-                client.halt(Stopped(stopped.line))
-                raise Stopped(stopped.line) from stopped
-            found[number] = Regrade(
-                model=task.model,
-                set_id=task.set_id,
-                variant=task.variant,
-                epoch=task.epoch,
-                first=first.grades,
-                again=again,
-            )
+    async def grade(item: _Again) -> Regrade:
+        task, plan, templates, first = item
+        again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
+        return Regrade(
+            model=task.model,
+            set_id=task.set_id,
+            variant=task.variant,
+            epoch=task.epoch,
+            first=first.grades,
+            again=again,
+        )
 
-    results = await asyncio.gather(*(worker() for _ in range(min(at_once, len(work)))), return_exceptions=True)
-    for result in results:  # what is in flight is let finish and be recorded
-        if isinstance(result, BaseException):
-            raise result
-    return [found[number] for number in sorted(found)]
+    return await for_each(client, work, grade, at_once=at_once)
 
 
 def expected_regrades(manifest: Manifest) -> int:
@@ -113,9 +104,7 @@ def expected_regrades(manifest: Manifest) -> int:
     return sum(2 * len(entry.judges) * entry.judge_samples for entry in manifest.models.values())
 
 
-def _sampled(
-    model: str, manifest: Manifest, dataset: Dataset, graded: Iterable[GradedResponse]
-) -> Iterator[tuple[Task, JudgePlan, Templates, GradedResponse]]:
+def _sampled(model: str, manifest: Manifest, dataset: Dataset, graded: Iterable[GradedResponse]) -> Iterator[_Again]:
     count = manifest.models[model].judge_samples
     if not count:
         return

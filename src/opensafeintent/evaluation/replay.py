@@ -114,7 +114,7 @@ def _replayed(ledger: Ledger, replays: list[_Replay]) -> Iterator[Replayed]:
         yield Replayed(replay.task, graded[place], not replay.lacking, replay.found)
 
 
-async def _one_by_one(questions: list[Coroutine[Any, Any, int | str | Missing]]) -> list[int | str | Missing]:
+async def _one_by_one(*questions: Coroutine[Any, Any, int | str | Missing]) -> list[int | str | Missing]:
     try:
         return [await question for question in questions]
     finally:

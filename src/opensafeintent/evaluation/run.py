@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
 from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.pipeline import Task, run_task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
@@ -69,7 +68,7 @@ async def run_tasks(
         Stopped: a judge or a budget ended the work.
         InputError: the ledger cannot be written.
     """
-    await _first_error(_run_model(client, item, at_once, done) for item in work if item.tasks)
+    await side_by_side(*(_run_model(client, item, at_once, done) for item in work if item.tasks))
 
 
 def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
@@ -83,30 +82,19 @@ def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
 
 
 async def _run_model(client: Client, work: ModelWork, at_once: int, done: Callable[[GradedResponse], None]) -> None:
-    queue = iter(work.tasks)
-    workers = [_worker(client, work, queue, done) for _ in range(min(at_once, len(work.tasks)))]
-    await _first_error(workers)
-
-
-async def _first_error(workers: Iterable[object]) -> None:
-    """Wait for all, then raise the first error: what is in flight is let finish and be recorded."""
-    results = await asyncio.gather(*workers, return_exceptions=True)  # type: ignore[call-overload]
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-
-
-async def _worker(client: Client, work: ModelWork, queue: Iterator[Task], done: Callable[[GradedResponse], None]) -> None:
-    for task in queue:
+    async def grade(task: Task) -> None:
+        if work.model in client.stopped_models:
+            return
         try:
             graded = await run_task(client, task, work.plan, work.templates)
         except ModelStopped as stopped:
             if stopped.model != work.model:
-                client.halt(Stopped(stopped.line))
-                raise Stopped(stopped.line) from stopped
+                raise
             return
         client.tally.missing += missing_grades(graded)
         done(graded)
+
+    await for_each(client, work.tasks, grade, at_once=at_once)
 
 
 def missing_grades(graded: GradedResponse) -> int:
