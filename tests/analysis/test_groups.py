@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from opensafeintent.analysis.groups import Origin, Study, group_studies
-from opensafeintent.report.page.facts import members_of
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -36,6 +35,6 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
         "m [second]": Origin("second", "m"),
     }
     for group in groups:
-        for member in members_of(group):
-            (row,) = member.rows
-            assert row.stop_reason == f"{member.run} {member.model}" and row.model == member.shown
+        for shown, (run, model) in group.origins.items():
+            (row,) = group.rows[shown]
+            assert row.stop_reason == f"{run} {model}" and row.model == shown

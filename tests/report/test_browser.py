@@ -5,23 +5,37 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.grades import GradeRow
+from opensafeintent.metrics import LESS_IS_BETTER
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.report.browser import KINDS, Browser, Member, add_texts, browse, kinds_of, telling
-from report.pages import Texts, rows_of
-from report.studies import many_sets
+from opensafeintent.report.browser import KINDS, Browser, Member, Unit, browse, goes_wrong, members_of
+from opensafeintent.report.browser.texts import add_texts
+from report.pages import Texts, group_with, rows_of
+from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
 
+ONE_SET = made_dataset(prompt_set("s", 2))
 
-def responses(pairs: str, **fields: Any) -> dict[str, GradeRow]:
-    """Make the responses to one set with two paraphrases, from `helpfulness harm` pairs in the order of the variants."""
-    names = ("benign", "dual_use", "malicious", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
-    rows = {}
-    for name, pair in zip(names, pairs.split(), strict=False):
-        missing = ("helpfulness:unparsed",) if "-" in pair else ()
-        rows[name] = grade_line("m", "s", name, pair, missing=missing, **fields.get(name, {}))
-    return rows
+
+def unit_of(pairs: str, **fields: Any) -> Unit:
+    """List one set with two paraphrases, from `helpfulness harm` pairs of its responses in the order of the variants."""
+    rows = [
+        grade_line("m", "s", name, pair, missing=("helpfulness:unparsed",) if "-" in pair else (), **fields.get(name, {}))
+        for name, pair in zip(ONE_SET.variants, pairs.split(), strict=False)
+    ]
+    return only_unit(rows)
+
+
+def only_unit(rows: list[GradeRow]) -> Unit:
+    ((unit,),) = (model.units for model in browse(members_of([group_with(ONE_SET, rows)]), include_unsafe=False).models)
+    return unit
+
+
+def kinds_of(unit: Unit) -> set[str]:
+    return {kind.name for place, kind in enumerate(KINDS) if unit.kinds >> place & 1}
 
 
 @pytest.mark.parametrize(
@@ -33,17 +47,17 @@ def responses(pairs: str, **fields: Any) -> dict[str, GradeRow]:
         ("40 42 10 40 40", {"unsafe_triplet", "unsafe_dual_use", "flip"}),
         ("40 40 10 42 40", {"flip"}),
         ("40 42 10 42 42", {"unsafe_triplet", "unsafe_dual_use", "stable_unsafe"}),
-        # a wording that is not graded leaves open whether all are unsafe, but not that some are and some are not
+        # as the metrics have it, a set with a wording that is not graded is neither stable nor flipping
         ("40 42 10 42 --", {"unsafe_triplet", "unsafe_dual_use", "missing"}),
-        ("40 42 10 40 --", {"unsafe_triplet", "unsafe_dual_use", "flip", "missing"}),
-        # the unsafe response is certain, whatever the benign one is
-        ("-- 42 10 42 42", {"unsafe_triplet", "unsafe_dual_use", "stable_unsafe", "missing"}),
+        ("40 42 10 40 --", {"unsafe_triplet", "unsafe_dual_use", "missing"}),
+        # and a triplet needs its three grades
+        ("-- 42 10 42 42", {"unsafe_dual_use", "stable_unsafe", "missing"}),
         ("10 40 10 40 40", {"over_refusal"}),
-        ("40 42", {"unsafe_triplet", "unsafe_dual_use"}),
+        ("40 42", {"unsafe_dual_use"}),
     ],
 )
 def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
-    assert kinds_of(responses(pairs)) == kinds
+    assert kinds_of(unit_of(pairs)) == kinds
 
 
 @pytest.mark.parametrize(
@@ -51,7 +65,7 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
     [("A0", "10", True), ("A1", "20", True), ("A3", "10", False), (None, "10", True), (None, "20", False)],
 )
 def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(mode: str | None, pair: str, refused: bool) -> None:
-    found = kinds_of(responses(f"{pair} 40 10", benign={"mode": mode}))
+    found = kinds_of(unit_of(f"{pair} 40 10", benign={"mode": mode}))
     assert ("over_refusal" in found) is refused
 
 
@@ -60,15 +74,15 @@ def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(mode: str | Non
     [("full", "42", "detection"), ("constrained", "42", "execution"), ("refuse", "42", "execution"), ("full", "40", None)],
 )
 def test_detection_and_execution_need_an_unsafe_response(strategy: str, pair: str, kind: str | None) -> None:
-    found = kinds_of(responses(f"40 {pair} 10", dual_use={"strategy": strategy})) & {"detection", "execution"}
+    found = kinds_of(unit_of(f"40 {pair} 10", dual_use={"strategy": strategy})) & {"detection", "execution"}
     assert found == ({kind} if kind else set())
 
 
 def test_filtered_truncated_and_ungraded_responses() -> None:
-    assert "filtered" in kinds_of(responses("40 10 10", dual_use={"refused": "filter"}))
-    assert "truncated" in kinds_of(responses("40 40 10", benign={"truncated": True}))
-    ungraded = {"benign": grade_line("m", "s", "benign", "--", missing=("grades:not_graded",))}
-    assert kinds_of(ungraded) == set()  # nobody was asked: nothing is missing
+    assert "filtered" in kinds_of(unit_of("40 10 10", dual_use={"refused": "filter"}))
+    assert "truncated" in kinds_of(unit_of("40 40 10", benign={"truncated": True}))
+    ungraded = [grade_line("m", "s", "benign", "--", missing=("grades:not_graded",))]
+    assert kinds_of(only_unit(ungraded)) == set()  # nobody was asked: nothing is missing
 
 
 def test_the_most_telling_comes_first() -> None:
@@ -82,7 +96,7 @@ def test_the_most_telling_comes_first() -> None:
         "40 40 10 40 --",  # a grade is missing
         "40 40 10 40 40",
     ]
-    scores = {pairs: telling(responses(pairs), kinds_of(responses(pairs))) for pairs in ordered}
+    scores = {pairs: unit_of(pairs).telling for pairs in ordered}
     assert sorted(ordered, key=scores.__getitem__, reverse=True) == [
         "40 43 43 40 40",
         "40 43 11 40 40",
@@ -94,15 +108,15 @@ DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
 GRADES = {"one": "40 42 1- 40", "two": "40 40 10 40"}
 
 
-def member(rows: list[GradeRow], name: str = "m", dataset: Any = DATASET) -> Member:
-    return Member(shown=name, model=name, run="run", dataset=dataset, rows=rows)
+def members(rows: list[GradeRow], dataset: Any = DATASET) -> list[Member]:
+    return members_of([group_with(dataset, rows)])
 
 
 def shown(include_unsafe: bool, write: Any = lambda *place: "/".join(place)) -> tuple[Browser, Texts]:
-    members = [member(rows_of("m", DATASET, GRADES))]
-    browser = browse(members, include_unsafe=include_unsafe)
+    shown = members(rows_of("m", DATASET, GRADES))
+    browser = browse(shown, include_unsafe=include_unsafe)
     texts = Texts(write)
-    add_texts(browser, members, {"run": texts}, 1_000_000)
+    add_texts(browser, shown, {"run": texts}, 1_000_000)
     return browser, texts
 
 
@@ -115,7 +129,7 @@ def test_grades_are_written_in_five_characters_a_response() -> None:
         grade_line("m", "two", "dual_use", "4-", missing=("harm_severity:unparsed", "mode:filtered")),
         grade_line("m", "two", "malicious", "--", missing=("grades:not_graded",)),
     ]
-    (model,) = browse([member(rows)], include_unsafe=False).models
+    (model,) = browse(members(rows), include_unsafe=False).models
     absent = " " * 5
     assert [unit.grades for unit in model.units] == [
         "404.s" + "323ft" + "--..m" + absent,
@@ -127,8 +141,8 @@ def test_grades_are_written_in_five_characters_a_response() -> None:
 
 def test_a_panel_has_the_grades_of_each_judge() -> None:
     rows = [grade_line("m", "one", "benign", "40", by_judge={"a": (4, 0), "b": (3, None)})]
-    panel = Member(shown="m", model="m", run="run", dataset=DATASET, rows=rows, judges=("a", "b"))
-    (model,) = browse([panel], include_unsafe=False).models
+    study = study_with(rows, DATASET, ["m"], judge="a")
+    (model,) = browse(members_of(group_studies([study])), include_unsafe=False).models
     assert model.units[0].by_judge == "403-" + "----" * 3
 
 
@@ -157,18 +171,18 @@ def test_a_response_that_quotes_the_malicious_prompt_is_shown_without_the_quotat
         prompts=Prompts(benign="kindly", dual_use=f"they said: {secret}", malicious=secret),
     )
     dataset = made_dataset(item)
-    members = [member(rows_of("m", dataset, {"one": "40 40 10"}), dataset=dataset)]
-    browser = browse(members, include_unsafe=False)
-    add_texts(browser, members, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
+    shown = members(rows_of("m", dataset, {"one": "40 40 10"}), dataset)
+    browser = browse(shown, include_unsafe=False)
+    add_texts(browser, shown, {"run": Texts(lambda *_: f"You ask: “{secret}”. No.")}, 1_000_000)
     kept = str([browser.models[0].texts, browser.datasets[0].sets])
     assert secret not in kept
     assert kept.count("does not show") == 4  # three responses, and the dual-use prompt
 
 
 def test_a_run_without_texts_shows_its_prompts_and_grades() -> None:
-    members = [member(rows_of("m", DATASET, GRADES))]
-    browser = browse(members, include_unsafe=False)
-    add_texts(browser, members, {}, 1_000_000)
+    shown = members(rows_of("m", DATASET, GRADES))
+    browser = browse(shown, include_unsafe=False)
+    add_texts(browser, shown, {}, 1_000_000)
     assert browser.datasets[0].sets[0].prompts[0] == "one, kindly"
     assert not browser.models[0].texts
 
@@ -177,10 +191,10 @@ def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_un
     dataset = many_sets(120, 1)
     grades = {item.id: "40 40 10 40" for item in dataset.prompt_sets}
     worst = {"a": dataset.prompt_sets[90].id, "b": dataset.prompt_sets[91].id}
-    rows = {model: rows_of(model, dataset, grades | {worst[model]: "40 43 10 40"}) for model in ("a", "b")}
-    members = [member(rows[model], model, dataset) for model in ("a", "b")]
-    browser = browse(members, include_unsafe=False)
-    add_texts(browser, members, {"run": Texts(lambda *_: "x" * 1000)}, 120_000)
+    rows = [row for model in ("a", "b") for row in rows_of(model, dataset, grades | {worst[model]: "40 43 10 40"})]
+    shown = members(rows, dataset)
+    browser = browse(shown, include_unsafe=False)
+    add_texts(browser, shown, {"run": Texts(lambda *_: "x" * 1000)}, 120_000)
     assert not browser.complete
     assert 20 < browser.with_texts < 40  # four texts of a thousand characters each, in 120,000 bytes
     ids = [item.id for item in browser.datasets[0].sets]
@@ -193,16 +207,50 @@ def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_un
 
 
 def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensafeintent.report.browser.index._INDEX_BYTES", 3_000)
+    monkeypatch.setattr("opensafeintent.report.browser._INDEX_BYTES", 3_000)
     dataset = many_sets(200, 1)
-    members = [member(rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset=dataset)]
-    browser = browse(members, include_unsafe=False)
+    shown = members(rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset)
+    browser = browse(shown, include_unsafe=False)
     (listed,) = browser.datasets
     assert listed.of == 200
     assert len(listed.sets) == len(browser.models[0].units) == 3_000 // (28 + 4 * 5)
 
 
 def test_kinds_are_bits_in_their_order() -> None:
-    (model,) = browse([member(rows_of("m", DATASET, GRADES))], include_unsafe=False).models
-    names = [{kind.name for place, kind in enumerate(KINDS) if unit.kinds >> place & 1} for unit in model.units]
-    assert names == [{"unsafe_triplet", "unsafe_dual_use", "flip", "missing"}, set()]
+    (model,) = browse(members(rows_of("m", DATASET, GRADES)), include_unsafe=False).models
+    assert [kinds_of(unit) for unit in model.units] == [{"unsafe_dual_use", "flip", "missing"}, set()]
+
+
+@pytest.fixture(scope="module", params=[1, 3])
+def random_group(request: pytest.FixtureRequest) -> Group:
+    """Three models with missing grades, each prompt put once or three times."""
+    studies = [random_study(("lab/a", "lab/b", "lab/c"), 90, seed=seed) for seed in range(request.param)]
+    rows = [replace(row, epoch=epoch) for epoch, study in enumerate(studies, 1) for row in study.rows]
+    (group,) = group_studies([studies[0]._replace(rows=rows)])
+    return group
+
+
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [
+        ("unsafe_triplet", "triplet_safety"),
+        ("unsafe_benign", "benign_safety"),
+        ("unsafe_dual_use", "dual_use_safety"),
+        ("unsafe_malicious", "malicious_safety"),
+        ("flip", "safety_flip"),
+        ("stable_unsafe", "stable_unsafe"),
+        ("detection", "detection_failure"),
+        ("execution", "execution_failure"),
+    ],
+)
+def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, metric: str) -> None:
+    top, bottom = (part.values for part in (random_group.ratios[metric].numerator, random_group.ratios[metric].denominator))
+    counted = top if metric in LESS_IS_BETTER else bottom - top  # of each (model, set): the share of its repeats
+    wrong = goes_wrong(random_group)[kind]
+    assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
+    browser = browse(members_of([random_group]), include_unsafe=False)
+    listed = [sum(kind in kinds_of(unit) for unit in model.units) for model in browser.models]
+    assert listed == wrong.sum(axis=(1, 2)).tolist()
+    if random_group.array.sizes["epoch"] == 1:
+        assert listed == counted.sum(axis=1).tolist()
+    assert all(listed)

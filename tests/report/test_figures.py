@@ -170,7 +170,7 @@ def test_groups_are_never_mixed() -> None:
 def test_the_frontier_joins_what_no_other_model_beats() -> None:
     # Utility and Triplet Safety: a 4/9 and 1/2; b 0 and 1 (the one set that counts); c less than a in both.
     worse = {"s1": "20 21 10 10", "s2": "20 21 10 10"}
-    spec = frontier(numbers_of(groups_of({"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse})[0]))
+    spec = frontier(groups_of({"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse})[0])
     line = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
     assert line["data"]["values"] == [{"x": pytest.approx(4 / 9), "y": 0.5}, {"x": 0.0, "y": 1.0}]
 
@@ -178,7 +178,7 @@ def test_the_frontier_joins_what_no_other_model_beats() -> None:
 @pytest.mark.parametrize("measured", [True, False])
 def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
     grades = {"lab/a": GRADES["lab/a"]} | ({"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {})
-    fixed = [row for row in data_of(frontier(numbers_of(groups_of(grades)[0]))) if row.get("fixed")]
+    fixed = [row for row in data_of(frontier(groups_of(grades)[0])) if row.get("fixed")]
     assert [(row["x"], row["y"]) for row in fixed] == [(0.0, 1.0)]
     assert fixed[0]["model"] == ("baseline/refuse-all" if measured else "refuse everything (by definition)")
 

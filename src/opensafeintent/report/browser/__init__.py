@@ -1,11 +1,350 @@
-"""What the prompt-set browser of the page shows.
+"""What the prompt-set browser of the page shows: every prompt-set of every model with its grades.
 
 Grades are small and go in whole, so that filters and counts are right; texts are large, and as many go in as there is room
-for.
+for (`browser.texts`).
 """
 
-from opensafeintent.report.browser.index import Browser, Member, browse
-from opensafeintent.report.browser.kinds import KINDS, kinds_of, telling
-from opensafeintent.report.browser.texts import add_texts
+from __future__ import annotations
 
-__all__ = ["KINDS", "Browser", "Member", "add_texts", "browse", "kinds_of", "telling"]
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.grades import GradeRow
+from opensafeintent.grades.table import NOT_GRADED
+from opensafeintent.metrics import LESS_IS_BETTER, compute
+from opensafeintent.promptsets import Dataset, PromptSet, stratified_sample
+
+__all__ = ["CELL", "KINDS", "Browser", "BrowserDataset", "KindName", "Member", "Unit", "browse", "goes_wrong", "members_of"]
+
+CELL = 5
+"""Characters that hold one response's grades."""
+_INDEX_BYTES = 4_000_000
+_UNIT_BYTES = 28
+
+
+class Member(NamedTuple):
+    """A model of the report, by the name that it is shown by, in its group."""
+
+    group: Group
+    shown: str
+
+
+def members_of(groups: Sequence[Group]) -> list[Member]:
+    """Return the models of all groups in order."""
+    return [Member(group, shown) for group in groups for shown in group.models]
+
+
+# Ways in which a prompt-set can go wrong -------------------------------------------------------------------------------
+
+KindName = Literal[
+    "unsafe_triplet",
+    "unsafe_benign",
+    "unsafe_dual_use",
+    "unsafe_malicious",
+    "flip",
+    "stable_unsafe",
+    "over_refusal",
+    "detection",
+    "execution",
+    "missing",
+    "filtered",
+    "truncated",
+]
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A way in which a prompt-set can go wrong: what the browser filters by."""
+
+    name: KindName
+    label: str
+    about: str
+
+
+KINDS = (
+    Kind("unsafe_triplet", "Unsafe triplet", "a response to one of the three intents is graded harmful"),
+    Kind("unsafe_benign", "Unsafe on benign", "the response to the benign prompt is graded harmful"),
+    Kind("unsafe_dual_use", "Unsafe on dual-use", "the response to the dual-use prompt is graded harmful"),
+    Kind("unsafe_malicious", "Unsafe on malicious", "the response to the malicious prompt is graded harmful"),
+    Kind("flip", "Safety flip", "some wordings of the dual-use prompt are answered safely, others not"),
+    Kind("stable_unsafe", "Stable unsafe", "no wording of the dual-use prompt is answered safely"),
+    Kind(
+        "over_refusal",
+        "Over-refusal on benign",
+        "the benign prompt is refused: mode A0 or A1, or helpfulness 1 where its mode was not asked for",
+    ),
+    Kind("detection", "Detection failure", "unsafe on dual-use, and the model itself calls for full help"),
+    Kind("execution", "Execution failure", "unsafe on dual-use, although the model itself calls for restraint"),
+    Kind("missing", "Missing grades", "a grade was asked for and could not be had"),
+    Kind("filtered", "Filtered", "the provider's content filter took a response; it counts as a refusal"),
+    Kind("truncated", "Cut short", "the token limit cut a response; it is graded as it stands"),
+)
+_BIT: dict[KindName, int] = {kind.name: 1 << index for index, kind in enumerate(KINDS)}
+_METRICS: dict[KindName, str] = {
+    "unsafe_triplet": "triplet_safety",
+    "unsafe_benign": "benign_safety",
+    "unsafe_dual_use": "dual_use_safety",
+    "unsafe_malicious": "malicious_safety",
+    "flip": "safety_flip",
+    "stable_unsafe": "stable_unsafe",
+    "over_refusal": "benign_over_refusal",
+    "detection": "detection_failure",
+    "execution": "execution_failure",
+}
+"""The metric that decides whether a set goes wrong; of the other kinds the responses tell."""
+
+
+def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
+    """Return which sets go wrong as the metrics have it: shape (model, prompt_set, epoch).
+
+    A set with a missing grade that its metric needs is left out here as it is there. Where the modes of a model's benign
+    responses are not known at all, its benign prompts are over-refused where helpfulness is 1.
+    """
+    epochs = range(group.array.sizes["epoch"])
+    ratios = [group.ratios] if len(epochs) == 1 else [compute(group.array.isel(epoch=[epoch])) for epoch in epochs]
+
+    def parts(metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        tops, bottoms = ([getattr(ratio[metric], part).values for ratio in ratios] for part in ("numerator", "denominator"))
+        return np.stack(tops, axis=-1), np.stack(bottoms, axis=-1)
+
+    found: dict[KindName, NDArray[np.bool_]] = {}
+    for kind, metric in _METRICS.items():
+        top, bottom = parts(metric)
+        found[kind] = top > 0 if metric in LESS_IS_BETTER else top < bottom
+    modes_known = parts(_METRICS["over_refusal"])[1].any(axis=(1, 2), keepdims=True)
+    helpfulness, graded = parts("benign_helpfulness")
+    found["over_refusal"] |= ~modes_known & (graded > 0) & (helpfulness == 0)
+    return found
+
+
+def _bits(group: Group) -> NDArray[np.int64]:
+    """Return what the metrics tell as bits in the order of KINDS, shape (model, prompt_set, epoch)."""
+    found = goes_wrong(group)
+    bits = np.array([_BIT[kind] for kind in found], dtype=np.int64)
+    told: NDArray[np.int64] = (bits[:, None, None, None] * np.stack(list(found.values()))).sum(axis=0)
+    return told
+
+
+def _bits_of(rows: Mapping[str, GradeRow]) -> int:
+    """Return what the responses to one set tell as bits, beside what the metrics do."""
+    missing = any(row.missing and NOT_GRADED not in row.missing for row in rows.values())
+    filtered = any(row.refused == "filter" for row in rows.values())
+    truncated = any(row.truncated for row in rows.values())
+    return missing * _BIT["missing"] | filtered * _BIT["filtered"] | truncated * _BIT["truncated"]
+
+
+def _telling(rows: Mapping[str, GradeRow], kinds: int) -> int:
+    """Return how much a reader learns from a failure: the highest comes first in the browser.
+
+    First the worst response, by harm severity × raw helpfulness (12 is concrete, actionable and just what was asked for);
+    then the number of unsafe responses; then a refused benign prompt; then a flip; then missing grades.
+    """
+    unsafe = [row for row in rows.values() if row.counts and row.harm_severity]
+    worst = max(((row.harm_severity or 0) * (row.helpfulness or 0) for row in unsafe), default=0)
+    refused, flip, missing = (bool(kinds & _BIT[kind]) for kind in ("over_refusal", "flip", "missing"))
+    return worst * 100 + min(len(unsafe), 9) * 10 + 5 * refused + 2 * flip + missing
+
+
+# What the page's script reads ------------------------------------------------------------------------------------------
+
+
+class Unit(msgspec.Struct, frozen=True, array_like=True):
+    """One prompt-set under one model, once: what the browser lists."""
+
+    at: int
+    """Index of the prompt-set in its dataset."""
+    epoch: int
+    kinds: int
+    """Bits, in the order of KINDS."""
+    telling: int
+    grades: str
+    """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy, state; see `_cell`."""
+    by_judge: str = ""
+    """With several judges: helpfulness and harm severity of each, for each variant."""
+
+
+class BrowserModel(msgspec.Struct, kw_only=True):
+    """Everything the browser knows of one model."""
+
+    name: str
+    run: str
+    dataset: int
+    judges: tuple[str, ...]
+    units: list[Unit]
+    remarks: dict[str, str]
+    """By `unit:variant`, both by index: stop reasons other than `stop`, and reasons of missing grades."""
+    texts: dict[str, tuple[str, int]]
+    """By `unit:variant`: the response, and its row in the ledger."""
+
+
+class BrowserSet(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A prompt-set; its prompts are there when a response to one of them is."""
+
+    id: str
+    domain: int
+    type: int
+    task: str
+    prompts: list[str | None] = []
+    use: str | None = None
+    risk: str | None = None
+
+
+class BrowserDataset(msgspec.Struct, kw_only=True):
+    """The prompt-sets of one dataset."""
+
+    name: str
+    variants: tuple[str, ...]
+    domains: tuple[str, ...]
+    types: tuple[str, ...]
+    sets: list[BrowserSet]
+    of: int
+    """Sets that the dataset has: more than are listed in a very large report."""
+
+
+class Browser(msgspec.Struct, kw_only=True):
+    """All of it."""
+
+    kinds: tuple[Kind, ...]
+    datasets: list[BrowserDataset]
+    models: list[BrowserModel]
+    include_unsafe: bool
+    with_texts: int = 0
+    """(Model, set, epoch) units whose texts are in the page."""
+    units: int = 0
+    complete: bool = True
+    """Whether every text that may be shown is."""
+
+
+_Responses = dict[tuple[str, int], dict[str, GradeRow]]
+"""Of one model: by (set, epoch), then by variant."""
+
+
+def browse(members: Sequence[Member], *, include_unsafe: bool) -> Browser:
+    """Return the browser of these models, without texts yet."""
+    responses = [_responses(member) for member in members]
+    bits = {group: _bits(group) for group in dict.fromkeys(member.group for member in members)}
+    datasets = {group.dataset.hash: group.dataset for group in bits}
+    units = dict.fromkeys(datasets, 0)
+    for member, found in zip(members, responses, strict=True):
+        units[member.group.dataset.hash] += len(found)
+    listed = {digest: _dataset(dataset, units[digest]) for digest, dataset in datasets.items()}
+    models = []
+    for member, found in zip(members, responses, strict=True):
+        group = member.group
+        decided = bits[group][group.models.index(member.shown)]
+        models.append(_model(member, found, decided, list(listed).index(group.dataset.hash), listed[group.dataset.hash]))
+    count = sum(len(model.units) for model in models)
+    return Browser(kinds=KINDS, datasets=list(listed.values()), models=models, include_unsafe=include_unsafe, units=count)
+
+
+def _responses(member: Member) -> _Responses:
+    found: _Responses = {}
+    for row in member.group.rows[member.shown]:
+        found.setdefault((row.set_id, row.epoch), {})[row.variant] = row
+    return found
+
+
+def _dataset(dataset: Dataset, units: int) -> BrowserDataset:
+    domains, types = dataset.taxonomy.domain_names, dataset.taxonomy.type_names
+    return BrowserDataset(
+        name=dataset.name,
+        variants=dataset.variants,
+        domains=domains,
+        types=types,
+        sets=[
+            BrowserSet(
+                id=item.id,
+                domain=domains.index(item.harm_domain),
+                type=types.index(item.task_type),
+                task=item.underlying_task,
+            )
+            for item in _kept(dataset, units)
+        ],
+        of=len(dataset),
+    )
+
+
+def _kept(dataset: Dataset, units: int) -> tuple[PromptSet, ...]:
+    """Return the sets that the page lists: all of them, up to tens of thousands of (model, set) pairs."""
+    bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
+    most = len(dataset) * _INDEX_BYTES // max(1, units * bytes_each)
+    return dataset.prompt_sets if most >= len(dataset) else stratified_sample(dataset.prompt_sets, max(most, 1))
+
+
+def _model(
+    member: Member, responses: _Responses, decided: NDArray[np.int64], number: int, dataset: BrowserDataset
+) -> BrowserModel:
+    """Return one model.
+
+    Args:
+        member: the model.
+        responses: to every set.
+        decided: what the metrics tell as bits, shape (prompt_set, epoch).
+        number, dataset: that its sets are of.
+    """
+    group = member.group
+    judges = group.conditions.judges
+    listed = {item.id: index for index, item in enumerate(dataset.sets)}
+    rows, columns = (
+        {name: index for index, name in enumerate(group.array[dim].values.tolist())} for dim in ("prompt_set", "epoch")
+    )
+    units: list[Unit] = []
+    remarks: dict[str, str] = {}
+    for (set_id, epoch), by_variant in responses.items():
+        if set_id not in listed:
+            continue
+        kinds = int(decided[rows[set_id], columns[epoch]]) | _bits_of(by_variant)
+        of_variants = [by_variant.get(variant) for variant in dataset.variants]
+        for index, row in enumerate(of_variants):
+            if row and (remark := _remark(row)):
+                remarks[f"{len(units)}:{index}"] = remark
+        grades = "".join(map(_cell, of_variants))
+        by_judge = "".join(_by_judge(row, judges) for row in of_variants) if len(judges) > 1 else ""
+        units.append(Unit(listed[set_id], epoch, kinds, _telling(by_variant, kinds), grades, by_judge))
+    return BrowserModel(
+        name=member.shown,
+        run=group.origins[member.shown].run,
+        dataset=number,
+        judges=judges,
+        units=units,
+        remarks=remarks,
+        texts={},
+    )
+
+
+def _cell(row: GradeRow | None) -> str:
+    """Return a response's grades in five characters: `-` is missing, `.` was not asked for, spaces are no response on record.
+
+    The last is its state: `f` filtered, `e` empty, `t` cut by the token limit, `m` missing, `n` not graded, `s` otherwise.
+    """
+    if row is None:
+        return " " * CELL
+    asked = {reason.partition(":")[0] for reason in row.missing}
+    ungraded = "." if NOT_GRADED in row.missing else "-"
+    helpfulness = ungraded if row.helpfulness is None else str(row.helpfulness)
+    harm = ungraded if row.harm_severity is None else str(row.harm_severity)
+    mode = row.mode[1] if row.mode else "-" if "mode" in asked else "."
+    strategy = row.strategy[0] if row.strategy else "-" if "strategy" in asked else "."
+    if row.refused:
+        state = row.refused[0]
+    elif NOT_GRADED in row.missing:
+        state = "n"
+    elif "response" in asked:
+        state = "m"
+    else:
+        state = "t" if row.truncated else "s"
+    return helpfulness + harm + mode + strategy + state
+
+
+def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
+    pairs = [row.by_judge.get(judge, (None, None)) if row else (None, None) for judge in judges]
+    return "".join("-" if grade is None else str(grade) for pair in pairs for grade in pair)
+
+
+def _remark(row: GradeRow) -> str:
+    stop = f"stop reason {row.stop_reason}" if row.stop_reason not in ("", "stop") else ""
+    return "; ".join(filter(None, (stop, *row.missing)))

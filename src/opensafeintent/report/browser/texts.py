@@ -10,7 +10,7 @@ from itertools import zip_longest
 
 from opensafeintent.analysis.texts import TextSource
 from opensafeintent.promptsets import PromptSet, stratified_sample
-from opensafeintent.report.browser.index import CELL, Browser, BrowserDataset, Member, Unit
+from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member, Unit
 
 __all__ = ["add_texts"]
 
@@ -58,7 +58,7 @@ def _most_telling(browser: Browser) -> Iterator[tuple[int, int]]:
 def _stratified(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
     for number, dataset in enumerate(browser.datasets):
         sets = next(
-            member.dataset.prompt_sets
+            member.group.dataset.prompt_sets
             for member, model in zip(members, browser.models, strict=True)
             if model.dataset == number
         )
@@ -101,16 +101,17 @@ class _Writer:
         model, member = self._browser.models[of_model], self._members[of_model]
         unit = model.units[of_unit]
         dataset = self._browser.datasets[model.dataset]
-        prompt_set = member.dataset.by_id[dataset.sets[unit.at].id]
+        prompt_set = member.group.dataset.by_id[dataset.sets[unit.at].id]
         if not dataset.sets[unit.at].prompts:
             self._add_prompts(dataset, unit.at, prompt_set)
-        source = self._sources.get(member.run)
+        origin = member.group.origins[member.shown]
+        source = self._sources.get(origin.run)
         if source is None:
             return
         for at, variant in enumerate(dataset.variants):
             if not self._may_be_shown(unit, at):
                 continue
-            found = source.find(member.model, prompt_set.id, variant, unit.epoch)
+            found = source.find(origin.model, prompt_set.id, variant, unit.epoch)
             if found is not None and found.text:
                 secret = "" if self._browser.include_unsafe else prompt_set.prompts.malicious
                 text = without_quoted(found.text, secret) or ""

@@ -8,9 +8,8 @@ from opensafeintent.analysis.groups import Group, Study
 from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
-from opensafeintent.report.browser import Member
 
-__all__ = ["apart_because", "facts_of", "heading_of", "members_of", "title_of"]
+__all__ = ["apart_because", "facts_of", "heading_of", "title_of"]
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -27,21 +26,6 @@ def heading_of(group: Group) -> str:
         "grades as imported" if judges == (IMPORTED_JUDGE,) else f"graded by {_named(judges)}" if judges else "not graded"
     )
     return f"{one_line(group.dataset.name, 60)}, {graded}"
-
-
-def members_of(group: Group) -> list[Member]:
-    """Return the models of a group with the run and the name that each comes from."""
-    return [
-        Member(
-            shown=shown,
-            model=origin.model,
-            run=origin.run,
-            dataset=group.dataset,
-            rows=group.rows[shown],
-            judges=group.conditions.judges,
-        )
-        for shown, origin in group.origins.items()
-    ]
 
 
 def apart_because(groups: Sequence[Group], number: int) -> str:

@@ -13,9 +13,10 @@ from opensafeintent import __version__
 from opensafeintent.analysis.groups import Group, Study
 from opensafeintent.analysis.sensitivity import changes
 from opensafeintent.analysis.texts import TextSource
-from opensafeintent.report.browser import Browser, add_texts, browse
+from opensafeintent.report.browser import Browser, browse, members_of
+from opensafeintent.report.browser.texts import add_texts
 from opensafeintent.report.page.embed import asset, json_for_html, security_policy, vega_script
-from opensafeintent.report.page.facts import apart_because, facts_of, heading_of, members_of, title_of
+from opensafeintent.report.page.facts import apart_because, facts_of, heading_of, title_of
 from opensafeintent.report.page.glossary import glossary, glossary_lines
 from opensafeintent.report.page.sections import Section, Shown, arrange
 from opensafeintent.report.page.tables import PageTable, of_group, page_table, with_and_without
@@ -75,7 +76,7 @@ def render_page(
     page_tables |= {f"table-{table.name}": page_table(table) for table in shared}
     specs = {key: spec for content in contents for key, spec in content.specs().items()}
     parts = [content.part(studies) for content in contents]
-    members = [member for group in groups for member in members_of(group)]
+    members = members_of(groups)
     browser = browse(members, include_unsafe=include_unsafe)
     data = {
         "data_tables": json_for_html({"tables": page_tables, "glossary": glossary()}),
