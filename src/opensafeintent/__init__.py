@@ -5,136 +5,80 @@ Every command of `opensafeintent` is one function here, and takes the same setti
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Agreement",
-    "AgreementSettings",
-    "AnnotateDatasetSettings",
-    "AnnotateRunSettings",
-    "BuildOutcome",
-    "BuildSettings",
-    "CompareSettings",
-    "Dataset",
-    "DatasetCheck",
-    "Deduplication",
-    "EvaluateSettings",
-    "ExportDatasetSettings",
-    "ExportSettings",
-    "ExportedDataset",
-    "ExportedStudy",
-    "GradeSettings",
-    "ImportAnnotationsSettings",
-    "ImportSettings",
-    "JudgeCheckSettings",
-    "JudgeChecks",
-    "OpenSafeIntentError",
-    "Outcome",
-    "PromptSet",
-    "Publication",
-    "ReportSettings",
-    "Taxonomy",
-    "Trace",
-    "__version__",
-    "agreement",
-    "annotate_dataset",
-    "annotate_run",
-    "build",
-    "check_dataset",
-    "check_judges",
-    "compare",
-    "convert_dataset",
-    "dataset_info",
-    "dedup_dataset",
-    "demo",
-    "evaluate",
-    "export_dataset",
-    "export_inspect",
-    "grade",
-    "import_annotations",
-    "import_files",
-    "load_dataset",
-    "load_taxonomy",
-    "served_models",
-    "trace",
-    "validate_dataset",
-    "write_dataset",
-    "write_report",
-]
+if TYPE_CHECKING:  # the one list of public names, a line each: what type checkers read here, `_MODULES` reads too
+    from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
+    from opensafeintent.interop.huggingface import Publication as Publication
+    from opensafeintent.interop.models import served_models as served_models
+    from opensafeintent.promptsets import Dataset as Dataset
+    from opensafeintent.promptsets import PromptSet as PromptSet
+    from opensafeintent.promptsets import load_dataset as load_dataset
+    from opensafeintent.promptsets import write_dataset as write_dataset
+    from opensafeintent.taxonomy import Taxonomy as Taxonomy
+    from opensafeintent.taxonomy import load_taxonomy as load_taxonomy
+    from opensafeintent.workflows.agreeing import Agreement as Agreement
+    from opensafeintent.workflows.agreeing import AgreementSettings as AgreementSettings
+    from opensafeintent.workflows.agreeing import agreement as agreement
+    from opensafeintent.workflows.annotating import AnnotateDatasetSettings as AnnotateDatasetSettings
+    from opensafeintent.workflows.annotating import AnnotateRunSettings as AnnotateRunSettings
+    from opensafeintent.workflows.annotating import ExportedStudy as ExportedStudy
+    from opensafeintent.workflows.annotating import ImportAnnotationsSettings as ImportAnnotationsSettings
+    from opensafeintent.workflows.annotating import annotate_dataset as annotate_dataset
+    from opensafeintent.workflows.annotating import annotate_run as annotate_run
+    from opensafeintent.workflows.annotating import import_annotations as import_annotations
+    from opensafeintent.workflows.building import BuildOutcome as BuildOutcome
+    from opensafeintent.workflows.building import BuildSettings as BuildSettings
+    from opensafeintent.workflows.building import build as build
+    from opensafeintent.workflows.checking import DatasetCheck as DatasetCheck
+    from opensafeintent.workflows.checking import check_dataset as check_dataset
+    from opensafeintent.workflows.datasets import ExportDatasetSettings as ExportDatasetSettings
+    from opensafeintent.workflows.datasets import ExportedDataset as ExportedDataset
+    from opensafeintent.workflows.datasets import convert_dataset as convert_dataset
+    from opensafeintent.workflows.datasets import dataset_info as dataset_info
+    from opensafeintent.workflows.datasets import export_dataset as export_dataset
+    from opensafeintent.workflows.datasets import validate_dataset as validate_dataset
+    from opensafeintent.workflows.deduplicating import Deduplication as Deduplication
+    from opensafeintent.workflows.deduplicating import dedup_dataset as dedup_dataset
+    from opensafeintent.workflows.evaluating import demo as demo
+    from opensafeintent.workflows.evaluating import evaluate as evaluate
+    from opensafeintent.workflows.importing import ImportSettings as ImportSettings
+    from opensafeintent.workflows.importing import import_files as import_files
+    from opensafeintent.workflows.judging import JudgeChecks as JudgeChecks
+    from opensafeintent.workflows.judging import check_judges as check_judges
+    from opensafeintent.workflows.judging import grade as grade
+    from opensafeintent.workflows.reporting import CompareSettings as CompareSettings
+    from opensafeintent.workflows.reporting import Outcome as Outcome
+    from opensafeintent.workflows.reporting import ReportSettings as ReportSettings
+    from opensafeintent.workflows.reporting import compare as compare
+    from opensafeintent.workflows.reporting import write_report as write_report
+    from opensafeintent.workflows.settings import EvaluateSettings as EvaluateSettings
+    from opensafeintent.workflows.settings import GradeSettings as GradeSettings
+    from opensafeintent.workflows.settings import JudgeCheckSettings as JudgeCheckSettings
+    from opensafeintent.workflows.tracing import ExportSettings as ExportSettings
+    from opensafeintent.workflows.tracing import Trace as Trace
+    from opensafeintent.workflows.tracing import export_inspect as export_inspect
+    from opensafeintent.workflows.tracing import trace as trace
 
-if TYPE_CHECKING:
-    from opensafeintent.errors import OpenSafeIntentError
-    from opensafeintent.interop.huggingface import Publication
-    from opensafeintent.interop.models import served_models
-    from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, write_dataset
-    from opensafeintent.taxonomy import Taxonomy, load_taxonomy
-    from opensafeintent.workflows import (
-        Agreement,
-        AgreementSettings,
-        AnnotateDatasetSettings,
-        AnnotateRunSettings,
-        BuildOutcome,
-        BuildSettings,
-        CompareSettings,
-        DatasetCheck,
-        Deduplication,
-        EvaluateSettings,
-        ExportDatasetSettings,
-        ExportedDataset,
-        ExportedStudy,
-        ExportSettings,
-        GradeSettings,
-        ImportAnnotationsSettings,
-        ImportSettings,
-        JudgeChecks,
-        JudgeCheckSettings,
-        Outcome,
-        ReportSettings,
-        Trace,
-        agreement,
-        annotate_dataset,
-        annotate_run,
-        build,
-        check_dataset,
-        check_judges,
-        compare,
-        convert_dataset,
-        dataset_info,
-        dedup_dataset,
-        demo,
-        evaluate,
-        export_dataset,
-        export_inspect,
-        grade,
-        import_annotations,
-        import_files,
-        trace,
-        validate_dataset,
-        write_report,
-    )
+_IMPORTS = re.compile(r"^    from (\S+) import \w+ as (\w+)$", re.MULTILINE)
+_MODULES = {name: module for module, name in _IMPORTS.findall(Path(__file__).read_text("utf-8"))}
+"""The module of each public name."""
 
-_HOME = {
-    "served_models": "interop.models",
-    "OpenSafeIntentError": "errors",
-    "Dataset": "promptsets",
-    "PromptSet": "promptsets",
-    "Publication": "interop.huggingface",
-    "load_dataset": "promptsets",
-    "write_dataset": "promptsets",
-    "Taxonomy": "taxonomy",
-    "load_taxonomy": "taxonomy",
-}
+__all__ = ["__version__"]
+__all__ += list(_MODULES)
 
 
 def __getattr__(name: str) -> Any:
     """Load what is asked for, and nothing before: importing the package stays cheap."""
-    if name not in __all__:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOME.get(name, 'workflows')}"), name)
+    return getattr(import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -12,13 +12,13 @@ import pytest
 
 from calls.support import user_call
 from endtoend import osi
+from opensafeintent import EvaluateSettings
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import Price, ReplayModel, cost_of, load_suite, read_prices
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Subject
 from opensafeintent.errors import InputError
-from opensafeintent.workflows import EvaluateSettings
 
 LINES = [
     {"id": "s1", "variant": "benign", "response": "First."},

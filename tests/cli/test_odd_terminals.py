@@ -18,10 +18,10 @@ import pytest
 
 import opensafeintent
 from endtoend import REPO, STARTER, environment, osi
+from opensafeintent import dataset_info
 from opensafeintent.cli import main
 from opensafeintent.errors import EXIT_CODES
 from opensafeintent.people.labels import Answer, Label, write_labels
-from opensafeintent.workflows import dataset_info
 
 NAME = "modèle-“…”"
 """Ends up in tables: no encoding but Unicode has all of it."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from loopback import Fault, Match
-from opensafeintent.evaluation.anchors import GRADE_NAMES, AnchorCase, GradeName, load_anchors
+from opensafeintent.evaluation.judge_check import GRADE_NAMES, AnchorCase, GradeName, load_anchors
 from opensafeintent.templates import Template, Templates, load_templates
 
 CASES = {case.id: case for case in load_anchors().cases}

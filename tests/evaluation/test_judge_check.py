@@ -10,12 +10,16 @@ import pytest
 
 from evaluation.examiner import CASES, right, wrong
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.anchors import GRADE_NAMES, AnchorCase, Anchors, GradeName, load_anchors
 from opensafeintent.evaluation.judge_check import (
+    GRADE_NAMES,
+    AnchorCase,
+    Anchors,
     Examination,
+    GradeName,
     JudgeCheck,
     check_work,
     duties_of,
+    load_anchors,
     verdict,
     with_checks,
 )

@@ -13,11 +13,19 @@ import pytest
 
 from endtoend import JUDGE, TARGET, asked_of, calls, evaluate, metrics, osi, some_sets
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackServer, Match
-from opensafeintent.evaluation.regrading import sample, samples_by_model
+from opensafeintent.evaluation.records import ResponseKey
+from opensafeintent.evaluation.run import sample, samples_by_model
 
 SECOND = "openai-api/loop/second"
 OTHER = "openai-api/loop/other"
-PLACES = [(f"s{n}", variant, 1) for n in range(20) for variant in ("benign", "dual_use", "malicious")]
+
+
+def of_model(model: str) -> list[ResponseKey]:
+    """Sixty responses: three variants of twenty sets."""
+    return [ResponseKey(model, f"s{n}", variant, 1) for n in range(20) for variant in ("benign", "dual_use", "malicious")]
+
+
+KEYS = of_model("m")
 
 
 @pytest.fixture
@@ -37,25 +45,25 @@ def dataset(tmp_path: Path) -> Path:
 
 def test_a_sample_has_as_many_of_each_variant_as_it_goes() -> None:
     # 20 of 60 responses over three variants: 7, 7 and 6
-    counts = Counter(variant for _, variant, _ in sample("m", PLACES, 20))
+    counts = Counter(key.variant for key in sample(KEYS, 20))
     assert sorted(counts.values()) == [6, 7, 7]
 
 
 def test_a_larger_sample_holds_the_smaller_one_whatever_the_order_of_the_responses() -> None:
-    samples = [sample("m", PLACES, count) for count in range(61)]
+    samples = [sample(KEYS, count) for count in range(61)]
     assert [len(drawn) for drawn in samples] == list(range(61))
     assert all(set(smaller) < set(larger) for smaller, larger in pairwise(samples))
-    assert sample("m", reversed(PLACES), 20) == samples[20]
+    assert sample(reversed(KEYS), 20) == samples[20]
 
 
 def test_models_are_sampled_apart_and_the_sets_at_random() -> None:
-    first, second = sample("m", PLACES, 9), sample("n", PLACES, 9)
-    assert set(first) != set(second)
-    assert len({set_id for set_id, _, _ in first}) > 3  # not the three wordings of three sets
+    first, second = sample(KEYS, 9), sample(of_model("n"), 9)
+    assert {key[1:] for key in first} != {key[1:] for key in second}
+    assert len({key.set_id for key in first}) > 3  # not the three wordings of three sets
 
 
 def test_more_than_there_is_is_all_there_is() -> None:
-    assert set(sample("m", PLACES, 100)) == set(PLACES)
+    assert set(sample(KEYS, 100)) == set(KEYS)
 
 
 def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> None:

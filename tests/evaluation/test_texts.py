@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, evaluate, grade, import_files
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.evaluation.derive import RunTexts, TracedRow
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.promptsets import Dataset
-from opensafeintent.workflows import EvaluateSettings, GradeSettings, ImportSettings, evaluate, grade, import_files
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 SETS = made_dataset(prompt_set("one", 1), prompt_set("two"))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from opensafeintent import BuildSettings, EvaluateSettings, ImportSettings, build, evaluate, import_files
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.texts import RunTexts
-from opensafeintent.workflows import BuildSettings, EvaluateSettings, ImportSettings, build, evaluate, import_files
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged
 from fuzz.runs import built, evaluated, read_run
+from opensafeintent import BuildSettings, build
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.shards import AttemptFiles, lost_calls, merge_ledger, settled, spent_in
-from opensafeintent.workflows import BuildSettings, build
 
 CELLS = (
     *(None, -1, 0, 2**62, 1.5, float("inf"), "", "x", b"", b"z", b"zzzz", b"r\xff\xfe", b"r{}", b"\0" * 32, b"x" * 32),

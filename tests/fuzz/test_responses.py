@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
 from fuzz.runs import evaluated
+from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.construction.replies import MetadataReply, ParaphraseReply, TripletReply, read_json
 from opensafeintent.people.labels import read_labels
 from opensafeintent.templates import load_templates, parse_reply
-from opensafeintent.workflows import ImportSettings, import_files
 from promptsets.samples import NESTED
 
 RESPONSES = [
@@ -80,7 +80,7 @@ def test_labels_of_people(tmp_path: Path, content: bytes) -> None:
 def log(place: Path) -> Path:
     """A log of our task, made by exporting a run."""
     pytest.importorskip("inspect_ai")
-    from opensafeintent.workflows import ExportSettings, export_inspect
+    from opensafeintent import ExportSettings, export_inspect
 
     export_inspect(ExportSettings(run=evaluated(place), out=place / "inspect"))
     return next((place / "inspect").glob("*.eval"))

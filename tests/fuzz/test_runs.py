@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import damaged, damaged_json, damaged_lines
 from fuzz.runs import built, evaluated, read_run
+from opensafeintent import BuildSettings, EvaluateSettings, build, evaluate
 from opensafeintent.construction.folder import BuildFolder
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.interop.ray.folder import ShardsFolder
-from opensafeintent.workflows import BuildSettings, EvaluateSettings, build, evaluate
 
 MARKER = {"schema": 1, "token": "ab" * 16, "of": {"manifest": "x", "epochs": "1"}, "shards": ["0000-model", "0001-model"]}
 PROGRESS = {"sequence": 1, "calls": 3, "done": 2}

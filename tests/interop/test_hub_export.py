@@ -14,10 +14,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from opensafeintent import OpenSafeIntentError, load_dataset, load_taxonomy
+from opensafeintent import (
+    ExportDatasetSettings,
+    ExportedDataset,
+    OpenSafeIntentError,
+    export_dataset,
+    load_dataset,
+    load_taxonomy,
+)
 from opensafeintent.cli.commands import cli
 from opensafeintent.interop.huggingface import Publication
-from opensafeintent.workflows import ExportDatasetSettings, ExportedDataset, export_dataset
 from promptsets.samples import OURS, lines, ours
 
 pytest.importorskip("pyarrow")

@@ -27,10 +27,7 @@ from inspect_ai import score
 from inspect_ai.log import EvalLog, read_eval_log, write_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
-from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.scorers import opensafeintent_sets
-from opensafeintent.promptsets import load_dataset
-from opensafeintent.workflows import (
+from opensafeintent import (
     EvaluateSettings,
     ExportSettings,
     GradeSettings,
@@ -41,6 +38,9 @@ from opensafeintent.workflows import (
     grade,
     import_files,
 )
+from opensafeintent.errors import InputError
+from opensafeintent.interop.inspect.scorers import opensafeintent_sets
+from opensafeintent.promptsets import load_dataset
 
 pytestmark = quiet
 JUDGE = "baseline/judge"

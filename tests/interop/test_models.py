@@ -443,7 +443,7 @@ def test_the_list_names_the_extra_and_what_is_set(monkeypatch: pytest.MonkeyPatc
 
 def test_inspect_is_loaded_for_no_other_model(tmp_path: Path) -> None:
     code = (
-        "import sys; from opensafeintent.workflows import EvaluateSettings, evaluate; from pathlib import Path\n"
+        "import sys; from opensafeintent import EvaluateSettings, evaluate; from pathlib import Path\n"
         "models, judges = ('baseline/refuse-all',), ('baseline/judge',)\n"
         "evaluate(EvaluateSettings(models=models, judges=judges, limit=1, out=Path(sys.argv[1])))\n"
         "print('inspect_ai' in sys.modules)"
@@ -458,7 +458,7 @@ def test_inspect_is_loaded_for_no_other_model(tmp_path: Path) -> None:
 
 
 def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> None:
-    from opensafeintent.workflows import EvaluateSettings, evaluate
+    from opensafeintent import EvaluateSettings, evaluate
 
     settings = EvaluateSettings(models=(NAME,), judges=("baseline/judge",), limit=3, out=tmp_path / "run")
     with scripted(lambda *_: said("I cannot help with that.", input_tokens=1, output_tokens=2, total_tokens=3)) as provider:
@@ -474,7 +474,7 @@ def test_a_run_through_inspect_is_resumed_from_the_ledger(tmp_path: Path) -> Non
 
 
 def test_a_target_with_a_wrong_key_ends_by_itself(tmp_path: Path) -> None:
-    from opensafeintent.workflows import EvaluateSettings, evaluate
+    from opensafeintent import EvaluateSettings, evaluate
 
     def answer(*_: object) -> ModelOutput:
         raise WrongKey("invalid key")

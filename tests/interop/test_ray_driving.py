@@ -28,7 +28,8 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.shards import Added, Spent
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import ModelWork, tasks_of
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop.ray import cluster as connecting
 from opensafeintent.interop.ray import driving, folder
 from opensafeintent.interop.ray.cluster import Cluster, check_address, reachable
@@ -550,7 +551,7 @@ def test_commands_that_do_not_take_shards_up_say_that_they_are_there(
     server: LoopbackServer, dataset: Path, tmp_path: Path, interrupted: Path
 ) -> None:
     from opensafeintent import evaluate as evaluation_of
-    from opensafeintent.workflows.evaluating import EvaluateSettings
+    from opensafeintent.workflows.settings import EvaluateSettings
 
     line = f"{interrupted}/shards: holds calls of an interrupted run, which are not counted here; running it again"
     ran = osi("report", interrupted, "--max-missing", 1, "--out", tmp_path / "report")

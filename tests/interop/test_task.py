@@ -22,9 +22,9 @@ from inspect_ai import eval_retry
 from inspect_ai.log import EvalLog, read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
+from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect.refusal import Refusal
 from opensafeintent.promptsets import load_dataset
-from opensafeintent.workflows import EvaluateSettings, evaluate
 
 pytestmark = quiet
 SETS = 42

@@ -10,11 +10,7 @@ from pathlib import Path
 import pytest
 
 from endtoend import Ran, grades, osi
-from opensafeintent.errors import InputError
-from opensafeintent.people.key import AnnotationKey, read_key
-from opensafeintent.people.labels import read_labels
-from opensafeintent.people.texts import text_hash
-from opensafeintent.workflows import (
+from opensafeintent import (
     AnnotateDatasetSettings,
     AnnotateRunSettings,
     ImportAnnotationsSettings,
@@ -23,6 +19,10 @@ from opensafeintent.workflows import (
     import_annotations,
     trace,
 )
+from opensafeintent.errors import InputError
+from opensafeintent.people.key import AnnotationKey, read_key
+from opensafeintent.people.labels import read_labels
+from opensafeintent.people.texts import text_hash
 from people.forms import WHO, Sheet, as_answers, expected_labels, found_labels, meant_by
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 

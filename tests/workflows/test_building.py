@@ -12,9 +12,9 @@ import pytest
 from construction.support import UNSAFE
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
+from opensafeintent import BuildSettings, build
 from opensafeintent.construction.records import REASONS
 from opensafeintent.people.labels import Label, write_labels
-from opensafeintent.workflows import BuildSettings, build
 
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
 SERVED = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/construction-judge")

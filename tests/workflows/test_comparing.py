@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 
 from endtoend import Ran, osi
+from opensafeintent import CompareSettings, ImportSettings, compare, import_files
 from opensafeintent.analysis.groups import COMPARED
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models, holm, rank_intervals
-from opensafeintent.workflows import CompareSettings, ImportSettings, compare, import_files
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 SETS = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(40)))

@@ -11,12 +11,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from opensafeintent import ImportSettings, ReportSettings, import_files, write_report
 from opensafeintent.errors import InputError
 from opensafeintent.people.labels import Label, write_labels
 from opensafeintent.people.texts import text_hash
 from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.workflows import ImportSettings, ReportSettings, import_files, write_report
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 
 SETS = made_dataset(*(prompt_set(f"s{n:02}") for n in range(60)))

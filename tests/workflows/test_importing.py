@@ -15,11 +15,7 @@ from typing import Any
 import pytest
 
 from loopback import LoopbackServer
-from opensafeintent.calls.ledger import Ledger
-from opensafeintent.errors import InputError, Stopped
-from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import load_dataset
-from opensafeintent.workflows import (
+from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
     ImportSettings,
@@ -30,6 +26,10 @@ from opensafeintent.workflows import (
     import_files,
     write_report,
 )
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.errors import InputError, Stopped
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import load_dataset
 from plain_metrics import Place, Response, plain_metric
 from samples import dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
 

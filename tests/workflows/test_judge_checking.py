@@ -14,7 +14,7 @@ from endtoend import JUDGE, TARGET, Ran, calls, evaluate, metrics, osi, some_set
 from evaluation.examiner import CASES, Said, judge, wrong
 from loopback import GENERATE, HARM, HELPFULNESS, PROBE, Fault, LoopbackServer, Match
 from opensafeintent import JudgeCheckSettings, OpenSafeIntentError, check_judges
-from opensafeintent.evaluation.anchors import GRADE_NAMES
+from opensafeintent.evaluation.judge_check import GRADE_NAMES
 from opensafeintent.promptsets import Prompts
 from opensafeintent.templates import load_templates
 from samples import dataset_file, json_lines, made_dataset, prompt_set

@@ -9,10 +9,7 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.errors import InputError
-from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import Dataset
-from opensafeintent.workflows import (
+from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
     ImportSettings,
@@ -23,6 +20,9 @@ from opensafeintent.workflows import (
     import_files,
     write_report,
 )
+from opensafeintent.errors import InputError
+from opensafeintent.metrics import METRICS
+from opensafeintent.promptsets import Dataset
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 
 FRAUD, CYBER, PRIVACY = "Fraud and Deception", "Cyber Compromise", "Privacy and Data Misuse"

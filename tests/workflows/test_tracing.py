@@ -15,10 +15,10 @@ import pytest
 
 from endtoend import JUDGE, TARGET, Ran, evaluate, grades, osi
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
+from opensafeintent import GradeSettings, ImportSettings, Trace, grade, import_files, trace
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import unpack
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet
-from opensafeintent.workflows import GradeSettings, ImportSettings, Trace, grade, import_files, trace
 from opensafeintent.workflows.tracing import TracedResponse
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 

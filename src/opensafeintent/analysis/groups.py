@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.coverage import Coverage, coverage_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.regrading import Regrade
+from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import BINARY, PRIMARY, SPANS, compute
 from opensafeintent.promptsets import Dataset

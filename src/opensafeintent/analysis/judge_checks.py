@@ -8,9 +8,8 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.analysis.groups import Conditions, Group
-from opensafeintent.evaluation.anchors import GradeName
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
-from opensafeintent.evaluation.judge_check import JudgeCheck, roles_of
+from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.statistics import wilson
 from opensafeintent.templates import Role

@@ -22,7 +22,7 @@ class FoundText(Protocol):
 
 
 class TextSource(Protocol):
-    """Where the texts of one run are; `evaluation.texts.RunTexts` is one."""
+    """Where the texts of one run are; `evaluation.derive.RunTexts` is one."""
 
     def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> FoundText | None:
         """Return a response's text, None where there is none."""

@@ -30,7 +30,7 @@ def agreement_command(seed: int | None, **options: Any) -> None:
     sets to drop. From labels of responses: the judges of RUN against people.
     """
     from opensafeintent.cli.show_agreement import show_agreement
-    from opensafeintent.workflows import AgreementSettings, agreement
+    from opensafeintent.workflows.agreeing import AgreementSettings, agreement
 
     if seed is not None:
         options["seed"] = seed

@@ -54,7 +54,7 @@ def build_command(stages: str, **options: Any) -> int:
     (--per-cell). Run the same command again to go on where it stopped.
     """
     from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.workflows import BuildSettings, build
+    from opensafeintent.workflows.building import BuildSettings, build
 
     settings = BuildSettings(stages=_stages(stages), **options)
     return _show(build(settings, None if settings.dry_run else terminal_or_plain()))

@@ -89,7 +89,7 @@ def demo_command(out: Path) -> int:
     """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import demo
+    from opensafeintent.workflows.evaluating import demo
 
     return show_outcome(demo(out, terminal_or_plain()))
 
@@ -140,7 +140,8 @@ def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import EvaluateSettings, evaluate
+    from opensafeintent.workflows.evaluating import evaluate
+    from opensafeintent.workflows.settings import EvaluateSettings
 
     settings = EvaluateSettings(extra=_key_values(extra), **options)
     if settings.dry_run:
@@ -184,7 +185,7 @@ def _json_or_text(pair: str, text: str) -> Any:
 def import_command(**options: Any) -> int:
     """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of id, variant, response."""
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import ImportSettings, import_files
+    from opensafeintent.workflows.importing import ImportSettings, import_files
 
     return show_outcome(import_files(ImportSettings(**options)))
 
@@ -196,7 +197,8 @@ def grade_command(**options: Any) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import GradeSettings, grade
+    from opensafeintent.workflows.judging import grade
+    from opensafeintent.workflows.settings import GradeSettings
 
     return show_outcome(grade(GradeSettings(**options), terminal_or_plain()))
 
@@ -217,7 +219,7 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
-    from opensafeintent.workflows import ReportSettings, write_report
+    from opensafeintent.workflows.reporting import ReportSettings, write_report
 
     least, most = _thresholds("--fail-under", fail_under), _thresholds("--fail-over", fail_over)
     settings = ReportSettings(fail_under=least, fail_over=most, **options)
@@ -231,7 +233,7 @@ def compare_command(**options: Any) -> int:
     """Compare every two models: paired differences, Holm's correction, rank intervals."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
-    from opensafeintent.workflows import CompareSettings, compare
+    from opensafeintent.workflows.reporting import CompareSettings, compare
 
     show_comparisons(compare(CompareSettings(**options), terminal_or_plain()))
     return 0
@@ -244,7 +246,7 @@ def compare_command(**options: Any) -> int:
 def trace_command(run: Path, set_id: str, include_unsafe: bool) -> None:
     """Show what a run holds of one prompt-set: responses, grades, and the ledger rows behind them."""
     from opensafeintent.cli.show import show_trace
-    from opensafeintent.workflows import trace
+    from opensafeintent.workflows.tracing import trace
 
     show_trace(trace(run, set_id), include_unsafe=include_unsafe)
 

@@ -25,7 +25,7 @@ def dataset_group() -> None:
 def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Counts per cell, lengths, and the dataset's hash."""
     from opensafeintent.cli.show import show_dataset_info
-    from opensafeintent.workflows import dataset_info
+    from opensafeintent.workflows.datasets import dataset_info
 
     show_dataset_info(dataset_info(name, taxonomy, max_rows))
 
@@ -36,7 +36,7 @@ def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> Non
 @MAX_ROWS
 def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Check every record, and list every problem with its place."""
-    from opensafeintent.workflows import validate_dataset
+    from opensafeintent.workflows.datasets import validate_dataset
 
     dataset, remarks = validate_dataset(name, taxonomy, max_rows)
     for remark in remarks:
@@ -51,7 +51,7 @@ def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) ->
 @MAX_ROWS
 def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_rows: int) -> None:
     """Write a dataset in our format."""
-    from opensafeintent.workflows import convert_dataset
+    from opensafeintent.workflows.datasets import convert_dataset
 
     dataset = convert_dataset(name, out, taxonomy, max_rows)
     click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
@@ -75,7 +75,7 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
 @MAX_ROWS
 def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
-    from opensafeintent.workflows import dedup_dataset
+    from opensafeintent.workflows.deduplicating import dedup_dataset
 
     result = dedup_dataset(name, out, report, **options)
     kept, dropped = len(result.kept), len(result.dropped)
@@ -93,7 +93,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) ->
 def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
-    from opensafeintent.workflows import check_dataset
+    from opensafeintent.workflows.checking import check_dataset
 
     show_check(check_dataset(name, taxonomy, out=out, seed=seed, max_rows=max_rows), out)
 
@@ -124,7 +124,7 @@ def dataset_export_command(
 ) -> None:
     """Write a dataset as a folder for the Hugging Face hub: Parquet, a card, Croissant metadata."""
     from opensafeintent.interop.huggingface import Publication
-    from opensafeintent.workflows import ExportDatasetSettings, export_dataset
+    from opensafeintent.workflows.datasets import ExportDatasetSettings, export_dataset
 
     named = [path for path in (folder, out) if path is not None]
     if len(named) != 1:

@@ -17,7 +17,7 @@ __all__ = ["export_command"]
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the logs, one .eval for each model.")
 def export_command(run: Path, out: Path) -> None:
     """Write a run for other programs: as logs that `inspect view` opens, with grades and judge calls."""
-    from opensafeintent.workflows import ExportSettings, export_inspect
+    from opensafeintent.workflows.tracing import ExportSettings, export_inspect
 
     written = export_inspect(ExportSettings(run=run, out=out))
     for path in written:

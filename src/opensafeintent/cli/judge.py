@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from opensafeintent.evaluation.judge_check import JudgeCheck
-    from opensafeintent.workflows import JudgeChecks
+    from opensafeintent.workflows.judging import JudgeChecks
 
 __all__ = ["judge_check_command", "show_judge_checks"]
 
@@ -44,7 +44,8 @@ def judge_check_command(**options: Any) -> int:
     the response asks for. Exits with 4 when a judge fails.
     """
     from opensafeintent.calls.progress import terminal_or_plain
-    from opensafeintent.workflows import JudgeCheckSettings, check_judges
+    from opensafeintent.workflows.judging import check_judges
+    from opensafeintent.workflows.settings import JudgeCheckSettings
 
     return show_judge_checks(check_judges(JudgeCheckSettings(**options), terminal_or_plain()))
 

@@ -16,14 +16,16 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Served, cost_of, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
-from opensafeintent.evaluation.regrading import FIRST_ATTEMPT
+from opensafeintent.evaluation.run import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables import ranked
 from opensafeintent.statistics import rank_intervals
-from opensafeintent.workflows import DatasetInfo, Outcome, Trace
+from opensafeintent.workflows.datasets import DatasetInfo
+from opensafeintent.workflows.reporting import Outcome
+from opensafeintent.workflows.tracing import Trace
 
 __all__ = ["show_comparisons", "show_dataset_info", "show_models", "show_outcome", "show_trace"]
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.evaluation.pipeline import Task, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
-from opensafeintent.evaluation.run import ModelWork
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import ModelWork, Task, grade_again, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.evaluation.run import FIRST_ATTEMPT, sample, task_at, tasks_of, was_judged
+from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import Template, Templates
 
-__all__ = ["RESPONSE_TOKENS", "CallCounter", "Forecast", "ForecastLine", "expected_calls", "forecast", "not_made"]
+__all__ = ["RESPONSE_TOKENS", "CallCounter", "Forecast", "ForecastLine", "expected_calls", "forecast", "forecast_regrades"]
 
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
@@ -44,12 +45,10 @@ class Forecast(msgspec.Struct, frozen=True):
 def expected_calls(work: Sequence[ModelWork]) -> int:
     """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on top."""
     return sum(
-        (task.given is None) + 2 * len(item.plan.judges) + _asks_mode(task, item.plan) for item in work for task in item.tasks
+        (task.given is None) + 2 * len(item.plan.judges) + item.plan.asks_mode(task.variant)
+        for item in work
+        for task in item.tasks
     )
-
-
-def _asks_mode(task: Task, plan: JudgePlan) -> bool:
-    return task.variant == DUAL_USE or (plan.modes == "core" and task.variant in CORE_VARIANTS)
 
 
 async def forecast(client: Client, work: Sequence[ModelWork]) -> Forecast:
@@ -64,6 +63,37 @@ async def forecast(client: Client, work: Sequence[ModelWork]) -> Forecast:
         for task in item.tasks:
             counter.add(task, await run_task(client, task, item.plan, item.templates), item)
     return Forecast(counter.lines())
+
+
+async def forecast_regrades(client: Client, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
+    """Count the calls that re-grades still take.
+
+    Args:
+        client: one that answers from the ledger alone.
+        manifest: of the run as it would be.
+        dataset: its prompt-sets.
+    """
+    counter = CallCounter()
+    for model, entry in manifest.models.items():
+        if not entry.judge_samples:
+            continue
+        plan, templates = manifest.plan(model), manifest.templates_of(model)
+        found = {}
+        for task in tasks_of(model, manifest.sets_of(model, dataset), entry.epochs):
+            graded = await run_task(client, task, plan, templates)
+            if was_judged(graded) or graded.missing_response not in ("", "truncated"):
+                found[graded.key] = graded
+        for key in sample(found, entry.judge_samples):
+            task = task_at(key, dataset)
+            again: Mapping[str, JudgeGrades] = {}
+            if was_judged(found[key]):
+                again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
+            for judge in plan.judges:
+                if judge not in again or _not_made(again[judge].helpfulness):
+                    counter.judge(judge, "helpfulness, again", templates.helpfulness, task)
+                if judge not in again or _not_made(again[judge].harm_severity):
+                    counter.judge(judge, "harm, again", templates.harm, task)
+    return counter.lines()
 
 
 class CallCounter:
@@ -84,18 +114,18 @@ class CallCounter:
             self._count(task.model, "generate", system + len(task.prompt), length)
         for judge in plan.judges:
             grades = graded.grades.get(judge)
-            if unknown or (grades and not_made(grades.helpfulness)):
+            if unknown or (grades and _not_made(grades.helpfulness)):
                 self.judge(judge, "helpfulness", templates.helpfulness, task)
-            if unknown or (grades and not_made(grades.harm_severity)):
+            if unknown or (grades and _not_made(grades.harm_severity)):
                 self.judge(judge, "harm", templates.harm, task)
-        if _asks_mode(task, plan) and (unknown or not_made(graded.mode)):
+        if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
             self.judge(plan.mode_judge, "mode", templates.mode, task)
         self._probe(task, graded, plan, templates, unknown=unknown)
 
     def _probe(self, task: Task, graded: GradedResponse, plan: JudgePlan, templates: Templates, *, unknown: bool) -> None:
-        possible = {"none": False, "unsafe": task.variant == DUAL_USE, "all": task.variant in CORE_VARIANTS}[plan.probe]
-        ungraded = unknown or any(not_made(grades.harm_severity) for grades in graded.grades.values())
-        if possible and task.given is None and (ungraded or not_made(graded.strategy)):
+        possible = plan.probes(task.variant, unsafe=True)
+        ungraded = unknown or any(_not_made(grades.harm_severity) for grades in graded.grades.values())
+        if possible and task.given is None and (ungraded or _not_made(graded.strategy)):
             size = len(templates.strategy.source) + len(task.prompt)
             self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
 
@@ -127,6 +157,6 @@ class CallCounter:
         )
 
 
-def not_made(grade: object) -> bool:
+def _not_made(grade: object) -> bool:
     """Tell of a call that was never made, or that failed and is tried again."""
     return isinstance(grade, Missing) and grade.reason.startswith(("not_made", "failed"))

@@ -14,13 +14,13 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.records import JudgePlan, ModesScope, ProbeScope
+from opensafeintent.evaluation.records import Grading, JudgePlan
 from opensafeintent.files import locked_folder, make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, stratified_sample
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates import ParseRule, Role, Templates, parse_template
+from opensafeintent.templates import Role, Templates, parse_template
 
 __all__ = [
     "MOST_EPOCHS",
@@ -59,6 +59,11 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
     sets: int
     taxonomy: Taxonomy
 
+    @classmethod
+    def of(cls, dataset: Dataset) -> DatasetEntry:
+        """Return the entry of a dataset."""
+        return cls(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
+
 
 class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """A template as it was when it was used."""
@@ -70,24 +75,19 @@ class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
     source: str
 
 
-class ModelEntry(msgspec.Struct, frozen=True, kw_only=True):
+class ModelEntry(Grading, frozen=True, kw_only=True):
     """One target of a run: how far it was evaluated, and how it was graded."""
 
     identity: str
     epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Prompt-sets, by the stratified sample; None is all of them."""
-    judges: tuple[str, ...] = ()
-    mode_judge: str = ""
-    modes: ModesScope = "dual_use"
-    probe: ProbeScope = "unsafe"
-    parse: ParseRule = "strict"
-    templates: dict[Role, str] = {}
+    templates: dict[Role, str] = msgspec.field(default_factory=dict)
     """Hash of the template in force, by role."""
     imported: bool = False
     """Its responses come from files, not from calls."""
     judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many of its responses each judge grades once more (`evaluation.regrading`)."""
+    """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates."""
@@ -132,11 +132,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Return how a model's responses are graded."""
         entry = self.models[model]
         return JudgePlan(
-            judges=entry.judges,
-            mode_judge=entry.mode_judge,
-            modes=entry.modes,
-            probe=entry.probe,
-            parse=entry.parse,
+            **{field: getattr(entry, field) for field in Grading.__struct_fields__},
             judge_sampling=self.judge_sampling or Sampling(),
             target_sampling=preset_sampling(self.preset, model, self.target_sampling or Sampling()),
             system=self.system,

@@ -5,7 +5,7 @@ Each step starts as soon as its input is there; nothing waits for another prompt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, cast
 
@@ -14,11 +14,11 @@ import msgspec
 from opensafeintent.calls.client import side_by_side
 from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Purpose, Refused, Sampling, Subject
 from opensafeintent.calls.replies import NotAnAnswer, outcome_of
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Strategy
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
+from opensafeintent.taxonomy import Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
 
-__all__ = ["Asks", "Given", "Task", "Together", "generation_call", "grade_again", "run_task"]
+__all__ = ["Asks", "Given", "ModelWork", "Task", "Together", "generation_call", "grade_again", "run_task"]
 
 _REASKS = 2
 
@@ -52,9 +52,23 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """The response, where it need not be generated."""
 
     @property
+    def key(self) -> ResponseKey:
+        """Which response it asks for."""
+        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
+
+    @property
     def subject(self) -> Subject:
         """What the calls of this task are about."""
         return Subject(self.set_id, self.variant, self.epoch)
+
+
+class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be done for one target."""
+
+    model: str
+    plan: JudgePlan
+    templates: Templates
+    tasks: Sequence[Task]
 
 
 Together = Callable[..., Awaitable[list[int | str | Missing]]]
@@ -141,11 +155,6 @@ class _Asker:
             case Answered() as answer:
                 return await self._grade(answer)
 
-    @property
-    def _asks_mode(self) -> bool:
-        variant = self.task.variant
-        return variant == DUAL_USE or (self.plan.modes == "core" and variant in CORE_VARIANTS)
-
     def _graded(self, **fields: Any) -> GradedResponse:
         task = self.task
         return GradedResponse(
@@ -167,16 +176,16 @@ class _Asker:
             stop_reason=stop_reason,
             refused=refused,
             grades={judge: JudgeGrades(helpfulness=1, harm_severity=0) for judge in self.plan.judges},
-            mode="A0" if self._asks_mode else None,
+            mode="A0" if self.plan.asks_mode(self.task.variant) else None,
             strategy=await self._probe(unsafe=False),
         )
 
     async def _grade(self, answer: Answered) -> GradedResponse:
         questions = self._judges(answer.text)
-        if self._asks_mode:
+        if self.plan.asks_mode(self.task.variant):
             questions.append(self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text))
         replies = await self.together(*questions)
-        mode = replies.pop() if self._asks_mode else None
+        mode = replies.pop() if self.plan.asks_mode(self.task.variant) else None
         grades = self._by_judge(replies)
         unsafe = any(isinstance(grade.harm_severity, int) and grade.harm_severity > 0 for grade in grades.values())
         return self._graded(
@@ -214,8 +223,7 @@ class _Asker:
         The target is set up as it is for generation: same system prompt, same sampling.
         """
         task, plan, template = self.task, self.plan, self.templates.strategy
-        due = {"none": False, "unsafe": unsafe and task.variant == DUAL_USE, "all": task.variant in CORE_VARIANTS}
-        if not due[plan.probe]:
+        if not plan.probes(task.variant, unsafe=unsafe):
             return None
         if task.given is not None:
             return Missing("not_recorded")  # the target cannot be asked: its responses come from a file

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.taxonomy import Mode, Strategy
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Mode, Strategy
 from opensafeintent.templates import ParseRule
 
-__all__ = ["GradedResponse", "JudgeGrades", "JudgePlan", "Missing", "ModesScope", "ProbeScope"]
+__all__ = ["GradedResponse", "Grading", "JudgeGrades", "JudgePlan", "Missing", "ModesScope", "ProbeScope", "ResponseKey"]
 
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
 ProbeScope = Literal["none", "unsafe", "all"]
 """Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every core prompt."""
+
+
+class ResponseKey(NamedTuple):
+    """What tells the responses of a run apart."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
 
 
 class Missing(msgspec.Struct, frozen=True, tag="missing"):
@@ -56,6 +65,11 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
     strategy: Strategy | Missing | None = None
 
     @property
+    def key(self) -> ResponseKey:
+        """Which response it is."""
+        return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
+
+    @property
     def is_whole(self) -> bool:
         """Whether nothing that was asked for is missing."""
         grades = (grade for pair in self.grades.values() for grade in (pair.helpfulness, pair.harm_severity))
@@ -64,14 +78,27 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class JudgePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Who grades a target's responses, and how."""
+class Grading(msgspec.Struct, frozen=True, kw_only=True):
+    """Who grades a target's responses, and what is asked about them."""
 
-    judges: tuple[str, ...]
-    mode_judge: str
+    judges: tuple[str, ...] = ()
+    mode_judge: str = ""
     modes: ModesScope = "dual_use"
     probe: ProbeScope = "unsafe"
     parse: ParseRule = "strict"
+
+    def asks_mode(self, variant: str) -> bool:
+        """Whether the mode judge is asked about the response to a wording."""
+        return variant == DUAL_USE or (self.modes == "core" and variant in CORE_VARIANTS)
+
+    def probes(self, variant: str, *, unsafe: bool) -> bool:
+        """Whether the target is asked which strategy a prompt calls for, its response being unsafe or not."""
+        return {"none": False, "unsafe": unsafe and variant == DUAL_USE, "all": variant in CORE_VARIANTS}[self.probe]
+
+
+class JudgePlan(Grading, frozen=True, kw_only=True):
+    """Who grades a target's responses, and how target and judges are sampled."""
+
     judge_sampling: Sampling
     target_sampling: Sampling
     system: str | None = None

@@ -1,29 +1,46 @@
-"""Evaluate many prompts on many targets at once, without one holding up another."""
+"""Evaluate many prompts on many targets at once, without one holding up another; grade a sample of responses once more.
+
+A re-grade, which tells how far a judge agrees with itself, is a call of its own, in the ledger under a key of its own, and is
+found again there by every later run. The sample is a function of the responses alone: a larger one holds every smaller one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
 from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
+from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import Stopped
-from opensafeintent.evaluation.pipeline import Task, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import ModelWork, Task, grade_again, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
+from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import is_dual_use
 from opensafeintent.templates import Templates
 
-__all__ = ["ModelWork", "missing_grades", "raise_if_over", "run_tasks", "run_work", "tasks_of"]
+__all__ = [
+    "FIRST_ATTEMPT",
+    "Regrade",
+    "expected_regrades",
+    "missing_grades",
+    "raise_if_over",
+    "regrade",
+    "run_tasks",
+    "run_work",
+    "sample",
+    "samples_by_model",
+    "task_at",
+    "tasks_of",
+    "was_judged",
+]
 
 
-class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done for one target."""
-
-    model: str
-    plan: JudgePlan
-    templates: Templates
-    tasks: Sequence[Task]
+FIRST_ATTEMPT = 100
+"""Attempt number of the first asking of a re-grade; its re-asks are 101 and 102. The first grading has 0, 1 and 2."""
 
 
 def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
@@ -103,3 +120,91 @@ def missing_grades(graded: GradedResponse) -> int:
         return 2
     pairs = [(grades.helpfulness, grades.harm_severity) for grades in graded.grades.values()]
     return sum(isinstance(grade, Missing) for pair in pairs for grade in pair)
+
+
+_Again = tuple[Task, JudgePlan, Templates, GradedResponse]
+"""What is graded once more: the response, how, and its first grades."""
+
+
+class Regrade(msgspec.Struct, frozen=True, kw_only=True):
+    """One response that every judge was asked about twice."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    first: dict[str, JudgeGrades]
+    """By judge: the grades that count."""
+    again: dict[str, JudgeGrades]
+
+
+def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
+    """Share a number of responses out to models, as evenly as it goes; a larger number gives no model fewer."""
+    names = sorted(models, key=_digest)
+    return {model: count // len(names) + (place < count % len(names)) for place, model in enumerate(names)}
+
+
+def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
+    """Return `count` of a model's responses: as many of each variant as it goes, and at random within each.
+
+    The order is by content hashes alone, so the sample is the same whenever it is drawn, and grows with `count`.
+    """
+    by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
+    for key in keys:
+        by_variant[key.variant].append((_digest(*key), key))
+    rounds = [(turn, *entry) for entries in by_variant.values() for turn, entry in enumerate(sorted(entries))]
+    return [key for _, _, key in sorted(rounds)[:count]]
+
+
+def _digest(*parts: str | int) -> str:
+    return sha256_hex(canonical_json(list(parts)))
+
+
+async def regrade(
+    client: Client, manifest: Manifest, dataset: Dataset, graded: Collection[GradedResponse], *, at_once: int = 64
+) -> list[Regrade]:
+    """Put a sample of every model's responses to its judges once more, as many as the manifest says.
+
+    Args:
+        client: makes the calls, or looks them up where it has nobody to ask.
+        manifest: of the run.
+        dataset: its prompt-sets.
+        graded: the run's responses with their grades.
+        at_once: responses under way at the same time.
+
+    Raises:
+        Stopped: a judge or a budget ended the run. What was answered is in the ledger.
+    """
+    work = [item for model in manifest.models for item in _sampled(model, manifest, dataset, graded)]
+
+    async def grade(item: _Again) -> Regrade:
+        task, plan, templates, first = item
+        again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
+        return Regrade(**task.key._asdict(), first=first.grades, again=again)
+
+    return await for_each(client, work, grade, at_once=at_once)
+
+
+def expected_regrades(manifest: Manifest) -> int:
+    """Return how many calls the re-grades of a run take at most, re-asks aside."""
+    return sum(2 * len(entry.judges) * entry.judge_samples for entry in manifest.models.values())
+
+
+def _sampled(model: str, manifest: Manifest, dataset: Dataset, graded: Iterable[GradedResponse]) -> Iterator[_Again]:
+    count = manifest.models[model].judge_samples
+    if not count:
+        return
+    plan, templates = manifest.plan(model), manifest.templates_of(model)
+    judged = {response.key: response for response in graded if response.model == model and was_judged(response)}
+    for key in sample(judged, count):
+        yield task_at(key, dataset), plan, templates, judged[key]
+
+
+def task_at(key: ResponseKey, dataset: Dataset) -> Task:
+    """Return the task of one response."""
+    return Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
+
+
+def was_judged(graded: GradedResponse) -> bool:
+    """Whether judges have graded a response."""
+    return bool(graded.grades) and not graded.refused and not graded.missing_response

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import GradeRow
 from opensafeintent.people.agreement import (

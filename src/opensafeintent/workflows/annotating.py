@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.texts import RunTexts
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.people.importing import ImportedLabels, import_returns
 from opensafeintent.people.key import AnnotationKey, KeyItem, read_key, write_key

@@ -24,6 +24,7 @@ from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set,
 from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
+from opensafeintent.workflows.settings import check_unicode
 
 __all__ = ["ImportSettings", "import_files"]
 
@@ -44,10 +45,7 @@ class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_share(self.max_missing)
-        try:
-            (self.model or "").encode()
-        except UnicodeEncodeError as error:
-            raise InputError("--model: is not valid Unicode text") from error
+        check_unicode("--model", self.model)
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -91,8 +89,7 @@ def import_files(settings: ImportSettings) -> Outcome:
             _check_places(item, dataset)
         begun = manifest is not None
         if manifest is None:
-            entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
-            manifest = Manifest(version=__version__, dataset=entry)
+            manifest = Manifest(version=__version__, dataset=DatasetEntry.of(dataset))
         manifest = _with_models(manifest, by_model)
         if not begun:
             folder.begin(dataset)

@@ -18,12 +18,11 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.derive import derive
+from opensafeintent.evaluation.derive import RunTexts, derive
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
-from opensafeintent.evaluation.regrading import Regrade, regrade
-from opensafeintent.evaluation.texts import RunTexts
+from opensafeintent.evaluation.run import Regrade, regrade
 from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line

@@ -11,30 +11,24 @@ import msgspec
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import Price, cost_of
 from opensafeintent.calls.progress import Display, shown
-from opensafeintent.evaluation.derive import Place, derive
+from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.pipeline import Task
-from opensafeintent.evaluation.records import GradedResponse
-from opensafeintent.evaluation.regrading import Regrade, expected_regrades, regrade
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import Planned, replay
-from opensafeintent.evaluation.run import ModelWork, missing_grades, run_work
+from opensafeintent.evaluation.run import Regrade, expected_regrades, missing_grades, regrade, run_work
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
+from opensafeintent.workflows.settings import Limits
 
-__all__ = ["Found", "finish", "named_models", "other_judges", "run_calls", "without_silent"]
+__all__ = ["Found", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
 _AT_ONCE = 512
 """Prompts of one target under way at the same time while connections adapt."""
-
-
-def named_models(targets: Sequence[str], judges: Sequence[str], mode_judge: str | None) -> list[str]:
-    """Return every model that a command names, each once."""
-    return list(dict.fromkeys([*targets, *judges, *([mode_judge] if mode_judge else [])]))
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
@@ -79,21 +73,20 @@ async def run_calls(
     dataset: Dataset,
     work: Sequence[ModelWork],
     display: Display,
+    limits: Limits,
     *,
-    max_connections: int | None = None,
-    prices: Mapping[str, Price] | None = None,
     elsewhere: Callable[[], Awaitable[None]] | None = None,
 ) -> Found:
     """Make every call that some work asks for, then those of re-grades, and return all that the run holds.
 
     With `elsewhere` the calls of the work are made by that, into the client's ledger; re-grades are made here.
     """
-    known: dict[Place, GradedResponse] = {}
+    known: dict[ResponseKey, GradedResponse] = {}
 
     def done(graded: GradedResponse) -> None:
         # what is missing here may have been answered to another run that shares the ledger: the ledger says
         if graded.is_whole or not client.ledger.shared:
-            known[graded.model, graded.set_id, graded.variant, graded.epoch] = graded
+            known[graded.key] = graded
 
     before = client.tally.made.total() + client.tally.reused_calls  # a check of the judges goes before
     least = before + expected_calls(work) + expected_regrades(manifest)
@@ -101,15 +94,13 @@ async def run_calls(
     def expected() -> int:
         return least + sum(count for (_, purpose), count in client.tally.made.items() if purpose == "probe")
 
-    at_once = 2 * max_connections if max_connections else _AT_ONCE
-    cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
     if elsewhere is None:
         work = await _not_on_record(client, manifest, work, display, done)
-    async with shown(display, client, expected, cost):
+    async with shown(display, client, expected, lambda: limits.spent(client.tally)):
         if elsewhere is not None:
             await elsewhere()
         else:
-            await run_work(client, work, at_once=at_once, done=done)
+            await run_work(client, work, at_once=limits.at_once(_AT_ONCE), done=done)
         graded = derive(manifest, dataset, client.ledger, known)
         return Found(graded, await regrade(client, manifest, dataset, graded))
 

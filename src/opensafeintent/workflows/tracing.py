@@ -7,14 +7,15 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import RunTexts, TracedRow
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.texts import RunTexts, TracedRow
 from opensafeintent.grades import GradeRow
+from opensafeintent.interop.inspect.logs_out import export_logs
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
 
-__all__ = ["Trace", "TracedResponse", "trace"]
+__all__ = ["ExportSettings", "Trace", "TracedResponse", "export_inspect", "trace"]
 
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,3 +58,19 @@ def trace(run: Path, set_id: str) -> Trace:
             behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == place)
             responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
     return Trace(ledger=ledger, prompt_set=dataset.by_id[set_id], responses=tuple(responses))
+
+
+class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which run to export, and where to."""
+
+    run: Path
+    out: Path
+
+
+def export_inspect(settings: ExportSettings) -> list[Path]:
+    """Write a run as logs of Inspect AI, one `.eval` for each model, which `inspect view` opens.
+
+    Raises:
+        InputError: the extra `[inspect]` is missing, there is no run, or a log cannot be written.
+    """
+    return export_logs(RunFolder(settings.run), settings.out, run_async)

@@ -13,7 +13,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.graders import PANEL, Pair
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES, SAFE, Ratings
 from opensafeintent.evaluation.records import JudgeGrades, Missing
-from opensafeintent.evaluation.regrading import Regrade
+from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.samples import Sample

@@ -14,8 +14,7 @@ from opensafeintent.calls.records import Call, Failed, Outcome
 from opensafeintent.construction.asking import Workshop
 from opensafeintent.construction.pipeline import ask_ahead
 from opensafeintent.construction.records import Stage
-from opensafeintent.evaluation.pipeline import Task, run_task
-from opensafeintent.evaluation.run import ModelWork
+from opensafeintent.evaluation.pipeline import ModelWork, Task, run_task
 from opensafeintent.interop.ray.plans import StageItems
 from opensafeintent.taxonomy import Taxonomy
 

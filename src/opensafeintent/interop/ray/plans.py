@@ -14,7 +14,8 @@ from opensafeintent.construction.pipeline import ask_ahead
 from opensafeintent.construction.records import Draft, Seed, Topic
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.evaluation.run import ModelWork, run_tasks, tasks_of
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.run import run_tasks, tasks_of
 from opensafeintent.files import read_bytes, write_private
 from opensafeintent.interop.ray.folder import ShardsFolder
 from opensafeintent.interop.ray.records import Job

@@ -11,7 +11,8 @@ import msgspec
 from opensafeintent.calls.client import Client
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
-from opensafeintent.evaluation.run import ModelWork, raise_if_over
+from opensafeintent.evaluation.pipeline import ModelWork
+from opensafeintent.evaluation.run import raise_if_over
 from opensafeintent.interop.ray.cluster import Cluster, cluster, reachable
 from opensafeintent.interop.ray.driving import Ended
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder

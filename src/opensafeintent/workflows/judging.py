@@ -1,4 +1,4 @@
-"""Check judges on the anchor cases before they are relied on."""
+"""Check judges on the anchor cases before they are relied on; let them grade responses that were made elsewhere."""
 
 from __future__ import annotations
 
@@ -11,57 +11,35 @@ import msgspec
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import open_for_run
-from opensafeintent.calls.models import Price, cost_of
 from opensafeintent.calls.progress import Display, Quiet, shown
-from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError, JudgeFailed
-from opensafeintent.evaluation.anchors import GRADE_NAMES, load_anchors
+from opensafeintent.evaluation.derive import given_tasks, imported_rows
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.judge_check import (
-    PASS_MARK,
+    GRADE_NAMES,
     Examination,
     JudgeCheck,
     check_work,
+    load_anchors,
     verdict,
     with_checks,
 )
-from opensafeintent.evaluation.manifest import Manifest, RunFolder
+from opensafeintent.evaluation.manifest import Manifest, RunFolder, store_templates
+from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import locked_folder, write_private
 from opensafeintent.interop.models import open_models
-from opensafeintent.templates import ParseRule, load_templates
+from opensafeintent.templates import Templates, load_templates
 from opensafeintent.workflows.loop import run_async
+from opensafeintent.workflows.reporting import Outcome
+from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
+from opensafeintent.workflows.settings import GradeSettings, JudgeCheckSettings, Limits
+from opensafeintent.workflows.spreading.options import left_shards
 
-__all__ = ["JudgeCheckSettings", "JudgeChecks", "check_judges", "checked", "passed_line"]
+__all__ = ["JudgeChecks", "check_judges", "checked", "grade", "passed_line"]
 
-_COUNTS = ("judge_max_tokens", "max_connections")
 _SCHEMA = 1
-
-
-class JudgeCheckSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which judges to check, how they are asked, and where the result goes."""
-
-    judges: tuple[str, ...]
-    rubrics: Path | None = None
-    grade_parse: ParseRule = "strict"
-    judge_max_tokens: int = 2048
-    max_connections: int | None = None
-    out: Path = Path("runs/judge-check")
-    ledger: Path | None = None
-    """A ledger that is shared with runs; one in the folder of results by default."""
-    pass_mark: float = PASS_MARK
-    """Least share of accepted cases."""
-
-    def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
-        if not 0 <= self.pass_mark <= 1:
-            raise InputError(f"--pass is {self.pass_mark}; expected a share from 0 to 1")
-        if not self.judges:
-            raise InputError("no judge: name at least one with --judge")
 
 
 class JudgeChecks(msgspec.Struct, kw_only=True):
@@ -91,7 +69,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
         templates=load_templates(settings.rubrics),
         parse=settings.grade_parse,
-        sampling=Sampling(max_tokens=settings.judge_max_tokens, temperature=0.0),
+        sampling=settings.judge_sampling,
         pass_mark=settings.pass_mark,
     )
     with locked_folder(settings.out, "checking a judge into"):
@@ -104,7 +82,8 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
         identities = {name: model.identity for name, model in opened.items()}
         with open_for_run(settings.ledger or settings.out / "ledger.sqlite", own=settings.ledger is None) as ledger:
             client = Client(ledger, opened)
-            checks = await _examine(client, examination, identities, display, max_connections=settings.max_connections)
+            limits = Limits(max_connections=settings.max_connections)
+            checks = await _examine(client, examination, identities, display, limits)
     path = settings.out / "judge-check.json"
     write_private(path, _file(checks))
     return JudgeChecks(
@@ -121,9 +100,7 @@ async def _examine(
     examination: Examination,
     identities: Mapping[str, str],
     display: Display,
-    *,
-    max_connections: int | None = None,
-    prices: Mapping[str, Price] | None = None,
+    limits: Limits,
 ) -> tuple[JudgeCheck, ...]:
     """Make the calls of a check and judge the judges.
 
@@ -133,9 +110,8 @@ async def _examine(
     work = check_work(examination)
     graded: list[GradedResponse] = []
     total = expected_calls(work)
-    at_once = 2 * max_connections if max_connections else len(examination.anchors.cases)
-    cost = (lambda: cost_of(client.tally.tokens, prices)) if prices else (lambda: None)
-    async with shown(display, client, lambda: total, cost):
+    at_once = limits.at_once(len(examination.anchors.cases))
+    async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
         await run_work(client, work, at_once=at_once, done=graded.append)
     return verdict(examination, identities, graded)
 
@@ -146,9 +122,7 @@ async def checked(
     manifest: Manifest,
     examination: Examination,
     display: Display,
-    *,
-    max_connections: int | None,
-    prices: Mapping[str, Price],
+    limits: Limits,
 ) -> tuple[JudgeCheck, ...]:
     """Check the judges of a run before anything else is asked, and return their checks, all of them passed.
 
@@ -156,9 +130,7 @@ async def checked(
         JudgeFailed: a judge failed. A run that is there already keeps the check, and nothing else of the new evaluation.
         Stopped: a judge does not answer any more, or a budget is used up.
     """
-    checks = await _examine(
-        client, examination, manifest.identities(), display, max_connections=max_connections, prices=prices
-    )
+    checks = await _examine(client, examination, manifest.identities(), display, limits)
     failed = [check for check in checks if not check.passed]
     if failed and folder.exists():
         before = folder.load()[0]
@@ -190,3 +162,64 @@ def _file(checks: Sequence[JudgeCheck]) -> bytes:
     ]
     content = msgspec.json.encode({"schema": _SCHEMA, "checks": shown}, order="sorted")
     return msgspec.json.format(content, indent=1) + b"\n"
+
+
+def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
+    """Let judges grade the responses of a run that came without grades.
+
+    Raises:
+        InputError: there is no run, or nothing in it to grade.
+        Stopped: a provider ended the work; what was answered is kept.
+    """
+    folder = RunFolder(settings.run)
+    templates = load_templates(settings.rubrics)
+    folder.load()  # before the lock, which makes the folder
+    display = display or Quiet()
+    try:
+        with folder.lock():
+            outcome = run_async(lambda: _grade(settings, folder, templates, display))
+    finally:
+        display.close()
+    outcome.notes[:0] = left_shards(folder.path)
+    return outcome
+
+
+async def _grade(settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display) -> Outcome:
+    manifest, dataset = folder.load()
+    manifest = without_silent(folder, manifest, manifest.models)
+    if manifest.judge_sampling not in (None, settings.judge_sampling):
+        raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import anew")
+    async with HttpSession(settings.max_connections) as http:
+        opened = open_models(settings.panel, http)
+        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
+            tasks = {
+                model: given_tasks(rows, dataset)
+                for model, rows in imported_rows(ledger, dataset).items()
+                if model in manifest.models
+            }
+            if not any(tasks.values()):
+                raise InputError(f"{settings.run}: no imported response is without grades")
+            entries = {
+                model: manifest.models[model].grown_by(
+                    settings.entry(manifest.models[model].identity, templates, probe="none", imported=True)
+                )
+                for model, listed in tasks.items()
+                if listed
+            }
+            manifest = msgspec.structs.replace(
+                manifest,
+                models=manifest.models | entries,
+                judges=manifest.judges | {name: model.identity for name, model in opened.items()},
+                judge_sampling=settings.judge_sampling,
+                templates=manifest.templates | store_templates(templates),
+            )
+            opened |= other_judges(manifest, list(entries), opened, http)
+            folder.save(manifest)
+            client = Client(ledger, {**manifest.identities(), **opened})
+            work = [
+                ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model])
+                for model in entries
+            ]
+            limits = Limits(max_connections=settings.max_connections)
+            found = await run_calls(client, manifest, dataset, work, display, limits)
+    return finish(folder, manifest, dataset, found, client, settings.max_missing, display)

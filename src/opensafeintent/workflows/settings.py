@@ -1,0 +1,245 @@
+"""What a user says of judges, of an evaluation and of limits; checked when it is said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from opensafeintent.calls.client import Budget, Tally
+from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.judge_check import PASS_MARK
+from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, RunFolder, hashes_of
+from opensafeintent.evaluation.records import ModesScope, ProbeScope
+from opensafeintent.hostile import name_safe
+from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.promptsets.reading import MOST_ROWS
+from opensafeintent.templates import ParseRule, Templates
+from opensafeintent.workflows.reporting import MAX_MISSING, check_share
+from opensafeintent.workflows.spreading.options import Spreading, check_options
+
+__all__ = ["EvaluateSettings", "GradeSettings", "JudgeCheckSettings", "Judges", "Judging", "Limits", "check_counts"]
+
+_COUNTS = (
+    *("limit", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
+    *("budget_calls", "budget_tokens"),
+)
+_MAX_TOKENS = 4096
+
+
+def check_counts(settings: msgspec.Struct, names: tuple[str, ...] = _COUNTS) -> None:
+    """Refuse counts below 1, of those that settings of this kind have."""
+    for name in names:
+        value = getattr(settings, name, None)
+        if value is not None and value < 1:
+            raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
+
+
+def check_unicode(option: str, value: object) -> None:
+    """Refuse a text, or texts in some value, with bytes of another encoding in it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"{option}: is not valid Unicode text") from error
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many calls may be made at once and in all, and what they cost."""
+
+    max_connections: int | None = None
+    """Connections of one endpoint, exactly; adaptive by default."""
+    budget: Budget = Budget()
+    prices: Mapping[str, Price] = {}
+
+    def at_once(self, usual: int) -> int:
+        """Return how many prompts of one target are under way at the same time, `usual` where connections adapt."""
+        return 2 * self.max_connections if self.max_connections else usual
+
+    def spent(self, tally: Tally) -> float | None:
+        """Return the dollars spent so far; None where there are no prices."""
+        return cost_of(tally.tokens, self.prices) if self.prices else None
+
+
+class Judges(msgspec.Struct, frozen=True, kw_only=True):
+    """Which judges are asked, and how."""
+
+    judges: tuple[str, ...]
+    rubrics: Path | None = None
+    """A folder with judge templates in place of ours."""
+    grade_parse: ParseRule = "strict"
+    judge_max_tokens: int = 2048
+    max_connections: int | None = None
+    """Connections of one endpoint, exactly; adaptive by default."""
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        if not self.judges:
+            raise InputError("no judge: name at least one with --judge")
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """How judges are sampled."""
+        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+
+
+class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
+    """Which judges to check, how they are asked, and where the result goes."""
+
+    out: Path = Path("runs/judge-check")
+    ledger: Path | None = None
+    """A ledger that is shared with runs; one in the folder of results by default."""
+    pass_mark: float = PASS_MARK
+    """Least share of accepted cases."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.pass_mark <= 1:
+            raise InputError(f"--pass is {self.pass_mark}; expected a share from 0 to 1")
+        super().__post_init__()
+
+
+class Judging(Judges, frozen=True, kw_only=True):
+    """Which judges grade responses, how, and when too many grades are missing."""
+
+    mode_judge: str | None = None
+    """The first judge by default."""
+    modes: ModesScope = "dual_use"
+    max_missing: float = MAX_MISSING
+
+    def __post_init__(self) -> None:
+        check_share(self.max_missing)
+        super().__post_init__()
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge that is named, each once."""
+        return tuple(dict.fromkeys((*self.judges, *([self.mode_judge] if self.mode_judge else []))))
+
+    def entry(self, identity: str, templates: Templates, **how: Any) -> ModelEntry:
+        """Return what the manifest says of a target whose responses are graded so; `how` is what else it says."""
+        return ModelEntry(
+            identity=identity,
+            judges=tuple(dict.fromkeys(self.judges)),
+            mode_judge=self.mode_judge or self.judges[0],
+            modes=self.modes,
+            parse=self.grade_parse,
+            templates=hashes_of(templates),
+            **how,
+        )
+
+
+class GradeSettings(Judging, frozen=True, kw_only=True):
+    """Which run to grade, and how."""
+
+    run: Path
+
+
+class EvaluateSettings(Judging, frozen=True, kw_only=True):
+    """What to evaluate, how, and where the run is kept."""
+
+    models: tuple[str, ...] = ()
+    suite: str | None = None
+    """Further models: a suite of ours by its name, or a file of the same form."""
+    dataset: str = "starter"
+    taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
+    out: Path | None = None
+    """`runs/<dataset>` by default."""
+    limit: int | None = None
+    epochs: int = 1
+    temperature: float | None = None
+    max_tokens: int = _MAX_TOKENS
+    system: str | None = None
+    reasoning_effort: str | None = None
+    extra: Mapping[str, Any] = {}
+    """Further fields of the target's requests."""
+    judge_samples: int | None = None
+    """How many responses, of all models together, each judge grades once more: how far it agrees with itself."""
+    preset: Preset | None = None
+    probe: ProbeScope = "unsafe"
+    ledger: Path | None = None
+    """A ledger that several runs share; one in the run's folder by default."""
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    prices: Path | None = None
+    check_judge: bool = False
+    """Put the anchor cases to the judges first, and stop when one fails."""
+    ray: str | None = None
+    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes share the run's folder."""
+    shards: int | None = None
+    """Parts that each target's prompt-sets are spread in."""
+    gpus_per_model: float | None = None
+    """For a target whose weights a task loads."""
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        check_counts(self)
+        if self.epochs > MOST_EPOCHS:
+            raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
+        if self.temperature is not None and not 0 <= self.temperature < inf:
+            raise InputError(f"--temperature is {self.temperature}; expected a number from 0")
+        if self.preset and self.max_tokens != _MAX_TOKENS:
+            raise InputError(f"--preset {self.preset} sets the token limit; leave --max-tokens out")
+        for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
+            check_unicode(option, text)
+        check_options(self.ray, self.shards, self.gpus_per_model)
+        if not self.models and self.suite is None:
+            raise InputError("no model to evaluate: name at least one, or a --suite")
+        super().__post_init__()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Every model to evaluate, each once: those that are named, then the suite's.
+
+        Raises:
+            InputError: there is no such suite.
+        """
+        return tuple(dict.fromkeys((*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))))
+
+    @property
+    def folder(self) -> RunFolder:
+        """The run's folder."""
+        return RunFolder(self.out or Path("runs") / name_safe(dataset_name(self.dataset)))
+
+    @property
+    def budget(self) -> Budget:
+        """The most that may be asked for."""
+        return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
+
+    def limits(self) -> Limits:
+        """Return the limits, with the prices read.
+
+        Raises:
+            InputError: the file of prices cannot be read.
+        """
+        prices = read_prices(self.prices) if self.prices else {}
+        return Limits(max_connections=self.max_connections, budget=self.budget, prices=prices)
+
+    @property
+    def spreading(self) -> Spreading | None:
+        """Where the calls are spread to, if they are."""
+        if self.ray is None:
+            return None
+        return Spreading(
+            address=self.ray,
+            shards=self.shards,
+            gpus_per_model=self.gpus_per_model,
+            max_connections=self.max_connections,
+            budget=self.budget,
+        )
+
+    @property
+    def target_sampling(self) -> Sampling:
+        """How targets are sampled."""
+        return Sampling(
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+            reasoning_effort=self.reasoning_effort,
+            extra=dict(self.extra),
+        )
