@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.metadata
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,9 @@ _PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 settings.register_profile("opensafeintent", derandomize=True, deadline=None)
 settings.load_profile("opensafeintent")
+
+# Inspect AI looks through all that is installed, a second's work, for each evaluation.
+importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
 
 # A shell that starts something in the background has it ignore Ctrl-C, and so would every program that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
