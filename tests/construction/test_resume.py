@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from importlib import resources
 from pathlib import Path
@@ -35,11 +36,31 @@ def arguments(source: Path, out: Path, *more: object) -> tuple[object, ...]:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A folder with a taxonomy of four cells, so that a build is short."""
+    return with_taxonomy(tmp_path)
+
+
+def with_taxonomy(folder: Path) -> Path:
     lines = ['name = "short"']
     for kind, names in (("harm_domains", ("Money", "People")), ("task_types", ("Explanation", "Troubleshooting"))):
         lines += [f'[[{kind}]]\nname = "{name}"\ndefinition = "All that concerns {name.lower()}."' for name in names]
-    (tmp_path / "taxonomy.toml").write_text("\n".join(lines))
-    return tmp_path
+    (folder / "taxonomy.toml").write_text("\n".join(lines))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A build of twelve seeds that nothing disturbed, in `out`; `calls` says how many it made."""
+    folder = with_taxonomy(tmp_path_factory.mktemp("undisturbed"))
+    with LoopbackServer() as server:
+        ran = osi(*arguments(seeds(folder), folder / "out"), server=server)
+    (folder / "calls").write_text(str(made(ran)))
+    return folder
+
+
+@pytest.fixture
+def finished(undisturbed: Path, tmp_path: Path) -> Path:
+    """A copy of it, to go on from."""
+    return shutil.copytree(undisturbed, tmp_path / "finished")
 
 
 def built(out: Path) -> dict[str, bytes]:
@@ -54,48 +75,42 @@ def made(ran: Ran) -> int:
     return int(next(line for line in ran.out.splitlines() if "calls made" in line).split()[0].replace(",", ""))
 
 
-@pytest.mark.parametrize("stage", STAGES)
-def test_killed_in_any_stage_and_run_again_it_is_the_same_dataset(folder: Path, stage: str) -> None:
-    source = seeds(folder)
-    with LoopbackProcess(latency=0.0) as server:
-        undisturbed = osi(*arguments(source, folder / "whole"), server=server)
-    before = "0-seeds" if stage == "metadata" else f"{STAGES.index(stage)}-{STAGES[STAGES.index(stage) - 1]}"
+def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(folder: Path, undisturbed: Path) -> None:
+    source, stages = seeds(folder), folder / "killed" / "stages"
     with LoopbackProcess(latency=0.05) as server:
-        process = begin(*arguments(source, folder / "killed"), server=server)
-        wait_until((folder / "killed" / "stages" / f"{before}.kept.jsonl").exists)
-        reached = server.stats()["total"]
-        wait_until(lambda: server.stats()["total"] > reached)
-        process.kill()
-        finish(process)
+        for number, before in enumerate(("seeds", *STAGES[:-1])):  # each time one stage further
+            asked = server.stats()["total"]
+            process = begin(*arguments(source, folder / "killed"), server=server)
+            wait_until((stages / f"{number}-{before}.kept.jsonl").exists)
+            reached = server.stats()["total"]
+            wait_until(lambda reached=reached: server.stats()["total"] > reached)
+            process.kill()
+            finish(process)
+            assert server.stats()["total"] > asked
         ran = osi(*arguments(source, folder / "killed"), server=server)
         assert ran.code == 0, ran.err
         total, repeated = server.stats()["total"], server.stats()["duplicates"]
-    assert built(folder / "killed") == built(folder / "whole")
-    # in flight when it died, and answered in the twentieth of a second before that, which was not on disk yet
-    assert repeated <= 2 * CONNECTIONS
-    assert total <= made(undisturbed) + 2 * CONNECTIONS
+    assert built(folder / "killed") == built(undisturbed / "out")
+    # each time what was in flight when it died, and answered in the twentieth of a second before, which was not on disk yet
+    assert repeated <= len(STAGES) * 2 * CONNECTIONS
+    assert total <= int((undisturbed / "calls").read_text()) + len(STAGES) * 2 * CONNECTIONS
 
 
-def test_run_again_it_makes_no_call(folder: Path) -> None:
-    source = seeds(folder)
+def test_run_again_it_makes_no_call(finished: Path) -> None:
+    before = built(finished / "out")
     with LoopbackServer() as server:
-        first = osi(*arguments(source, folder / "out"), server=server)
-        before = built(folder / "out")
-        assert made(first) > 50
-        assert made(osi(*arguments(source, folder / "out"), server=server)) == 0
-    assert built(folder / "out") == before
+        assert made(osi(*arguments(finished / "seeds.jsonl", finished / "out"), server=server)) == 0
+    assert int((finished / "calls").read_text()) > 50
+    assert built(finished / "out") == before
 
 
-def test_one_more_seed_costs_its_own_calls_and_what_follows(folder: Path) -> None:
-    source = seeds(folder)
+def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> None:
+    grown = seeds(finished, 13, "grown.jsonl")
     with LoopbackServer() as server:
-        osi(*arguments(source, folder / "out"), server=server)
-        grown = seeds(folder, 13, "grown.jsonl")
-        server.reset()
-        ran = osi(*arguments(grown, folder / "out"), server=server)
+        ran = osi(*arguments(grown, finished / "out"), server=server)
         purposes = Counter(record.messages[0]["content"].split("\n")[0][:30] for record in server.requests)
-        afresh = osi(*arguments(grown, folder / "afresh"), server=server)
-    assert built(folder / "out") == built(folder / "afresh")
+        afresh = osi(*arguments(grown, finished / "afresh"), server=server)
+    assert built(finished / "out") == built(finished / "afresh")
     # its two descriptions, one triplet, three intents, one quality check, one batch of paraphrases with four checks, one
     # annotation: 13; its cell may have had a topic that is now proposed no more, and never one that was not
     assert made(ran) == 13, purposes
@@ -139,18 +154,16 @@ def _one_cell(folder: Path) -> Path:
         ("intent.md", {"intent"}),
     ],
 )
-def test_an_edited_template_costs_its_stage_and_what_depends_on_it(folder: Path, file: str, asked_again: set[str]) -> None:
-    source = seeds(folder)
-    templates = folder / "templates"
+def test_an_edited_template_costs_its_stage_and_what_depends_on_it(finished: Path, file: str, asked_again: set[str]) -> None:
+    templates = finished / "templates"
     templates.mkdir()
     shipped = resources.files("opensafeintent.templates").joinpath("construction", file).read_text("utf-8")
     (templates / file).write_text(shipped.replace("+++\nYou ", "+++\nNow you ", 1))
     assert (templates / file).read_text() != shipped
     with LoopbackServer() as server:
-        osi(*arguments(source, folder / "out"), server=server)
-        rows_before = _purposes(folder / "out")
-        ran = osi(*arguments(source, folder / "out", "--templates", templates), server=server)
-    new = _purposes(folder / "out") - rows_before
+        rows_before = _purposes(finished / "out")
+        ran = osi(*arguments(finished / "seeds.jsonl", finished / "out", "--templates", templates), server=server)
+    new = _purposes(finished / "out") - rows_before
     assert set(new) == asked_again
     assert made(ran) == new.total()
 
