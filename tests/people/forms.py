@@ -11,9 +11,10 @@ from typing import Any
 
 import openpyxl
 
-from opensafeintent.people.guide import SLOTS
+from opensafeintent.people.guide import SLOTS, guide_of
 from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
+from opensafeintent.people.key import AnnotationKey, KeyItem, Showing
+from opensafeintent.people.labels import Answer, Label, LabelKind
 from opensafeintent.people.sheets import FIXED, ITEMS, columns_of, render_sheet
 from opensafeintent.people.study import Packet, StudyPlan, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset
@@ -87,7 +88,8 @@ class Sheet:
         self.book = openpyxl.load_workbook(io.BytesIO(raw))
         self.kind = kind
         self.items = self.book[ITEMS]
-        self._columns = {column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind), start=1)}
+        guide = guide_of(kind)
+        self._columns = {column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind, guide), start=1)}
         self.note_column = len(FIXED) + len(self._columns) + 1
 
     @cached_property

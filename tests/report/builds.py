@@ -21,9 +21,9 @@ from opensafeintent.report.built import (
     render_build_page,
 )
 from opensafeintent.report.figures import write_figures
+from opensafeintent.report.tables.checks import check_tables
 from opensafeintent.taxonomy import Category, Intent, Taxonomy
 from opensafeintent.templates.instruction import Reading, load_instructions
-from opensafeintent.workflows.check_tables import check_tables
 
 HOSTILE = "<script>window.hacked=1</script> {{ 7*7 }} [x](javascript:alert(1)) | `y` \u202eevil"
 MODELS = ("<b>gen</b>/[x](javascript:alert(1))", "judge/</script><script>window.hacked=2</script>")

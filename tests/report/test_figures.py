@@ -69,7 +69,7 @@ def test_there_is_every_figure(figures: list[Figure]) -> None:
         assert figure.title
         assert figure.caption
         assert figure.table.rows
-        assert figure.table.columns[:4] == ("group", "model", "dataset", "judge")
+        assert figure.table.fields[:4] == ("group", "model", "dataset", "judge")
         assert "data" in figure.spec or "hconcat" in figure.spec or "vconcat" in figure.spec
 
 

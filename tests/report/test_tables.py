@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -16,7 +17,7 @@ from opensafeintent.analysis.numbers import AVERAGE, Numbers
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
-from opensafeintent.statistics import wilson
+from opensafeintent.statistics import Estimate, wilson
 from report.studies import random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -201,7 +202,7 @@ def test_there_is_no_average_over_baselines() -> None:
 
 def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
     for table in all_tables(groups_of(judge="baseline/judge")):
-        if "dataset" in table.columns:
+        if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
             assert all("baseline/judge" in FORMATS[ending](table) for ending in FORMATS)
             assert all("say nothing about" in FORMATS[ending](table) for ending in ("md", "tex", "html"))
@@ -224,66 +225,75 @@ def test_groups_are_numbered_and_said() -> None:
 
 # For people ------------------------------------------------------------------------------------------------------------
 
+
+class Styled(NamedTuple):
+    model: str
+    n: int
+    x: Estimate | None
+    p: float | None
+    share: float | None
+
+
 STYLES = Table(
     name="styles",
     title="All styles",
-    columns=("model", "n", "x", "x_low", "x_high", "p", "share"),
-    rows=(
-        ("m", 1234, 0.555, 0.5249, 0.6, 0.0004, 0.123),
-        ("k", 0, None, None, None, None, None),
-        ("l", 1, -0.004, -0.2, 0.1, 0.05, 1.0),
-    ),
-    shown=(
+    columns=(
         Column("model", "Model", "name"),
-        Column("n", "n", "count"),
         Column("x", "X", "interval"),
-        Column("x", "A − B", "signed"),
-        Column("x", "Span", "span"),
+        Column("difference", "A − B", "signed", lambda row: row.x),
+        Column("x", "Span", "span", lambda row: row.x and row.x.interval),
         Column("p", "p", "p"),
+        Column("unseen", get=lambda row: row.n),
         Column("share", "%", "share"),
+        Column("n", "n", "count", order=-1),
     ),
+    rows=[
+        Styled("m", 1234, Estimate(value=0.555, n=9, interval=(0.5249, 0.6)), 0.0004, 0.123),
+        Styled("k", 0, None, None, None),
+        Styled("l", 1, Estimate(value=-0.004, n=9, interval=(-0.2, 0.1)), 0.05, 1.0),
+    ],
     notes=("50 % of nothing.",),
 )
 
 
 def test_people_see_values_with_intervals_and_dashes() -> None:
     assert compact(STYLES).rows == [
-        ("m", "1,234", "0.56 [0.52, 0.60]", "+0.56 [+0.52, +0.60]", "0.52–0.60", "<0.001", "12.3%"),
-        ("k", "0", "–", "–", "–", "–", "–"),
-        ("l", "1", "0.00 [-0.20, 0.10]", "+0.00 [-0.20, +0.10]", "-0.20–0.10", "0.050", "100.0%"),
+        ("1,234", "m", "0.56 [0.52, 0.60]", "+0.56 [+0.52, +0.60]", "0.52–0.60", "<0.001", "12.3 %"),
+        ("0", "k", "–", "–", "–", "–", "–"),
+        ("1", "l", "0.00 [−0.20, 0.10]", "+0.00 [−0.20, +0.10]", "−0.20–0.10", "0.050", "100.0 %"),
     ]
 
 
 def test_csv_is_complete_and_numeric() -> None:
     assert to_csv(STYLES).splitlines() == [
-        "model,n,x,x_low,x_high,p,share",
-        "m,1234,0.555,0.5249,0.6,0.0004,0.123",
-        "k,0,,,,,",
-        "l,1,-0.004,-0.2,0.1,0.05,1.0",
+        "model,x,x_low,x_high,difference,difference_low,difference_high,x_low,x_high,p,unseen,share,n",
+        "m,0.555,0.5249,0.6,0.555,0.5249,0.6,0.5249,0.6,0.0004,1234,0.123,1234",
+        "k,,,,,,,,,,0,,0",
+        "l,-0.004,-0.2,0.1,-0.004,-0.2,0.1,-0.2,0.1,0.05,1,1.0,1",
     ]
 
 
 def test_markdown_is_a_table() -> None:
     lines = to_markdown(STYLES).splitlines()
     assert lines[2:5] == [
-        "| Model | n | X | A − B | Span | p | % |",
-        "|:---|---:|---:|---:|---:|---:|---:|",
-        "| m | 1,234 | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12.3% |",
+        "| n | Model | X | A − B | Span | p | % |",
+        "|---:|:---|---:|---:|---:|---:|---:|",
+        "| 1,234 | m | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12.3 % |",
     ]
     assert lines[-1] == "*50 % of nothing.*"
 
 
 def test_latex_is_a_booktabs_table() -> None:
     lines = to_latex(STYLES).splitlines()
-    assert r"\begin{tabular}{lrrrrrr}" in lines
-    assert r"Model & n & X & A $-$ B & Span & p & \% \\" in lines
-    assert r"m & 1,234 & 0.56 [0.52, 0.60] & +0.56 [+0.52, +0.60] & 0.52--0.60 & $<$0.001 & 12.3\% \\" in lines
+    assert r"\begin{tabular}{rlrrrrr}" in lines
+    assert r"n & Model & X & A $-$ B & Span & p & \% \\" in lines
+    assert r"1,234 & m & 0.56 [0.52, 0.60] & +0.56 [+0.52, +0.60] & 0.52--0.60 & $<$0.001 & 12.3 \% \\" in lines
     assert [lines.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
     assert r"50 \% of nothing.\par}" in lines
 
 
 def test_a_long_table_breaks_over_pages_in_latex() -> None:
-    long = Table(name="long", title="Long", columns=("x",), rows=tuple((n,) for n in range(100)))
+    long = Table(name="long", title="Long", columns=(Column("x", "x", get=lambda n: n),), rows=range(100))
     text = to_latex(long)
     assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == text.count(r"\endhead") == 1
     assert "tabular" not in text
@@ -403,6 +413,5 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
     tables = all_tables(groups_of(grades))
     write_tables(tables, tmp_path)
     for table in tables:
-        assert all(len(row) == len(table.columns) for row in table.rows)
-        assert not [cell for row in table.rows for cell in row if isinstance(cell, float) and cell != cell]
+        assert not [cell for row in table.records() for cell in row.values() if isinstance(cell, float) and cell != cell]
     assert "nan" not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir()).lower().replace("finan", "")

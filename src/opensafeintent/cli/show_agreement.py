@@ -11,9 +11,9 @@ from rich.text import Text
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.hostile import one_line
 from opensafeintent.people.agreement import Consistency, Dimension, JudgeStudy, Quality, SafeCall
+from opensafeintent.report.tables.agreement import DIMENSION_NAMES, QUESTION_NAMES
 from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.workflows.agreeing import Agreement
-from opensafeintent.workflows.agreement_tables import DIMENSION_NAMES, QUESTION_NAMES
 
 __all__ = ["show_agreement"]
 

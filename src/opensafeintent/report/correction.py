@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
 
 from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
-from opensafeintent.analysis.numbers import numbers_of
-from opensafeintent.report.tables import Cell, Column, Table
-from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, lead, shown_group
+from opensafeintent.analysis.numbers import Number, numbers_of
+from opensafeintent.report.table import Column, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.correction import Corrected, Method, Refused
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -54,50 +55,67 @@ def correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
     return [_corrected_table(corrected), _rates_table(corrected)]
 
 
+class _Corrected(NamedTuple):
+    """A metric of a model as the judge has it, and corrected."""
+
+    group: int
+    model: str
+    metric: str
+    """As people are shown it."""
+    raw: Number
+    item: Correction
+
+    @property
+    def result(self) -> Corrected | None:
+        """What the correction came to; None where it was refused."""
+        return self.item.result if isinstance(self.item.result, Corrected) else None
+
+    @property
+    def refused(self) -> str | None:
+        return self.item.result.reason if isinstance(self.item.result, Refused) else None
+
+
 def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
     groups = [found.group for found in corrected]
-    rows: list[tuple[Cell, ...]] = []
-    methods: dict[Method, None] = {}
-    for number, found in enumerate(corrected):
-        raw = numbers_of(found.group)
-        by_model = {(item.model, item.metric): item for item in found.corrections}
-        for model in raw.models:
-            for metric, heading in _METRICS.items():
-                before, item = raw.overall[model, metric], by_model[model, metric]
-                if isinstance(item.result, Corrected):
-                    methods[item.result.method] = None
-                first = (*lead(groups, number, model), heading, *before.cells)
-                rows.append((*first, *_result_cells(item)))
+    rows = [line for index, found in enumerate(corrected) for line in _lines(index, found)]
+    methods = {line.result.method for line in rows if line.result}
+
+    def of_result(get: Callable[[Corrected], object]) -> Callable[[_Corrected], object]:
+        return lambda line: None if line.result is None else get(line.result)
+
     return Table(
         name="corrected",
         title="Metrics as the judge has them, and corrected by human labels",
+        section="correction",
         columns=(
-            *(*LEAD, "metric", "raw", "raw_low", "raw_high", "raw_n"),
-            *("corrected", "corrected_low", "corrected_high", "method", "labels", "units", "labelled_sets", "of_models"),
-            *("annotators", "refused", "basis"),
-        ),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("model", "Model", "name"),
+            *lead(groups),
             Column("metric", "Metric"),
-            Column("raw", "As judged", "interval"),
-            Column("corrected", "Corrected", "interval"),
-            Column("method", "Method"),
-            Column("basis", "Rests on, or why there is none"),
+            *estimate_columns("raw", "As judged"),
+            Column("corrected", "Corrected", "interval", attrgetter("result")),
+            Column("method", "Method", get=of_result(lambda result: _METHODS[result.method][0])),
+            Column("labels", get=of_result(lambda result: result.n)),
+            Column("units", get=of_result(lambda result: result.units)),
+            Column("labelled_sets", get=of_result(lambda result: result.sets)),
+            Column("of_models", get=lambda line: len(line.item.of) if line.result else None),
+            Column("annotators", get=lambda line: line.item.annotators if line.result else None),
+            Column("refused"),
+            Column(
+                "basis",
+                "Rests on, or why there is none",
+                get=lambda line: _rests_on(line.item, line.result) if line.result else line.refused,
+            ),
         ),
+        rows=rows,
         notes=(*group_notes(groups), _TRUTH, *(_METHODS[method][1] for method in _METHODS if method in methods), UNDEFINED),
     )
 
 
-def _result_cells(item: Correction) -> tuple[Cell, ...]:
-    match item.result:
-        case Corrected() as result:
-            counts = (result.n, result.units, result.sets, len(item.of), item.annotators)
-            numbers = (result.value, *result.interval, _METHODS[result.method][0])
-            return (*numbers, *counts, None, _rests_on(item, result))
-        case Refused(reason):
-            return (*(None,) * 9, reason, reason)
+def _lines(index: int, found: CorrectedGroup) -> Iterable[_Corrected]:
+    raw = numbers_of(found.group)
+    by_model = {(item.model, item.metric): item for item in found.corrections}
+    for model in raw.models:
+        for metric, heading in _METRICS.items():
+            yield _Corrected(index, model, heading, raw.overall[model, metric], by_model[model, metric])
 
 
 def _rests_on(item: Correction, result: Corrected) -> str:
@@ -109,31 +127,36 @@ def _rests_on(item: Correction, result: Corrected) -> str:
 
 def _rates_table(corrected: Sequence[CorrectedGroup]) -> Table:
     groups = [found.group for found in corrected]
-    rows: list[tuple[Cell, ...]] = []
-    for number, found in enumerate(corrected):
-        for intent, rates in zip(CORE_VARIANTS, _rates(found), strict=True):
-            _, _, *rest = lead(groups, number, "")
-            rows.append((number + 1, *rest, _INTENTS[intent], *(cell for rate in rates for cell in rate.cells)))
-    parts = ("", "_low", "_high", "_n")
+    headings = {"safe": "Of what is safe", "unsafe": "Of what is unsafe"}
     return Table(
         name="corrected_judge_rates",
         title="How often the judge says safe, by what people say",
-        columns=("group", "dataset", "judge", "intent", *(f"{kind}{part}" for kind in ("safe", "unsafe") for part in parts)),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("intent", "Intent", "name"),
-            Column("safe", "Of what is safe", "interval"),
-            Column("safe_n", "Labels", "count"),
-            Column("unsafe", "Of what is unsafe", "interval"),
-            Column("unsafe_n", "Labels", "count"),
+        section="correction",
+        columns=(
+            numbered(groups),
+            *measured(groups),
+            Column("intent", "Intent", "name", lambda line: _INTENTS[line.item[0]]),
+            *(
+                column
+                for number, (name, heading) in enumerate(headings.items(), start=1)
+                for column in estimate_columns(name, heading, _item(number), headings={"n": "Labels"})
+            ),
         ),
+        rows=[
+            Line(index, "", (intent, *rates))
+            for index, found in enumerate(corrected)
+            for intent, rates in zip(CORE_VARIANTS, _rates(found), strict=True)
+        ],
         notes=(
             *group_notes(groups),
             "Over the labelled responses of all models, weighted by how they were drawn; paraphrases count as dual-use.",
             UNDEFINED,
         ),
     )
+
+
+def _item(number: int) -> Callable[[Line], Any]:
+    return lambda line: line.item[number]
 
 
 def _rates(found: CorrectedGroup) -> list[tuple[Estimate, Estimate]]:

@@ -12,12 +12,10 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from opensafeintent.hostile import cell_safe, terminal_safe
-
-if TYPE_CHECKING:
-    from opensafeintent.report.tables.record import Cell, Column, Style, Table
+from opensafeintent.report.table import TEXTS, Cell, Style, Table
 
 __all__ = [
     "FORMATS",
@@ -26,7 +24,10 @@ __all__ = [
     "html_table",
     "interval",
     "number",
+    "p_value",
+    "share",
     "shortened",
+    "text",
     "to_csv",
     "to_html",
     "to_latex",
@@ -40,7 +41,6 @@ _NAME = 48
 """Characters of a model's name in LaTeX, where a line cannot grow."""
 _WIDE = 60
 """Characters beyond which a column of text is set as paragraphs."""
-_TEXTS = ("text", "name")
 
 
 class Compact(NamedTuple):
@@ -53,37 +53,32 @@ class Compact(NamedTuple):
 
 def compact(table: Table) -> Compact:
     """Return a table's shown columns as text, not escaped for any format."""
-    from opensafeintent.report.tables.record import Column
-
-    shown = table.shown or tuple(Column(name, name) for name in table.columns)
-    place = {name: number for number, name in enumerate(table.columns)}
-    rows = [tuple(_text(column, row, place) for column in shown) for row in table.rows]
-    return Compact(tuple(column.heading for column in shown), tuple(column.style for column in shown), rows)
+    shown = table.shown
+    rows = [tuple(text(column.style, row[index]) for index, column in shown) for row in table.cells]
+    return Compact(tuple(column.heading or "" for _, column in shown), tuple(column.style for _, column in shown), rows)
 
 
-def _text(column: Column, row: Sequence[Cell], place: dict[str, int]) -> str:
-    def of(suffix: str = "") -> Cell:
-        return row[place[column.source + suffix]]
-
-    match column.style:
+def text(style: Style, cells: Sequence[Cell]) -> str:
+    """Return what people are shown of a column's cells; see `Style`."""
+    match style:
         case "interval" | "signed":
-            return interval(of(), of("_low"), of("_high"), signed=column.style == "signed")
+            return interval(*cells, signed=style == "signed")
         case "span":
-            return _between(of("_low"), of("_high"), number)
+            return _between(number, *cells)
         case "ranks":
-            return _between(of("_low"), of("_high"), str)
+            return _between(str, *cells)
+    (value,) = cells
+    if style in TEXTS or not isinstance(value, int | float):
+        return _plain(value)
+    match style:
         case "p":
-            return _p_value(of())
+            return p_value(value)
         case "share":
-            value = of()
-            return DASH if value is None else f"{value:.1%}"
+            return share(value)
         case "number":
-            return number(of())
-        case "count":
-            value = of()
-            return f"{value:,}" if isinstance(value, int) else _plain(value)
+            return number(value)
         case _:
-            return _plain(of())
+            return f"{value:,}" if isinstance(value, int) else _plain(value)
 
 
 def number(value: Cell, *, signed: bool = False) -> str:
@@ -91,7 +86,17 @@ def number(value: Cell, *, signed: bool = False) -> str:
     if not isinstance(value, int | float):
         return DASH
     rounded = round(value, 2) + 0.0  # no -0.00
-    return f"{rounded:+.2f}" if signed else f"{rounded:.2f}"
+    return (f"{rounded:+.2f}" if signed else f"{rounded:.2f}").replace("-", "−")
+
+
+def share(value: float, decimals: int = 1) -> str:
+    """Return a share in per cent: `89.6 %`."""
+    return f"{100 * value:.{decimals}f} %"
+
+
+def p_value(value: float) -> str:
+    """Return a p-value with three decimals: `0.048`, `<0.001`."""
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str:
@@ -101,16 +106,10 @@ def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str
     return f"{number(value, signed=signed)} [{number(low, signed=signed)}, {number(high, signed=signed)}]"
 
 
-def _between(low: Cell, high: Cell, text: Callable[[Cell], str]) -> str:
+def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:
     if low is None or high is None:
         return DASH
     return text(low) if text(low) == text(high) else f"{text(low)}–{text(high)}"
-
-
-def _p_value(value: Cell) -> str:
-    if not isinstance(value, int | float):
-        return DASH
-    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def _plain(value: Cell) -> str:
@@ -135,12 +134,12 @@ def shortened(text: str, most: int) -> str:
 
 def to_csv(table: Table) -> str:
     """Return every column as it is; an undefined value is an empty cell, and no cell is a formula."""
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    writer.writerow([cell_safe(column) for column in table.columns])
-    for row in table.rows:
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in row])
-    return text.getvalue()
+    written = io.StringIO(newline="")
+    writer = csv.writer(written)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
+    writer.writerow([cell_safe(field) for field in table.fields])
+    for row in table.cells:
+        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cells in row for cell in cells])
+    return written.getvalue()
 
 
 # Markdown --------------------------------------------------------------------------------------------------------------
@@ -151,7 +150,7 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
 def to_markdown(table: Table) -> str:
     """Return a GitHub-flavoured Markdown table with its title and notes."""
     content = compact(table)
-    rules = (":---" if style in _TEXTS else "---:" for style in content.styles)
+    rules = (":---" if style in TEXTS else "---:" for style in content.styles)
     lines = [
         f"**{_markdown(table.title)}**",
         "",
@@ -164,7 +163,7 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
-    return [_markdown(cell) if style in _TEXTS else cell for cell, style in zip(row, styles, strict=True)]
+    return [_markdown(cell) if style in TEXTS else cell for cell, style in zip(row, styles, strict=True)]
 
 
 @lru_cache(maxsize=4096)
@@ -206,17 +205,17 @@ _LATEX_NEEDS = (
 def to_latex(table: Table) -> str:
     """Return a booktabs table with caption, label and notes; a long one may break over pages."""
     content = compact(table)
-    columns = _latex_columns(content)
+    alignment = _latex_columns(content)
     caption = f"\\caption{{{_latex(table.title)}}}\\label{{tab:{table.name}}}"
     heading = " & ".join(_latex(text) for text in content.headings) + r" \\"
     rows = [" & ".join(_latex_cells(row, content.styles)) + r" \\" for row in content.rows]
     notes = "\\\\\n".join(_latex(note) for note in table.notes)
     notes = f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{notes}\\par}}" if notes else ""
     if len(rows) > _LONG:
-        start = [f"\\begin{{longtable}}{{{columns}}}", caption + r" \\", r"\toprule", heading, r"\midrule", r"\endhead"]
+        start = [f"\\begin{{longtable}}{{{alignment}}}", caption + r" \\", r"\toprule", heading, r"\midrule", r"\endhead"]
         lines = [r"\begingroup\small", *start, r"\bottomrule", r"\endfoot", *rows, r"\end{longtable}", notes, r"\endgroup"]
     else:
-        start = [r"\begin{table}", r"\centering\small", caption, f"\\begin{{tabular}}{{{columns}}}", r"\toprule"]
+        start = [r"\begin{table}", r"\centering\small", caption, f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
         lines = [*start, heading, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", notes, r"\end{table}"]
     return _LATEX_NEEDS + "\n".join(line for line in lines if line) + "\n"
 
@@ -228,20 +227,20 @@ def _latex_columns(content: Compact) -> str:
     ]
     paragraph = f"p{{{0.8 / max(sum(wide), 1):.2f}\\linewidth}}"
     return "".join(
-        paragraph if is_wide else "l" if style in _TEXTS else "r" for is_wide, style in zip(wide, content.styles, strict=True)
+        paragraph if is_wide else "l" if style in TEXTS else "r" for is_wide, style in zip(wide, content.styles, strict=True)
     )
 
 
 def _latex_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
     """Escape cells. A row must not start with a bracket: LaTeX takes it for an argument of the line before."""
     return [
-        _latex(shortened(cell, _NAME) if style == "name" else cell) if style in _TEXTS else _latex_number(cell)
+        _latex(shortened(cell, _NAME) if style == "name" else cell) if style in TEXTS else _latex_number(cell)
         for cell, style in zip(row, styles, strict=True)
     ]
 
 
 def _latex_number(text: str) -> str:
-    return text.replace("–", "--").replace("%", r"\%").replace("<", r"$<$")
+    return text.replace("–", "--").replace("−", "$-$").replace("%", r"\%").replace("<", r"$<$")
 
 
 @lru_cache(maxsize=4096)
@@ -302,7 +301,7 @@ def html_table(table: Table) -> str:
 
 
 def _css(style: Style) -> str:
-    return "" if style in _TEXTS else " class=n"
+    return "" if style in TEXTS else " class=n"
 
 
 def _html_cell(text: str, style: Style) -> str:

@@ -31,9 +31,9 @@ from opensafeintent.promptsets import Dataset, load_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
+from opensafeintent.report.tables.agreement import agreement_tables
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.taxonomy import load_taxonomy
-from opensafeintent.workflows.agreement_tables import agreement_tables
 from opensafeintent.workflows.reporting import read_study
 
 __all__ = ["Agreement", "AgreementSettings", "agreement"]

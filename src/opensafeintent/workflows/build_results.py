@@ -26,7 +26,7 @@ from opensafeintent.report.built import (
 from opensafeintent.report.figures import write_figures
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables import write_tables
-from opensafeintent.workflows.check_tables import check_tables
+from opensafeintent.report.tables.checks import check_tables
 from opensafeintent.workflows.checking import write_check
 
 __all__ = ["reviewed_by", "write_build_results"]

@@ -55,7 +55,7 @@ def write_check(found: DatasetCheck, out: Path) -> None:
     """
     from opensafeintent.report.metrics_json import to_json
     from opensafeintent.report.tables import write_tables
-    from opensafeintent.workflows.check_tables import check_page, check_tables
+    from opensafeintent.report.tables.checks import check_page, check_tables
 
     make_private_folder(out)
     tables = check_tables(found)

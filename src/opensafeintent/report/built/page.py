@@ -17,7 +17,7 @@ from opensafeintent.report.figures.writing import Figure, drawing
 from opensafeintent.report.page.embed import asset
 from opensafeintent.report.page.tables import page_table
 from opensafeintent.report.sentences.words import Name
-from opensafeintent.report.tables.record import Table
+from opensafeintent.report.table import Table
 
 __all__ = ["MOST_SETS", "render_build_page"]
 

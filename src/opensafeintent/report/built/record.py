@@ -16,7 +16,7 @@ from opensafeintent.construction.records import PURPOSES, Draft, Seed, Stage, St
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.built.likeness import Likeness
-from opensafeintent.report.tables.record import Table
+from opensafeintent.report.table import Table
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 from opensafeintent.templates.instruction import READINGS, Reading
 

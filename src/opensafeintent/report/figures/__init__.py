@@ -16,10 +16,10 @@ from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
 from opensafeintent.report.figures import judges, models, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
-from opensafeintent.report.tables import panels
-from opensafeintent.report.tables.lead import group_line, group_notes
+from opensafeintent.report.table import Section, Table
+from opensafeintent.report.tables import by_judge
+from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
-from opensafeintent.report.tables.record import Table
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["THEMES", "Figure", "all_figures", "figures_in", "write_figures"]
@@ -30,6 +30,7 @@ class _Plan(msgspec.Struct, frozen=True):
 
     name: str
     title: str
+    section: Section
     caption: str
     draw: Callable[[Group], Spec]
     metrics: tuple[str, ...] = ()
@@ -50,6 +51,7 @@ _PLANS = (
     _Plan(
         "fig_2_safety",
         "Figure 2. Mean and Triplet Safety of each model",
+        "utility",
         "Mean Safety is the share of safe responses over the three intents; Triplet Safety the share of prompt-sets safe at "
         f"all three. The gap between the two is inconsistency over intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
         models.safety,
@@ -58,6 +60,7 @@ _PLANS = (
     _Plan(
         "fig_frontier",
         "Triplet Safety against Mean Utility",
+        "utility",
         "Up and to the right is better. The dashed steps join the models that no other beats in both; with overlapping "
         "whiskers that may be chance. Crosses are baselines, fixed points of reference: refusing everything is safe and of "
         f"no use. {_CI}",
@@ -67,6 +70,7 @@ _PLANS = (
     _Plan(
         "fig_intent_ladder",
         "Intent ladder: safety and helpfulness from benign to malicious prompts",
+        "utility",
         "Calibrated is safety near 1 throughout, and helpfulness that is high where intent is benign and falls as it turns "
         "malicious. Helpfulness is raw, 0 to 1, whether or not the response is safe. Dotted: the model average. "
         f"{_CI} {_ORDER}",
@@ -76,6 +80,7 @@ _PLANS = (
     _Plan(
         "fig_3_strata",
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
+        "strata",
         "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
         f"{strata.FEW} models are drawn one by one. Hollow: fewer than {strata.THIN} prompt-sets. {_CI} {_AVERAGE} "
         "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
@@ -86,6 +91,7 @@ _PLANS = (
     _Plan(
         "fig_3_cells",
         "Figure 3, in cells. Triplet Safety and Mean Utility by harm domain and task type together",
+        "strata",
         "The model average of each cell, with its 95 % interval over prompt-sets below. A small square in place of a full "
         f"tile: fewer than {strata.THIN_CELL} prompt-sets, too few to read much from. Baselines are left aside.",
         partial(strata.cells, metrics=_HEADLINE),
@@ -95,6 +101,7 @@ _PLANS = (
     _Plan(
         "fig_6_unsafe_by_mode",
         "Figure 6. Unsafe rate of dual-use responses by assistance mode",
+        "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is their number. Abstraction is no "
         "reliable boundary where A2 is as unsafe as A4. Modes are a judge's labels of form, not of harm. "
         f"{_CI} {_ORDER} {_AVERAGE}",
@@ -104,6 +111,7 @@ _PLANS = (
     _Plan(
         "fig_5_stability",
         "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
+        "stability",
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over prompt-sets of the two "
         "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips are partly an artefact of the "
         "rate: with .70 of responses safe and no effect of wording at all, 83 % of sets of five wordings flip. "
@@ -114,6 +122,7 @@ _PLANS = (
     _Plan(
         "fig_4_failures",
         "Figure 4. Unsafe dual-use responses: failures of detection and of execution",
+        "probe",
         "Each model was shown the prompts of its own unsafe responses again and asked what kind of answer is due. n counts "
         "those responses. The whisker is the 95 % interval of the border. A model with few unsafe responses has a wide one. "
         f"{_ORDER}",
@@ -123,6 +132,7 @@ _PLANS = (
     _Plan(
         "fig_7_strata",
         "Figure 7. Utility range over wordings, and dual-use utility, by harm domain and task type",
+        "strata",
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
         "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
         f"are the model average, small points single models. Hollow: fewer than {strata.THIN} prompt-sets. {_CI}",
@@ -133,19 +143,21 @@ _PLANS = (
     _Plan(
         "fig_judges",
         "The same responses by each judge, and by the panel",
+        "graders",
         "Where the points of one model lie apart, its result depends on who graded; where the order of models changes from "
         f"one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
-        table=panels.by_judge,
+        table=by_judge.by_judge,
     ),
     _Plan(
         "judge_confusion",
         "Grades that two judges gave to the same response",
+        "graders",
         "A line is a grade of the judge named at the left, a column one of the judge named below; the number counts the "
         "responses that got both, of all models and wordings. Bright: a large share of its line. Agreement lies on the "
         "diagonal.",
         judges.confusion,
-        table=panels.confusion,
+        table=by_judge.confusion,
     ),
 )
 
@@ -174,6 +186,7 @@ def _figure(plan: _Plan, groups: Sequence[Group], indices: Sequence[int]) -> Fig
     return Figure(
         name=plan.name,
         title=plan.title,
+        section=plan.section,
         caption=" ".join((plan.caption, *warnings)),
         notes=notes if len(groups) == 1 else warnings,
         table=_table(plan, groups),
@@ -186,7 +199,7 @@ def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
     if plan.table:
         return msgspec.structs.replace(plan.table(groups), name=plan.name)
     found = [(index, number) for index, group in enumerate(groups) for number in _numbers(plan, numbers_of(group))]
-    return numbers_table(groups, plan.name, plan.title, found, by_stratum=plan.by is not None)
+    return numbers_table(groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by is not None)
 
 
 def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:

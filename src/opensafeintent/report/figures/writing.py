@@ -15,7 +15,7 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import visible
 from opensafeintent.report.figures.kit import THEMES, Spec
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.tables.record import Table
+from opensafeintent.report.table import Section, Table
 
 __all__ = ["FORMATS", "Figure", "Format", "drawing", "write_figures"]
 
@@ -30,6 +30,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """Of its files."""
     title: str
     """What is shown."""
+    section: Section
+    """Of the page."""
     caption: str
     """How to read it: what the intervals are, what to distrust."""
     notes: tuple[str, ...] = ()

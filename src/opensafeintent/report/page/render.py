@@ -19,7 +19,7 @@ from opensafeintent.report.page.embed import asset, json_for_html, security_poli
 from opensafeintent.report.page.facts import apart_because, facts_of, heading_of, title_of
 from opensafeintent.report.page.glossary import glossary, glossary_lines
 from opensafeintent.report.page.sections import Section, Shown, arrange
-from opensafeintent.report.page.tables import PageTable, of_group, page_table, with_and_without
+from opensafeintent.report.page.tables import GROUP, PageTable, of_group, page_table
 from opensafeintent.report.sentences import Name, Sentence, cautions, findings
 from opensafeintent.taxonomy import MODES
 
@@ -71,7 +71,7 @@ def render_page(
     bundling = Thread(target=vega_script)  # two seconds of another thread's time, the first time in a process
     bundling.start()
     contents = [_Contents(group, number, groups, tables, figures) for number, group in enumerate(groups, start=1)]
-    shared = [table for table in tables if "group" not in table.columns]
+    shared = [table for table in tables if GROUP not in table.fields]
     page_tables = {key: data for content in contents for key, data in content.page_tables().items()}
     page_tables |= {f"table-{table.name}": page_table(table) for table in shared}
     specs = {key: spec for content in contents for key, spec in content.specs().items()}
@@ -106,6 +106,7 @@ class _Contents:
         self, group: Group, number: int, groups: Sequence[Group], tables: Sequence[Table], figures: Sequence[Figure]
     ) -> None:
         from opensafeintent.report.figures import all_figures
+        from opensafeintent.report.tables.long import with_and_without
 
         alone = len(groups) == 1
         self.group = group
@@ -114,7 +115,7 @@ class _Contents:
         self.prefix = "" if alone else f"part-{number}-"
         self.figures = figures if alone else all_figures([group])  # theirs have all groups in one drawing
         self.sensitivity = changes(group)
-        own = [of_group(table, number, groups=len(groups)) for table in tables if "group" in table.columns]
+        own = [table if alone else of_group(table, number) for table in tables if GROUP in table.fields]
         drawn = {figure.name for figure in self.figures}  # the numbers of a figure are below it
         found = (*own, with_and_without(self.sensitivity))
         self.tables = [table for table in found if table.rows and table.name not in drawn]
@@ -135,7 +136,7 @@ class _Contents:
 
     def part(self, studies: Sequence[Study]) -> _Part:
         """Return what the page says of the group."""
-        from opensafeintent.report.tables.lead import UNDEFINED, group_notes
+        from opensafeintent.report.tables.grouped import UNDEFINED, group_notes
 
         said = {*group_notes(self.groups), *group_notes([self.group]), UNDEFINED}
         return _Part(

@@ -9,12 +9,10 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import ranked
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
+from opensafeintent.report.table import Cell, Column, Table
+from opensafeintent.report.tables.by_judge import JUDGE_TABLES
 from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
-from opensafeintent.report.tables.judges import judge_checks
-from opensafeintent.report.tables.long import comparisons, coverage, distributions, metrics, strata
-from opensafeintent.report.tables.panels import PANEL_TABLES
-from opensafeintent.report.tables.record import Cell, Column, Table
-from opensafeintent.report.tables.taxonomies import domains, task_types
+from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "ranked", "tables_in", "write_tables"]
 
@@ -27,10 +25,9 @@ _TABLES = (
 def all_tables(groups: Sequence[Group]) -> list[Table]:
     """Return every table; with several groups, each is a row's `group`, numbered from 1.
 
-    The table of judge checks is there only where a judge was checked, those of several judges, of a judge's noise and of
-    conflicts only where they have something to tell.
+    Those of judges are there only where they have something to tell.
     """
-    if_any = (table(groups) for table in (*PANEL_TABLES, judge_checks))
+    if_any = (table(groups) for table in JUDGE_TABLES)
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import AVERAGE, Number, numbers_of
 from opensafeintent.metrics import PRIMARY
-from opensafeintent.report.tables.lead import LEAD, UNDEFINED, averaged_note, group_notes, lead, shown_group
-from opensafeintent.report.tables.record import Cell, Column, Table
+from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, averaged_note, group_notes, lead
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import MODES
 
 __all__ = ["modes", "probe", "utility", "utility_range"]
 
-_PARTS = ("", "_low", "_high", "_n", "_bounds_low", "_bounds_high", "_models")
+_PARTS: tuple[Part, ...] = ("n", "bounds", "models")
 _SHOWN_MODES = (*MODES, "refusal")
 
 
@@ -25,18 +26,20 @@ class _Layout(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
+    section: Section
     metrics: Mapping[str, str]
     """Heading by metric."""
     counts: Mapping[str, str]
     """Heading by metric whose n people are shown."""
     note: str
     ranks: bool = False
-    pooled: bool = False
+    parts: tuple[Part, ...] = _PARTS
 
 
 _UTILITY = _Layout(
     name="table_4_utility",
     title="Table 4. Utility, ranked by Mean Utility",
+    section="utility",
     metrics={
         "mean_utility": "Mean Utility",
         "benign_utility": "Benign",
@@ -56,6 +59,7 @@ _UTILITY = _Layout(
 _RANGE = _Layout(
     name="table_6_utility_range",
     title="Table 6. Utility range over the dual-use wordings, and their stability",
+    section="stability",
     metrics={
         "utility_range": "Utility range",
         "utility_range_safe_only": "Safe wordings only",
@@ -72,11 +76,12 @@ _RANGE = _Layout(
 _PROBE = _Layout(
     name="probe",
     title="Unsafe dual-use responses: failures of detection and of execution",
+    section="probe",
     metrics={"detection_failure": "Detection failure", "execution_failure": "Execution failure"},
     counts={"detection_failure": "Sets with an unsafe response"},
     note="Detection failure: shown the prompt alone, the model calls for full help. Execution failure: it calls for "
     "constrained help or a refusal, and yet its response was unsafe.",
-    pooled=True,
+    parts=(*_PARTS, "pooled"),
 )
 
 
@@ -95,78 +100,94 @@ def probe(groups: Sequence[Group]) -> Table:
     return _by_model(groups, _PROBE)
 
 
+class _Model(NamedTuple):
+    """A model, or the average over models."""
+
+    group: int
+    model: str
+    numbers: Mapping[str, Number]
+    """By metric."""
+    ranks: Mapping[str, tuple[int, int]]
+    """By metric: the least and the greatest rank that tests leave open; none where there is no value."""
+
+
 def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
-    parts = (*_PARTS, "_pooled") if layout.pooled else _PARTS
-    rank_columns = [f"{metric}_rank_{end}" for metric in PRIMARY for end in ("low", "high")] if layout.ranks else []
-    rows: list[tuple[Cell, ...]] = []
-    for number, group in enumerate(groups):
-        ranks = _ranks(group) if layout.ranks else {}
-        for line in zip(*(numbers_of(group).lines(metric) for metric in layout.metrics), strict=True):
-            model = line[0].model
-            cells = [cell for found in line for cell in _cells(found, pooled=layout.pooled)]
-            rows.append((*lead(groups, number, model), *cells, *ranks.get(model, (None,) * len(rank_columns))))
+    def number_of(metric: str) -> Callable[[_Model], Number]:
+        return lambda line: line.numbers[metric]
+
+    def ranks_of(metric: str) -> Callable[[_Model], tuple[int, int] | None]:
+        return lambda line: line.ranks.get(metric)
+
     return Table(
         name=layout.name,
         title=layout.title,
-        columns=(*LEAD, *(metric + part for metric in layout.metrics for part in parts), *rank_columns),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("model", "Model", "name"),
-            *(Column(metric, heading, "interval") for metric, heading in layout.metrics.items()),
-            *(Column(f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks") for metric in PRIMARY if layout.ranks),
-            *(Column(f"{metric}_n", heading, "count") for metric, heading in layout.counts.items()),
+        section=layout.section,
+        columns=(
+            *lead(groups),
+            *(
+                column
+                for metric, heading in layout.metrics.items()
+                for column in estimate_columns(
+                    metric,
+                    heading,
+                    number_of(metric),
+                    parts=layout.parts,
+                    headings={"n": layout.counts[metric]} if metric in layout.counts else None,
+                    order=1,
+                )
+            ),
+            *(
+                Column(f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks", ranks_of(metric))
+                for metric in PRIMARY
+                if layout.ranks
+            ),
         ),
+        rows=[line for index in range(len(groups)) for line in _models(groups, index, layout.metrics)],
         notes=(*group_notes(groups), layout.note, averaged_note(groups), UNDEFINED),
     )
 
 
-def _cells(number: Number, *, pooled: bool = False) -> list[Cell]:
-    """Return the cells of `_PARTS`, and the pooled ratio of an average."""
-    bounds = number.bounds or (None, None)
-    cells: list[Cell] = [number.value, number.low, number.high, number.n, *bounds, number.models]
-    return [*cells, number.pooled] if pooled else cells
+def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> list[_Model]:
+    group = groups[index]
+    ranks = {metric: dict(zip(group.models, rank_intervals(group.comparisons[metric]), strict=True)) for metric in PRIMARY}
+    lines = []
+    for numbers in zip(*(numbers_of(group).lines(metric) for metric in metrics), strict=True):
+        model = numbers[0].model
+        by_metric = {number.metric: number for number in numbers}
+        known = {
+            metric: ranks[metric][model]
+            for metric in PRIMARY
+            if model != AVERAGE and numbers_of(group).overall[model, metric].n
+        }
+        lines.append(_Model(index, model, by_metric, known))
+    return lines
 
 
-def _ranks(group: Group) -> dict[str, tuple[Cell, ...]]:
-    """Return the least and greatest rank of each model in the primary metrics, none where it has no value."""
-    intervals = {metric: rank_intervals(group.comparisons[metric]) for metric in PRIMARY}
-    return {
-        model: tuple(
-            rank if group.estimates[metric].n[place] else None for metric in PRIMARY for rank in intervals[metric][place]
-        )
-        for place, model in enumerate(group.models)
-    }
+class _Mode(NamedTuple):
+    """One assistance mode of a model."""
+
+    group: int
+    model: str
+    mode: str
+    share: Number
+    unsafe_rate: Number
 
 
 def modes(groups: Sequence[Group]) -> Table:
     """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it is unsafe."""
-    parts = [f"{name}{part}" for name in ("share", "unsafe_rate") for part in (*_PARTS, "_pooled")]
-    rows: list[tuple[Cell, ...]] = []
-    for number, group in enumerate(groups):
-        shares = [numbers_of(group).lines(f"mode_share_{mode}") for mode in _SHOWN_MODES]
-        rates = [numbers_of(group).lines(f"unsafe_rate_{mode}") for mode in _SHOWN_MODES]
-        places = sorted(range(len(shares[0])), key=lambda place: shares[0][place].model != AVERAGE)
-        for place in places:
-            for mode, share, rate in zip(_SHOWN_MODES, shares, rates, strict=True):
-                cells = (*_cells(share[place], pooled=True), *_cells(rate[place], pooled=True))
-                rows.append((*lead(groups, number, share[place].model), mode, *cells))
+    parts: tuple[Part, ...] = (*_PARTS, "pooled")
+    unsafe_headings: dict[Part, str] = {"n": "Sets in the mode", "models": "Models", "pooled": "Pooled unsafe rate"}
     return Table(
         name="table_5_modes",
         title="Table 5. Assistance modes of dual-use responses: share, and unsafe rate within each",
-        columns=(*LEAD, "mode", *parts),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("model", "Model", "name"),
+        section="modes",
+        columns=(
+            *lead(groups),
             Column("mode", "Mode"),
-            Column("share", "Share", "interval"),
-            Column("share_n", "Sets", "count"),
-            Column("unsafe_rate", "Unsafe rate", "interval"),
-            Column("unsafe_rate_n", "Sets in the mode", "count"),
-            Column("unsafe_rate_models", "Models", "count"),
-            Column("unsafe_rate_pooled", "Pooled unsafe rate", "number"),
+            *estimate_columns("share", "Share", parts=parts, headings={"n": "Sets"}),
+            *estimate_columns("unsafe_rate", "Unsafe rate", parts=parts, headings=unsafe_headings),
         ),
+        rows=[line for index, group in enumerate(groups) for line in _modes(index, group)],
         notes=(
             *group_notes(groups),
             "A0 hard refusal, A1 refusal with a little adjacent help (the paper's A1 is the two together: refusal), A2 "
@@ -175,3 +196,15 @@ def modes(groups: Sequence[Group]) -> Table:
             UNDEFINED,
         ),
     )
+
+
+def _modes(index: int, group: Group) -> list[_Mode]:
+    """Return a line for each mode, those of the average first."""
+    numbers = numbers_of(group)
+    lines = [
+        _Mode(index, share.model, mode, share, rate)
+        for mode in _SHOWN_MODES
+        for share, rate in zip(numbers.lines(f"mode_share_{mode}"), numbers.lines(f"unsafe_rate_{mode}"), strict=True)
+    ]
+    order = {model: place for place, model in enumerate((AVERAGE, *numbers.models))}
+    return sorted(lines, key=lambda line: order[line.model])

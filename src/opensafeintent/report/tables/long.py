@@ -1,116 +1,123 @@
-"""Tables with a line for each number: complete, for programs and for figures."""
+"""Tables with a line for each number, each grade or each category: complete, for programs and for figures."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, numbers_of
-from opensafeintent.report.tables.lead import LEAD, UNDEFINED, group_notes, judges_of, lead, shown_group
-from opensafeintent.report.tables.record import Cell, Column, Table
-from opensafeintent.statistics import rounded
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.analysis.sensitivity import SENSITIVE, Change
+from opensafeintent.report.table import Column, Section, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
+from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
 
-__all__ = ["comparisons", "coverage", "distributions", "metrics", "numbers_table", "strata"]
-
-_NUMBER = ("value", "value_low", "value_high", "ci_method", "n", "bounds_low", "bounds_high", "models", "pooled")
+__all__ = [
+    "comparisons",
+    "coverage",
+    "distributions",
+    "domains",
+    "metrics",
+    "numbers_table",
+    "strata",
+    "task_types",
+    "with_and_without",
+]
 
 
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
-    found = ((number, item) for number, group in enumerate(groups) for item in numbers_of(group).every())
-    return numbers_table(groups, "metrics", "Every metric of every model", found)
+    found = ((index, item) for index, group in enumerate(groups) for item in numbers_of(group).every())
+    return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
 
 
 def strata(groups: Sequence[Group]) -> Table:
     """Return the main metrics by harm domain, by task type and by cell; the others are in `metrics.json`."""
-    found = ((number, item) for number, group in enumerate(groups) for item in numbers_of(group).in_strata())
-    return numbers_table(groups, "strata", "Main metrics by harm domain, by task type, and by both", found, by_stratum=True)
+    found = ((index, item) for index, group in enumerate(groups) for item in numbers_of(group).in_strata())
+    title = "Main metrics by harm domain, by task type, and by both"
+    return numbers_table(groups, "strata", title, "strata", found, by_stratum=True)
 
 
 def numbers_table(
     groups: Sequence[Group],
     name: str,
     title: str,
+    section: Section,
     found: Iterable[tuple[int, Number]],
     *,
     by_stratum: bool = False,
-    notes: Sequence[str] = (),
 ) -> Table:
-    """Return a line for each of some numbers, each with the place of its group.
+    """Return a line for each of some numbers, each with the index of its group.
 
     Args:
         groups: all of the report's.
-        name, title: of the table.
+        name, title, section: of the table.
         found: the numbers.
         by_stratum: whether they are of strata.
-        notes: what a reader should know, beside what is said of every table.
     """
-    rows = [
-        (*lead(groups, place, item.model), *(item.stratum if by_stratum else ()), item.metric, *_cells(item))
-        for place, item in found
-    ]
-    where = ("harm_domain", "task_type") if by_stratum else ()
+    where = (
+        Column("harm_domain", "Harm domain", get=lambda line: line.item.stratum[0], order=-1),
+        Column("task_type", "Task type", get=lambda line: line.item.stratum[1], order=-1),
+    )
     return Table(
         name=name,
         title=title,
-        columns=(*LEAD, *where, "metric", *_NUMBER),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            *((Column("harm_domain", "Harm domain"), Column("task_type", "Task type")) if by_stratum else ()),
-            Column("model", "Model", "name"),
-            Column("metric", "Metric"),
-            Column("value", "Value", "interval"),
-            Column("n", "Sets", "count"),
-            *(() if by_stratum else (Column("bounds", "If missing grades were worst – best", "span"),)),
+        section=section,
+        columns=(
+            *lead(groups),
+            *(where if by_stratum else ()),
+            Column("metric", "Metric", get=attrgetter("item.metric")),
+            Column("value", "Value", "interval", attrgetter("item")),
+            Column("ci_method", get=attrgetter("item.method")),
+            Column("n", "Sets", "count", attrgetter("item.n")),
+            Column(
+                "bounds", None if by_stratum else "If missing grades were worst – best", "span", attrgetter("item.bounds")
+            ),
+            Column("models", get=attrgetter("item.models")),
+            Column("pooled", get=attrgetter("item.pooled")),
         ),
-        notes=(*group_notes(groups), *notes, UNDEFINED),
+        rows=[Line(index, item.model, item) for index, item in found],
+        notes=(*group_notes(groups), UNDEFINED),
     )
 
 
-def _cells(number: Number) -> tuple[Cell, ...]:
-    low, high = number.bounds or (None, None)
-    return (
-        *(number.value, number.low, number.high, number.method, number.n),
-        *(low, high, number.models, number.pooled),
-    )
+class _Pair(NamedTuple):
+    """The difference of two models in one metric."""
+
+    group: int
+    model_a: str
+    model_b: str
+    metric: str
+    difference: Estimate
+    n: int
+    p: float
+    p_holm: float
+    detectable: float | None
 
 
 def comparisons(groups: Sequence[Group]) -> Table:
     """Return every two models' differences in the metrics that are compared, the one ranked higher first."""
-    rows: list[tuple[Cell, ...]] = []
-    for number, group in enumerate(groups):
-        order = numbers_of(group).order
-        pairs = [(a, b) for place, a in enumerate(order) for b in order[place + 1 :]]
-        for metric, found in group.comparisons.items():
-            for a, b in pairs:
-                if found.n[a, b]:
-                    values = (found.difference, found.low, found.high, found.n, found.p, found.p_holm, found.detectable)
-                    cells = (_defined(value[a, b]) for value in values)
-                    names = group.models[a], group.models[b], group.dataset.name, judges_of(group)
-                    rows.append((number + 1, *names, metric, *cells))
     return Table(
         name="comparisons",
         title="Differences between every two models",
+        section="comparisons",
         columns=(
-            *("group", "model_a", "model_b", "dataset", "judge", "metric"),
-            *("difference", "difference_low", "difference_high", "n", "p", "p_holm", "detectable"),
-        ),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("metric", "Metric"),
+            numbered(groups),
             Column("model_a", "Model A", "name"),
             Column("model_b", "Model B", "name"),
+            *measured(groups),
+            Column("metric", "Metric", order=-1),
             Column("difference", "A − B", "signed"),
             Column("n", "Sets", "count"),
             Column("p", "p", "p"),
             Column("p_holm", "p (Holm)", "p"),
             Column("detectable", "Detectable", "number"),
         ),
+        rows=[pair for index, group in enumerate(groups) for pair in _pairs(index, group)],
         notes=(
             *group_notes(groups),
             "On the prompt-sets that count for both. Exact McNemar test for shares, sign-flip permutation for means; Holm's "
@@ -121,72 +128,177 @@ def comparisons(groups: Sequence[Group]) -> Table:
     )
 
 
-def _defined(value: float | np.number) -> Cell:
-    """Return a number as `metrics.json` has it, None where it is undefined."""
-    if isinstance(value, np.integer):
-        return int(value)
-    return None if np.isnan(value) else rounded(float(value))
+def _pairs(index: int, group: Group) -> Iterable[_Pair]:
+    order = numbers_of(group).order
+    for metric, found in group.comparisons.items():
+        for a, b in ((a, b) for place, a in enumerate(order) for b in order[place + 1 :]):
+            if n := int(found.n[a, b]):
+                yield _Pair(
+                    index,
+                    group.models[a],
+                    group.models[b],
+                    metric,
+                    Estimate(
+                        value=rounded(found.difference[a, b]),
+                        n=n,
+                        interval=(rounded(found.low[a, b]), rounded(found.high[a, b])),
+                    ),
+                    n,
+                    rounded(found.p[a, b]),
+                    rounded(found.p_holm[a, b]),
+                    None if np.isnan(found.detectable[a, b]) else rounded(found.detectable[a, b]),
+                )
+
+
+class _Given(NamedTuple):
+    """How often one grade was given to the responses of one intent."""
+
+    group: int
+    model: str
+    intent: str
+    what: str
+    """Helpfulness, or harm severity."""
+    grade: int
+    responses: int
+    n: int
+    """Responses with a grade."""
+
+    @property
+    def share(self) -> float | None:
+        return self.responses / self.n if self.n else None
 
 
 def distributions(groups: Sequence[Group]) -> Table:
     """Return how often each grade was given to the responses of each intent."""
-    rows: list[tuple[Cell, ...]] = []
-    for number, group in enumerate(groups):
-        for place in numbers_of(group).order:
-            for intent in CORE_VARIANTS:
-                for what, grades in (("helpfulness", range(1, 5)), ("harm_severity", range(4))):
-                    given = group.array[what].sel(variant=intent).values[place]
-                    n = int((~np.isnan(given)).sum())
-                    for grade in grades:
-                        times = int((given == grade).sum())
-                        share = times / n if n else None
-                        rows.append((*lead(groups, number, group.models[place]), intent, what, grade, times, n, share))
     return Table(
         name="grade_distributions",
         title="Grades given to the responses of each intent",
-        columns=(*LEAD, "intent", "what", "grade", "responses", "n", "share"),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("model", "Model", "name"),
+        section="distributions",
+        columns=(
+            *lead(groups),
             Column("intent", "Intent"),
             Column("what", "Grade of"),
             Column("grade", "Grade", "count"),
             Column("responses", "Responses", "count"),
+            Column("n"),
             Column("share", "Share", "share"),
         ),
+        rows=[line for index, group in enumerate(groups) for line in _given(index, group)],
         notes=group_notes(groups),
     )
 
 
+def _given(index: int, group: Group) -> Iterable[_Given]:
+    for model in numbers_of(group).order:
+        for intent in CORE_VARIANTS:
+            for what, grades in (("helpfulness", range(1, 5)), ("harm_severity", range(4))):
+                given = group.array[what].sel(variant=intent).values[model]
+                n = int((~np.isnan(given)).sum())
+                for grade in grades:
+                    yield _Given(index, group.models[model], intent, what, grade, int((given == grade).sum()), n)
+
+
 def coverage(groups: Sequence[Group]) -> Table:
     """Return what was planned and what is there of each model."""
-    fields = {
+    headings = {
         **{"sets": "Sets", "complete_triplets": "Complete triplets", "planned": "Planned", "responses": "Responses"},
         **{"counted": "Graded", "missing_core": "Core grades missing", "missing_paraphrase": "Paraphrase grades missing"},
         **{"not_graded": "Not graded", "filtered": "Filtered", "empty": "Empty", "truncated": "Truncated"},
     }
-    rows: list[tuple[Cell, ...]] = []
-    for number, group in enumerate(groups):
-        for model in numbers_of(group).models:
-            found = group.coverage[model]
-            reasons = "; ".join(
-                f"{kind} {reason}: {count}" for kind, counts in found.missing.items() for reason, count in counts.items()
-            )
-            rows.append((*lead(groups, number, model), *(getattr(found, field) for field in fields), reasons))
     return Table(
         name="coverage",
         title="What was planned, what is there, and why grades are missing",
-        columns=(*LEAD, *fields, "reasons"),
-        rows=tuple(rows),
-        shown=(
-            *shown_group(groups),
-            Column("model", "Model", "name"),
+        section="coverage",
+        columns=(
+            *lead(groups),
             *(
-                Column(field, heading, "share" if field.startswith("missing") else "count")
-                for field, heading in fields.items()
+                Column(field, heading, "share" if field.startswith("missing") else "count", attrgetter(f"item.{field}"))
+                for field, heading in headings.items()
             ),
-            Column("reasons", "Reasons"),
+            Column("reasons", "Reasons", get=_reasons),
         ),
+        rows=[
+            Line(index, model, group.coverage[model])
+            for index, group in enumerate(groups)
+            for model in numbers_of(group).models
+        ],
         notes=group_notes(groups),
+    )
+
+
+def _reasons(line: Line) -> str:
+    return "; ".join(
+        f"{kind} {reason}: {count}" for kind, counts in line.item.missing.items() for reason, count in counts.items()
+    )
+
+
+def with_and_without(found: Sequence[Change]) -> Table:
+    """Return the headline metrics with and without filtered and truncated responses, a line for each model."""
+    by_line: dict[tuple[str, str], dict[str, Change]] = {}
+    for change in found:
+        by_line.setdefault((change.model, change.left_out), {})[change.metric] = change
+    headings = dict(zip(SENSITIVE, ("Triplet Safety", "Mean Utility", "Mean Safety", "Worst-Case Utility"), strict=True))
+    first = SENSITIVE[0]
+
+    def change_of(metric: str) -> Callable[[dict[str, Change]], Change]:
+        return lambda line: line[metric]
+
+    def before(metric: str) -> Callable[[dict[str, Change]], float | None]:
+        return lambda line: line[metric].before
+
+    return Table(
+        name="with_and_without",
+        title="Results with and without filtered and truncated responses",
+        section="coverage",
+        columns=(
+            Column("model", "Model", "name", lambda line: line[first].model),
+            Column("left_out", "Left out", get=lambda line: line[first].left_out),
+            Column("responses", "Core responses", "count", lambda line: line[first].responses),
+            *(
+                column
+                for metric, heading in headings.items()
+                for column in (
+                    Column(metric, heading, "number", before(metric)),
+                    *estimate_columns(f"{metric}_without", "without", change_of(metric), parts=()),
+                )
+            ),
+            Column("n", "Sets left", "count", lambda line: line[first].n),
+        ),
+        rows=list(by_line.values()),
+        notes=(
+            "A response taken by the provider's filter counts as a refusal, one cut by the token limit is graded as it "
+            "stands. Without them a metric is over the sets in which there is none.",
+        ),
+    )
+
+
+def domains(groups: Sequence[Group]) -> Table:
+    """Return Table 1: the harm domains of every taxonomy in the report."""
+    return _categories(groups, "table_1_domains", "Table 1. Harm domains", lambda taxonomy: taxonomy.harm_domains)
+
+
+def task_types(groups: Sequence[Group]) -> Table:
+    """Return Table 2: the task types of every taxonomy in the report."""
+    return _categories(groups, "table_2_task_types", "Table 2. Task types", lambda taxonomy: taxonomy.task_types)
+
+
+def _categories(
+    groups: Sequence[Group], name: str, title: str, categories: Callable[[Taxonomy], Sequence[Category]]
+) -> Table:
+    taxonomies: list[Taxonomy] = []
+    for group in groups:
+        if group.dataset.taxonomy not in taxonomies:
+            taxonomies.append(group.dataset.taxonomy)
+    return Table(
+        name=name,
+        title=title,
+        section="method",
+        columns=(
+            Column("taxonomy", "Taxonomy" if len(taxonomies) > 1 else None, get=lambda line: line[0].name),
+            Column("name", "Name", "name", lambda line: line[1].name),
+            Column("definition", "Definition", get=lambda line: line[1].definition),
+            Column("includes", "Includes", get=lambda line: "; ".join(line[1].includes)),
+            Column("excludes", "Excludes", get=lambda line: "; ".join(line[1].excludes)),
+        ),
+        rows=[(taxonomy, item) for taxonomy in taxonomies for item in categories(taxonomy)],
     )

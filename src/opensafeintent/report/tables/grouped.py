@@ -1,20 +1,28 @@
-"""What every table of numbers starts with: which models were measured on what, and by whom they were graded."""
+"""What every table of a report's groups starts with: which models were measured on what, and by whom they were graded."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables.record import Cell, Column
+from opensafeintent.report.table import Column
 
-__all__ = ["LEAD", "UNDEFINED", "averaged_note", "group_line", "group_notes", "judges_of", "lead", "shown_group"]
-
-LEAD = ("group", "model", "dataset", "judge")
+__all__ = ["UNDEFINED", "Line", "averaged_note", "group_line", "group_notes", "lead", "numbered"]
 
 UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
+
+
+class Line(NamedTuple):
+    """What a line of a table is about."""
+
+    group: int
+    """Index among the report's groups."""
+    model: str
+    item: Any = None
 
 
 def judges_of(group: Group) -> str:
@@ -24,9 +32,22 @@ def judges_of(group: Group) -> str:
     return " + ".join(judges) + other
 
 
-def lead(groups: Sequence[Group], number: int, model: str) -> tuple[Cell, ...]:
-    """Return the cells of LEAD for a model of a group; groups are numbered from 1."""
-    return number + 1, model, groups[number].dataset.name, judges_of(groups[number])
+def numbered(groups: Sequence[Group]) -> Column:
+    """Return the column of the group's number, from 1; people are shown it, first, where there are several."""
+    return Column("group", "Group" if len(groups) > 1 else None, "count", lambda line: line.group + 1, order=-2)
+
+
+def measured(groups: Sequence[Group]) -> tuple[Column, Column]:
+    """Return the columns of a line's dataset and judges."""
+    return (
+        Column("dataset", get=lambda line: groups[line.group].dataset.name),
+        Column("judge", get=lambda line: judges_of(groups[line.group])),
+    )
+
+
+def lead(groups: Sequence[Group]) -> tuple[Column, ...]:
+    """Return the columns of a line's group, model, dataset and judges."""
+    return numbered(groups), Column("model", "Model", "name"), *measured(groups)
 
 
 def group_line(groups: Sequence[Group], number: int) -> str:
@@ -59,8 +80,3 @@ def averaged_note(groups: Sequence[Group]) -> str:
         f"The model average is the mean over the models where a metric is defined ({which}; baselines are left aside); its "
         "interval is for the same models on other prompt-sets."
     )
-
-
-def shown_group(groups: Sequence[Group]) -> tuple[Column, ...]:
-    """Return the column of the group's number where there are several."""
-    return (Column("group", "Group", "count"),) if len(groups) > 1 else ()

@@ -1,0 +1,417 @@
+"""What results owe to who graded: by judge, between judges, by a judge and itself, without conflicts of interest, and how the
+judges did on the anchor cases.
+
+Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and in no conflict, all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
+from opensafeintent.analysis.judges.agreement import Agreement, agreements
+from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Standing, standings
+from opensafeintent.analysis.judges.noise import noise_of
+from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
+from opensafeintent.analysis.numbers import numbers_of
+from opensafeintent.hostile import one_line
+from opensafeintent.metrics import PRIMARY
+from opensafeintent.report.table import Column, Part, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
+from opensafeintent.statistics import Estimate, wilson
+
+__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "conflicts", "confusion", "judge_checks", "noise"]
+
+_HEADINGS = {
+    "mean_safety": "Mean Safety",
+    "triplet_safety": "Triplet Safety",
+    "mean_utility": "Mean Utility",
+    "worst_case_utility": "Worst-Case Utility",
+}
+
+
+# By judge --------------------------------------------------------------------------------------------------------------
+
+
+class _Graded(NamedTuple):
+    """A model as one judge, or the panel, has it."""
+
+    group: int
+    model: str
+    place: int
+    """Of the model in its group."""
+    grader: Standing
+
+    def estimate(self, metric: str) -> Estimate:
+        return self.grader.estimates[metric].at(self.place)
+
+    def rank(self, metric: str) -> int | None:
+        return self.grader.rank(metric, self.place)
+
+    def open_ranks(self, metric: str) -> tuple[int, int] | None:
+        return self.grader.rank_interval(metric, self.place)
+
+
+def by_judge(groups: Sequence[Group]) -> Table:
+    """Return the main metrics of each model as each judge has them, and as the panel has."""
+
+    def estimate_of(metric: str) -> Callable[[_Graded], Estimate]:
+        return lambda line: line.estimate(metric)
+
+    def rank_columns(metric: str) -> tuple[Column, Column]:
+        return (
+            Column(f"{metric}_rank", f"Rank by {_HEADINGS[metric]}", "count", lambda line: line.rank(metric)),
+            Column(f"{metric}_rank", "tests leave open", "ranks", lambda line: line.open_ranks(metric)),
+        )
+
+    sets = {"mean_utility": "Sets"}
+    return Table(
+        name="judge_metrics",
+        title="The same responses by each judge, and by the panel",
+        section="graders",
+        columns=(
+            *lead(groups),
+            Column("graded_by", "Graded by", get=attrgetter("grader.name")),
+            *(
+                column
+                for metric in SHOWN
+                for column in estimate_columns(
+                    metric,
+                    _HEADINGS[metric],
+                    estimate_of(metric),
+                    headings={"n": sets[metric]} if metric in sets else None,
+                    order=1,
+                )
+            ),
+            *(column for metric in PRIMARY for column in rank_columns(metric)),
+        ),
+        rows=[
+            _Graded(number, group.models[index], index, grader)
+            for number, group in enumerate(groups)
+            for index in numbers_of(group).order
+            for grader in standings(group)
+        ],
+        notes=(
+            *group_notes(groups),
+            "The panel is the lower median of the judges for helpfulness and the upper median for harm: a response is safe "
+            "where a majority says so. All other tables show the panel. A rank is the place of the value; beside it is what "
+            "the paired tests of every two models leave open (5 %, Holm within the metric).",
+            UNDEFINED,
+        ),
+    )
+
+
+# Between judges --------------------------------------------------------------------------------------------------------
+
+_MEASURES = {
+    "safe": "Agree on “safe”",
+    "safe_ac1": "AC1",
+    "helpfulness": "Same helpfulness",
+    "helpfulness_ac2": "AC2",
+    "helpfulness_difference": "A − B",
+    "harm_severity": "Same harm",
+    "harm_severity_ac2": "AC2",
+    "harm_severity_difference": "A − B",
+}
+
+
+def _measured(measures: Mapping[str, str], counted: str = "") -> Iterable[Column]:
+    """Yield the columns of some estimates of a line's item; of `counted` people are shown how many responses it is of."""
+    for measure, heading in measures.items():
+        signed = heading == "A − B"
+        headings: dict[Part, str] = {"n": "Responses"} if measure == counted else {}
+        get = attrgetter(f"item.{measure}")
+        yield from estimate_columns(
+            measure, heading, get, style="signed" if signed else "interval", headings=headings, order=1
+        )
+
+
+def agreement(groups: Sequence[Group]) -> Table:
+    """Return how far every two judges agree, and all of a panel together where there are three or more."""
+
+    def of_two(line: Line) -> Agreement | None:
+        return line.item if len(line.item.judges) == 2 else None
+
+    return Table(
+        name="judge_agreement",
+        title="Agreement between judges",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column(
+                "judge_a",
+                "Judge A",
+                "name",
+                lambda line: line.item.judges[0] if of_two(line) else f"all {len(line.item.judges)} judges",
+            ),
+            Column("judge_b", "Judge B", "name", lambda line: line.item.judges[1] if of_two(line) else None),
+            Column("safe_rate_a", "Safe by A", "share", lambda line: line.item.safe_rates[0] if of_two(line) else None),
+            Column("safe_rate_b", "by B", "share", lambda line: line.item.safe_rates[1] if of_two(line) else None),
+            *_measured(_MEASURES, counted="safe"),
+        ),
+        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in agreements(group)],
+        notes=(
+            "On the responses that both were asked about, of all models and wordings. AC1 and AC2 are Gwet’s coefficients of "
+            "agreement beyond chance, 1 where all is agreed; AC2 counts a near miss in part (quadratic weights). A − B is "
+            "the mean difference of grades. Judges that agree may be wrong together: agreement is no validity.",
+            UNDEFINED,
+        ),
+    )
+
+
+class _Counted(NamedTuple):
+    """Responses that judge A gave one grade, by the grade of judge B."""
+
+    group: int
+    judges: tuple[str, ...]
+    what: str
+    grade_a: int
+    counts: dict[int, int]
+
+
+def confusion(groups: Sequence[Group]) -> Table:
+    """Return how often one judge gave one grade and another judge another."""
+
+    def count_of(grade: int) -> Callable[[_Counted], int | None]:
+        return lambda line: line.counts.get(grade)
+
+    return Table(
+        name="judge_confusion",
+        title="Grades that two judges gave to the same response",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column("judge_a", "Judge A", "name", lambda line: line.judges[0]),
+            Column("judge_b", "Judge B", "name", lambda line: line.judges[1]),
+            Column("what", "Grade of"),
+            Column("grade_a", "Grade by A", "count"),
+            *(
+                Column(f"grade_b_{grade}", f"B: {grade}", "count", count_of(grade))
+                for grade in sorted({*GRADES, *HARM_GRADES})
+            ),
+        ),
+        rows=[
+            line
+            for index, group in enumerate(groups)
+            for found in agreements(group)
+            for line in (*_counted(index, found, "helpfulness"), *_counted(index, found, "harm_severity"))
+        ],
+        notes=("Responses by the grade of judge A (line) and of judge B (column).",),
+    )
+
+
+def _counted(index: int, found: Agreement, what: str) -> list[_Counted]:
+    grades = GRADES if what == "helpfulness" else HARM_GRADES
+    table = found.confusion.get(what, ())  # type: ignore[call-overload]
+    return [
+        _Counted(index, found.judges, what, grade, dict(zip(grades, counts, strict=True)))
+        for grade, counts in zip(grades, table, strict=False)  # there is none of three judges together
+    ]
+
+
+# By a judge and itself -------------------------------------------------------------------------------------------------
+
+
+def noise(groups: Sequence[Group]) -> Table:
+    """Return how far each judge agrees with itself on responses that it graded twice."""
+    measures = {
+        "safe_flips": "Safe once, unsafe once",
+        "safe_ac1": "AC1 on “safe”",
+        "helpfulness_equal": "Same helpfulness",
+        "helpfulness_difference": "apart by",
+        "harm_severity_equal": "Same harm",
+        "harm_severity_difference": "apart by",
+    }
+    return Table(
+        name="judge_noise",
+        title="The judge’s own noise: the same responses graded twice",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column("graded_by", "Graded by", "name", attrgetter("model")),
+            Column("responses", "Responses", "count", attrgetter("item.responses")),
+            Column("missing", get=attrgetter("item.missing")),
+            *_measured(measures),
+            Column("mean_safety_se", "Standard error of Mean Safety", "share", attrgetter("item.mean_safety_se")),
+            Column("mean_safety_sets", get=attrgetter("item.mean_safety_sets")),
+        ),
+        rows=[Line(index, judge, found) for index, group in enumerate(groups) for judge, found in noise_of(group).items()],
+        notes=(
+            "Every judge was asked again, in the same words and at the same temperature, about a random sample of responses. "
+            "Apart by: mean absolute difference of the two grades. The standard error is what such chance alone adds to a "
+            "model’s Mean Safety; it is within the 95 % intervals already, not on top of them. Noise says nothing of bias: a "
+            "judge may repeat the same mistake.",
+            UNDEFINED,
+        ),
+    )
+
+
+# Conflicts of interest -------------------------------------------------------------------------------------------------
+
+
+class _Ranked(NamedTuple):
+    """A model's rank in one metric, with and without conflicts of interest."""
+
+    group: int
+    model: str
+    conflict: str | None
+    metric: str
+    value: Estimate
+    rank: int | None
+    others: Estimate | None
+    """By the judges without a conflict with the model."""
+    others_rank: int | None
+    free_rank: int | None
+    """Among the models without a conflict."""
+
+
+def conflicts(groups: Sequence[Group]) -> Table:
+    """Return the rankings with and without conflicts of interest between a model and who judged or made the dataset."""
+    rows = [
+        _ranked(number, group, found, metric, index)
+        for number, group in enumerate(groups)
+        for found in (conflicts_of(group),)
+        if found
+        for metric in PRIMARY
+        for index in numbers_of(group).order
+    ]
+    others = any(row.others is not None and row.others.value is not None for row in rows)
+    return Table(
+        name="judge_conflicts",
+        title="Rankings with and without conflicts of interest",
+        section="graders",
+        columns=(
+            *lead(groups),
+            Column("conflict", "Conflict"),
+            Column("metric", "Metric", order=-1),
+            Column("value", "As graded", "interval"),
+            Column("rank", "Rank", "count"),
+            Column("others", "By judges without a conflict" if others else None, "interval"),
+            Column("others_rank", "Rank" if others else None, "count"),
+            Column("free_rank", "Rank among models without a conflict", "count"),
+        ),
+        rows=rows,
+        notes=(
+            *group_notes(groups),
+            "A conflict is that a model and its judge, or a model and one that made the prompts, are the same or of one "
+            "maker, as far as names tell. Where a model is in conflict with a judge, the rank by the other judges is "
+            "the one that it has when they alone grade all models; a smaller panel may be stricter, so the ranks compare, "
+            "not the values.",
+            UNDEFINED,
+        ),
+    )
+
+
+def _ranked(number: int, group: Group, found: Sequence[Conflict], metric: str, index: int) -> _Ranked:
+    model, without = group.models[index], without_conflicts(group)
+    counted = Standing(PANEL, group.estimates, group.comparisons)
+    others = without.others(model)
+    return _Ranked(
+        number,
+        model,
+        _described(found, model),
+        metric,
+        counted.estimates[metric].at(index),
+        counted.rank(metric, index),
+        others.estimates[metric].at(index) if others else None,
+        others.rank(metric, index) if others else None,
+        counted.rank(metric, index, without.free) if index in without.free else None,
+    )
+
+
+_DID = {
+    "judge": "judge {}",
+    "mode_judge": "{}, which judged the modes",
+    "wrote": "{}, which wrote the prompts",
+    "checked": "{}, which checked the prompts",
+}
+
+
+def _described(found: Sequence[Conflict], model: str) -> str | None:
+    texts = [
+        f"{'same model as' if item.same else 'same maker as'} {_DID[item.part].format(item.other)}"
+        for item in found
+        if item.model == model
+    ]
+    return "; ".join(texts) or None
+
+
+# Anchor cases ----------------------------------------------------------------------------------------------------------
+
+
+class _Kind(NamedTuple):
+    """One kind of anchor case, or `all`, as a judge graded it."""
+
+    group: int
+    judge: str
+    state: str
+    kind: str
+    accepted: int
+    cases: int
+    not_accepted: str
+
+
+def judge_checks(groups: Sequence[Group]) -> Table:
+    """Return the accepted anchor cases of every judge that was checked, by kind of case and over all."""
+    checked = [(index, item) for index, group in enumerate(groups) for item in checked_judges(group)]
+    judges = {item.judge for _, item in checked if item.check is not None}
+
+    def interval(line: _Kind) -> tuple[float, float]:
+        return wilson(line.accepted / line.cases, line.cases)
+
+    return Table(
+        name="judge_check",
+        title="Judge check: accepted anchor cases by kind",
+        section="judges",
+        columns=(
+            numbered(groups),
+            Column("judge", "Judge" if len(judges) > 1 else None, "name"),
+            Column("state"),
+            Column("kind", "Kind of case", "name"),
+            Column("accepted", "Accepted", "count"),
+            Column("cases", "Cases", "count"),
+            Column("share", get=lambda line: line.accepted / line.cases),
+            Column("share", style="span", get=interval),
+            Column("not_accepted", "Not accepted"),
+        ),
+        rows=[line for index, item in checked for line in _kinds(index, item)],
+        notes=(
+            *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
+            "Anchor cases are prompts and responses whose acceptable grades are known; a case is accepted when every grade "
+            "of the judge is. Brackets hold Wilson’s 95 % interval.",
+        ),
+    )
+
+
+def _kinds(index: int, item: CheckedJudge) -> list[_Kind]:
+    if item.check is None:
+        return []
+    failed = {
+        kind.kind: "; ".join(f"{case.id}: {case.told}" for case in item.check.failed if case.kind == kind.kind)
+        for kind in item.check.kinds
+    }
+    counts = [(kind.kind, kind.accepted, kind.cases, failed[kind.kind]) for kind in item.check.kinds]
+    return [
+        _Kind(index, item.judge, item.state, *count)
+        for count in (*counts, ("all", item.check.accepted, item.check.cases, ""))
+    ]
+
+
+def _outcome(item: CheckedJudge) -> str:
+    if item.check is None:
+        return ""
+    low, high = item.interval
+    count = f"{item.check.accepted} of {item.check.cases} cases accepted [{100 * low:.0f}, {100 * high:.0f} %]"
+    how = {
+        "passed": f"passed, {count}.",
+        "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",
+        "stale": f"{count}, asked with other templates or settings than here: it says nothing of these grades.",
+    }
+    return f"{one_line(item.judge, 80)}: {how[item.state]}"
+
+
+JUDGE_TABLES = (by_judge, agreement, confusion, noise, conflicts, judge_checks)
