@@ -7,9 +7,9 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, Protocol, TypeVar, cast
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -19,10 +19,7 @@ from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Failed, Failure, Outcome, Refused, Replied, call_key
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
-__all__ = ["Budget", "Client", "Model", "ModelStopped", "Tally", "for_each", "not_on_record", "side_by_side"]
-
-T = TypeVar("T")
-U = TypeVar("U")
+__all__ = ["Asked", "Budget", "Client", "LedgerReader", "Model", "ModelStopped", "Tally", "not_on_record"]
 
 
 class Tally:
@@ -345,6 +342,28 @@ class Client:
             self._wake()
 
 
+class Asked(NamedTuple):
+    """A call that the ledger was asked for, and what came of it."""
+
+    call: Call
+    key: bytes
+    outcome: Outcome
+
+
+class LedgerReader(Client):
+    """A client that nobody answers but the ledger; `note` is told what it was asked, in order."""
+
+    def __init__(self, ledger: Ledger, identities: Mapping[str, str], note: Callable[[Asked], object]) -> None:
+        super().__init__(ledger, identities)
+        self._note = note
+
+    async def ask(self, call: Call) -> Outcome:
+        """Return the outcome that the ledger holds, or how the call failed last."""
+        outcome = await super().ask(call)
+        self._note(Asked(call, self.key_of(call), outcome))
+        return outcome
+
+
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:
     """Return what there is of a call that no outcome is on record of: how it failed last, or that it was not made."""
     kind, _, error = (ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
@@ -389,53 +408,3 @@ def _entry(call: Call, key: bytes, result: Attempt) -> tuple[Entry, Answered | R
                 error="" if isinstance(outcome, Answered) else outcome.reason,
             )
             return entry, outcome
-
-
-# Many calls at once: what is in flight when something goes wrong finishes and is recorded, and the error is raised then -----
-
-
-async def side_by_side(*work: Awaitable[T]) -> list[T]:
-    """Wait for all of some work, and return what came of each in order; or raise the first error, once all have ended."""
-    results = await asyncio.gather(*work, return_exceptions=True)
-    for result in results:
-        if isinstance(result, BaseException):
-            raise result
-    return cast(list[T], results)
-
-
-async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
-    """Work on many items, some of them at the same time; return what came of each, in their order.
-
-    When one ends with an error, no further one is begun. A model that answers no more halts the client.
-
-    Args:
-        client: makes the calls.
-        items: what to work on.
-        work: what to do with one.
-        at_once: items under way at the same time.
-
-    Raises:
-        Stopped: a model does not answer any more, or a budget is used up.
-        InputError: the ledger cannot be written.
-    """
-    results: list[Any] = [None] * len(items)
-    queue = iter(enumerate(items))
-    errors: list[BaseException] = []
-
-    async def worker() -> None:
-        for index, item in queue:
-            if errors:
-                return
-            try:
-                results[index] = await work(item)
-            except ModelStopped as stopped:
-                client.halt(Stopped(stopped.line))
-                errors.append(Stopped(stopped.line))
-            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
-                errors.append(error)
-                raise
-
-    await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True)
-    if errors:
-        raise errors[0]
-    return results

@@ -5,14 +5,20 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from types import FrameType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 from opensafeintent.errors import Interrupted, Stopped
 
-__all__ = ["Drain", "Work", "current_drain", "handled"]
+if TYPE_CHECKING:
+    from opensafeintent.calls.client import Client
+
+__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "side_by_side"]
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 @contextlib.contextmanager
@@ -92,3 +98,60 @@ _CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
 def current_drain() -> Drain:
     """Return the drain of the command that is running; outside of one, a drain that nobody asks for."""
     return _CURRENT.get() or Drain()
+
+
+# Many calls at once -------------------------------------------------------------------------------------------------
+
+
+async def side_by_side(*work: Awaitable[T]) -> list[T]:
+    """Wait for all of some work, and return what came of each in order; or raise the first error, once all have ended."""
+    import asyncio
+
+    results = await asyncio.gather(*work, return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return cast(list[T], results)
+
+
+async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
+    """Work on many items, some of them at the same time; return what came of each, in their order.
+
+    When one ends with an error, no further one is begun. A model that answers no more halts the client.
+
+    Args:
+        client: makes the calls.
+        items: what to work on.
+        work: what to do with one.
+        at_once: items under way at the same time.
+
+    Raises:
+        Stopped: a model does not answer any more, or a budget is used up.
+        InputError: the ledger cannot be written.
+    """
+    import asyncio
+
+    from opensafeintent.calls.client import ModelStopped
+
+    results: list[Any] = [None] * len(items)
+    queue = iter(enumerate(items))
+    errors: list[BaseException] = []
+
+    async def worker() -> None:
+        for index, item in queue:
+            if errors:
+                return
+            try:
+                results[index] = await work(item)
+                await asyncio.sleep(0)  # where the ledger has it all, nothing waits: an interruption is to be heard
+            except ModelStopped as stopped:
+                client.halt(Stopped(stopped.line))
+                errors.append(Stopped(stopped.line))
+            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
+                errors.append(error)
+                raise
+
+    await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True)
+    if errors:
+        raise errors[0]
+    return results

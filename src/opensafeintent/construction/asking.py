@@ -8,7 +8,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.client import Client, for_each
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.draining import for_each
 from opensafeintent.calls.records import Answered, Call, Failed, Purpose, Refused, Sampling, Subject
 from opensafeintent.construction.records import CallRef, Reason, Rejection
 from opensafeintent.construction.replies import Reply, json_schema, looks_like_refusal, read_json

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.calls.client import side_by_side
+from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Asked, Unusable, Workshop, each
 from opensafeintent.construction.records import CallRef, Draft, Rejection, StageResult
 from opensafeintent.construction.replies import AnnotationReply, ParaphraseCheckReply, ParaphraseReply

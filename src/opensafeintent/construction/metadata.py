@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from opensafeintent.calls.client import side_by_side
+from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Asked, Asker, Unusable, Workshop, each
 from opensafeintent.construction.records import Rejection, Seed, StageResult, Topic
 from opensafeintent.construction.replies import MetadataReply, complaint_of_choice, complaint_of_summary

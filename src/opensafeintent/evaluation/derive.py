@@ -11,10 +11,10 @@ from typing import Any, Literal, Self
 
 import msgspec
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow
-from opensafeintent.calls.records import Answered, Call, Outcome, call_key, is_truncated
+from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
@@ -290,7 +290,8 @@ class RunTexts:
         entry = self._manifest.models[task.model]
         if not entry.judges:
             return []
-        client = _Watching(self._ledger, self._manifest.identities())
+        asked: dict[bytes, Call] = {}
+        client = LedgerReader(self._ledger, self._manifest.identities(), lambda one: asked.update({one.key: one.call}))
         how = (self._manifest.plan(task.model), self._manifest.templates_of(task.model))
         await run_task(client, task, *how)
         if entry.judge_samples:
@@ -310,7 +311,7 @@ class RunTexts:
                 template=call.template,
                 created=created,
             )
-            for key, call in client.asked.items()
+            for key, call in asked.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 
@@ -330,16 +331,3 @@ def _imported_row(number: int, row: ImportedRow) -> TracedRow:
         template="",
         created="",
     )
-
-
-class _Watching(Client):
-    """A client that remembers what it was asked, in order, by key."""
-
-    def __init__(self, ledger: Ledger, identities: dict[str, str]) -> None:
-        super().__init__(ledger, identities)
-        self._identities = identities
-        self.asked: dict[bytes, Call] = {}
-
-    async def ask(self, call: Call) -> Outcome:
-        self.asked[call_key(call, self._identities[call.model])] = call
-        return await super().ask(call)

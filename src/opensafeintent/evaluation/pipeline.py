@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol, cast
 
 import msgspec
 
-from opensafeintent.calls.client import side_by_side
+from opensafeintent.calls.draining import side_by_side
 from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Purpose, Refused, Sampling, Subject
 from opensafeintent.calls.replies import NotAnAnswer, outcome_of
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
-from opensafeintent.calls.client import Client, ModelStopped, for_each, side_by_side
+from opensafeintent.calls.client import Client, ModelStopped
+from opensafeintent.calls.draining import for_each, side_by_side
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Asked, LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
@@ -37,22 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["export_logs"]
 
 _STOP = {"length": "max_tokens", "stop": "stop", "max_tokens": "max_tokens", "model_length": "model_length"}
-
-Asked = tuple[Call, Outcome]
-
-
-class _Recording:
-    """A client that answers from the ledger alone, and remembers what it was asked, in order."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.asked: list[Asked] = []
-
-    async def ask(self, call: Call) -> Outcome:
-        """Return what the ledger holds."""
-        outcome = await self._client.ask(call)
-        self.asked.append((call, outcome))
-        return outcome
 
 
 class _Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,7 +104,8 @@ async def _responses(
     model: str, rows: Iterable[GradeRow], manifest: Manifest, dataset: Dataset, ledger: Ledger
 ) -> list[_Response]:
     """Go through the plan of calls again, with nobody to answer but the ledger."""
-    client = Client(ledger, manifest.identities())
+    asked: list[Asked] = []
+    client = LedgerReader(ledger, manifest.identities(), asked.append)
     entry = manifest.models[model]
     imported = imported_rows(ledger, dataset).get(model, []) if entry.imported else []
     given = {(row.set_id, row.variant, row.epoch): row for row in imported}
@@ -128,12 +113,12 @@ async def _responses(
     found = []
     for row in sorted(rows, key=lambda row: row.epoch):
         place = (row.set_id, row.variant, row.epoch)
-        recording = _Recording(client)
+        asked.clear()
         if place in tasks:
-            await run_task(recording, tasks[place], manifest.plan(model), manifest.templates_of(model))
+            await run_task(client, tasks[place], manifest.plan(model), manifest.templates_of(model))
         prompt = dataset.by_id[row.set_id].wordings()[row.variant]
         text = given[place].response if place in given else None
-        found.append(_Response(row=row, prompt=prompt, asked=tuple(recording.asked), text=text))
+        found.append(_Response(row=row, prompt=prompt, asked=tuple(asked), text=text))
     return found
 
 
@@ -276,7 +261,7 @@ def _sample(model: str, response: _Response, dataset: Dataset, positions: Mappin
     from opensafeintent.interop.inspect.tasks import sample_id, sample_metadata
 
     row = _with_their_names(response.row)
-    generation = next((call for call, _ in response.asked if call.purpose == "generate"), None)
+    generation = next((asked.call for asked in response.asked if asked.call.purpose == "generate"), None)
     output = _response_output(model, response)
     asked = chat_messages(generation) if generation else [ChatMessageUser(content=response.prompt)]
     scores = scores_of(row)
@@ -299,7 +284,7 @@ def _usage_of(asked: Iterable[Asked]) -> dict[str, ModelUsage]:
     from inspect_ai.model import ModelUsage
 
     spent: dict[str, ModelUsage] = {}
-    for call, outcome in asked:
+    for call, _, outcome in asked:
         usage = _output(call.model, outcome).usage
         if usage is not None:
             model = to_inspect(call.model)
@@ -323,7 +308,7 @@ def _renamed(reason: str) -> str:
 
 
 def _response_output(model: str, response: _Response) -> ModelOutput:
-    for call, outcome in response.asked:
+    for call, _, outcome in response.asked:
         if call.purpose == "generate":
             return _output(model, outcome)
     if response.text is None and response.row.stop_reason != "content_filter":
@@ -353,13 +338,13 @@ def _events(response: _Response, scores: Mapping[str, Any]) -> Iterator[Any]:
     from inspect_ai.event import ScoreEvent, SpanBeginEvent, SpanEndEvent
 
     spans = {
-        "solvers": [asked for asked in response.asked if asked[0].purpose == "generate"],
-        "scorers": [asked for asked in response.asked if asked[0].purpose != "generate"],
+        "solvers": [asked for asked in response.asked if asked.call.purpose == "generate"],
+        "scorers": [asked for asked in response.asked if asked.call.purpose != "generate"],
     }
     for name, asked in spans.items():
         span = f"{response.row.set_id}.{response.row.variant}.{response.row.epoch}.{name}"
         yield SpanBeginEvent(id=span, name=name, type=name, span_id=span, working_start=0.0)
-        for call, outcome in asked:
+        for call, _, outcome in asked:
             yield _model_event(call, outcome, span)
         if name == "scorers":
             for scorer, score in scores.items():

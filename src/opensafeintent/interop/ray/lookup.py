@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import msgspec
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.client import Asked, LedgerReader
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Call, Failed, Outcome
+from opensafeintent.calls.records import Failed
 from opensafeintent.construction.asking import Workshop
 from opensafeintent.construction.pipeline import ask_ahead
 from opensafeintent.construction.records import Stage
@@ -32,32 +32,23 @@ class Lacking(msgspec.Struct, kw_only=True):
     """Calls of the work that is complete."""
 
 
-class _Looking(Client):
-    """Answers from the ledger alone, and notes what it found and whether anything was not there."""
+class _Notes:
+    """The keys of calls that were found, and whether any was not."""
 
-    def __init__(self, ledger: Ledger, identities: Mapping[str, str]) -> None:
-        super().__init__(ledger, identities)
+    def __init__(self) -> None:
         self.found: list[bytes] = []
         self.lacking = False
 
-    async def ask(self, call: Call) -> Outcome:
-        """Look a call up."""
-        await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
-        outcome = await super().ask(call)
-        if isinstance(outcome, Failed):
+    def add(self, asked: Asked) -> None:
+        """Note a call."""
+        if isinstance(asked.outcome, Failed):
             self.lacking = True
         else:
-            self.found.append(self.key_of(call))
-        return outcome
-
-    def begin(self) -> None:
-        """Forget what was noted."""
-        self.found, self.lacking = [], False
+            self.found.append(asked.key)
 
 
 async def lacking_sets(ledger: Ledger, identities: Mapping[str, str], work: Sequence[ModelWork]) -> Lacking:
     """Find the prompt-sets of each target whose calls are not all on record."""
-    client = _Looking(ledger, identities)
     lacking = Lacking()
     answering = ledger.answering_models()
     for item in work:
@@ -68,14 +59,16 @@ async def lacking_sets(ledger: Ledger, identities: Mapping[str, str], work: Sequ
             lacking.sets[item.model] = list(by_set)
             continue
         for set_id, tasks in by_set.items():
-            client.begin()
+            notes = _Notes()
+            client = LedgerReader(ledger, identities, notes.add)
             for task in tasks:
                 await run_task(client, task, item.plan, item.templates)
-            if client.lacking:
+                await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
+            if notes.lacking:
                 lacking.sets.setdefault(item.model, []).append(set_id)
-                lacking.known.update(client.found)
+                lacking.known.update(notes.found)
             else:
-                lacking.reused += len(client.found)
+                lacking.reused += len(notes.found)
     return lacking
 
 
@@ -83,7 +76,7 @@ async def lacks_calls(
     ledger: Ledger, identities: Mapping[str, str], workshop: Workshop, stage: Stage, items: StageItems, taxonomy: Taxonomy
 ) -> Lacking | None:
     """Return what is on record of a stage's calls; None where all of them are."""
-    client = _Looking(ledger, identities)
-    looking = replace(workshop, client=client, finished=lambda: None)
+    notes = _Notes()
+    looking = replace(workshop, client=LedgerReader(ledger, identities, notes.add), finished=lambda: None)
     await ask_ahead(looking, stage, items.items, items.accepted, taxonomy)
-    return Lacking(known=set(client.found)) if client.lacking else None
+    return Lacking(known=set(notes.found)) if notes.lacking else None
