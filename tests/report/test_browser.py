@@ -244,7 +244,10 @@ def random_group(request: pytest.FixtureRequest) -> Group:
     ],
 )
 def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, metric: str) -> None:
-    top, bottom = (part.values for part in (random_group.ratios[metric].numerator, random_group.ratios[metric].denominator))
+    top, bottom = (
+        part.values
+        for part in (random_group.numbers.ratios[metric].numerator, random_group.numbers.ratios[metric].denominator)
+    )
     counted = top if metric in LESS_IS_BETTER else bottom - top  # of each (model, set): the share of its repeats
     wrong = goes_wrong(random_group)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()

@@ -190,7 +190,7 @@ def test_corrected_numbers_come_nearer_to_the_truth(tmp_path: Path) -> None:
             result = found[model, metric].result
             assert isinstance(result, Corrected)
             assert result.interval[0] <= value <= result.interval[1]
-            raw = float(group.ratios[metric].value.values[place])
+            raw = float(group.numbers.ratios[metric].value.values[place])
             assert abs(result.value - value) < max(abs(raw - value), 0.05)
 
 
@@ -389,9 +389,9 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     table, rates = correction_tables(found)
     lines = {(row["model"], row["metric"]): row for row in table.records()}
     assert len(lines) == 9
-    raw = groups[0].estimates["triplet_safety"]
+    raw = groups[0].numbers.estimates["triplet_safety"]
     for place, model in enumerate(MODELS):
-        assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw.value[place])
+        assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
     assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets of its own, by 2 people"
     assert lines["of/none", "Mean Safety"]["basis"] == "420 responses of 2 models, by 2 people"
     assert str(lines["of/none", "Mean Utility"]["basis"]).startswith("needs 30 labelled responses")

@@ -12,7 +12,7 @@ import pytest
 import vl_convert
 
 from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.numbers import AVERAGE, numbers_of
+from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.kit import labels_of
 from opensafeintent.report.figures.models import _place_labels, frontier
@@ -119,7 +119,7 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
 
 
 def test_models_are_in_the_same_order_everywhere(twenty: list[Group], figures: list[Figure]) -> None:
-    numbers = numbers_of(twenty[0])
+    numbers = twenty[0].numbers
     utilities = [numbers.overall[model, "mean_utility"].value or 0.0 for model in numbers.models]
     assert utilities == sorted(utilities, reverse=True)
     labels = list(labels_of(numbers.models).values())

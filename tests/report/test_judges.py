@@ -13,7 +13,7 @@ from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
 from opensafeintent.analysis.judges.families import authors_of, generators_of, same_model
-from opensafeintent.analysis.judges.graders import PANEL, judges_of_panel, standings, swaps
+from opensafeintent.analysis.judges.graders import PANEL, SHOWN, judges_of_panel, rankings, swaps
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.summary import judges_json
 from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
@@ -151,9 +151,9 @@ def test_full_agreement_is_not_certain() -> None:
 
 
 def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
-    by_judge = {found.name: found for found in standings(swapped)}
+    by_judge = {found.name: found for found in rankings(swapped)}
     assert list(by_judge) == [A, B, PANEL]
-    values = {name: [found.value(metric, 0) for metric in found.estimates] for name, found in by_judge.items()}
+    values = {name: [found.estimates[metric][0].value for metric in SHOWN] for name, found in by_judge.items()}
     # Mean Safety, Triplet Safety, Mean Utility, Worst-Case Utility of the first model. By A all six are safe, H is 1, 1, 0
     # in both sets. By B one of six is unsafe, and with it a triplet; utility is (1 + 0 + 0)/3 and (1 + 1 + 0)/3. The panel of
     # two says unsafe where one of them does.
@@ -163,7 +163,7 @@ def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
 
 
 def test_ranks_and_the_pairs_that_change_places(swapped: Group) -> None:
-    by_a, by_b, panel = standings(swapped)
+    by_a, by_b, panel = rankings(swapped)
     assert [by_a.rank("triplet_safety", place) for place in (0, 1)] == [1, 2]
     assert [by_b.rank("triplet_safety", place) for place in (0, 1)] == [2, 1]
     assert [panel.rank("triplet_safety", place) for place in (0, 1)] == [1, 1]  # both have one set of two
@@ -190,16 +190,16 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
 
 def test_a_judge_without_a_grade_counts_neither_way() -> None:
     rows = triplets("m", s1={A: "40 40 10", B: "4- 40 10"}, s2={A: "40 40 10", B: "40 41 10"})
-    by_a, by_b, panel = standings(group_of(panel_study(rows, TWO)))
+    by_a, by_b, panel = rankings(group_of(panel_study(rows, TWO)))
     # B has one whole triplet, and it is unsafe; the panel of two needs both
-    assert [int(found.estimates["triplet_safety"].n[0]) for found in (by_a, by_b, panel)] == [2, 1, 1]
-    assert [found.value("triplet_safety", 0) for found in (by_a, by_b, panel)] == [1.0, 0.0, 0.0]
+    assert [found.estimates["triplet_safety"][0].n for found in (by_a, by_b, panel)] == [2, 1, 1]
+    assert [found.estimates["triplet_safety"][0].value for found in (by_a, by_b, panel)] == [1.0, 0.0, 0.0]
 
 
 def test_without_a_panel_there_is_nothing_to_tell() -> None:
     group = group_of(random_study(["some/model", "other/model"], 12))
     assert judges_of_panel(group) == ()
-    assert (standings(group), agreements(group), noise_of(group), judges_json(group)) == ([], [], {}, {})
+    assert (rankings(group), agreements(group), noise_of(group), judges_json(group)) == ([], [], {}, {})
     assert not [table.name for table in all_tables([group]) if table.name.startswith("judge")]
     assert not [figure.name for figure in all_figures([group]) if "judge" in figure.name]
     assert not [found.topic for found in findings(group) if "udge" in found.topic]
@@ -211,7 +211,7 @@ def test_judges_of_different_responses_are_no_panel() -> None:
         *(grade_line("m", "s1", variant, "40", by_judge={"imported": (4, 0)}) for variant in CORE),
         *(grade_line("m", "s2", variant, "40", by_judge={A: (4, 0)}) for variant in CORE),
     ]
-    assert standings(group_of(study_with(rows, TWO, ["m"], judge=A))) == []
+    assert rankings(group_of(study_with(rows, TWO, ["m"], judge=A))) == []
 
 
 # Between judges --------------------------------------------------------------------------------------------------------
@@ -387,14 +387,14 @@ def test_rank_by_the_other_judges(partisan: Group) -> None:
     without = without_conflicts(partisan)
     place = {model: n for n, model in enumerate(partisan.models)}
     # by all three two of three say safe: Claude has 1, as the baseline that refuses, and Llama .5
-    counted = standings(partisan)[-1]
+    counted = rankings(partisan)[-1]
     assert counted.rank("triplet_safety", place[CLAUDE]) == 1
     # without Anthropic's judge it is one against one, a tie, unsafe: 0, below Llama's .5
     assert without.left == {CLAUDE: ("mistral/judge", "openai/gpt-judge")}
     others = without.others(CLAUDE)
     assert others is not None
-    assert others.value("triplet_safety", place[CLAUDE]) == 0.0
-    assert others.value("triplet_safety", place[LLAMA]) == 0.5
+    assert others.estimates["triplet_safety"][place[CLAUDE]].value == 0.0
+    assert others.estimates["triplet_safety"][place[LLAMA]].value == 0.5
     assert others.rank("triplet_safety", place[CLAUDE]) == 3
     assert without.others(LLAMA) is None
     # and of the models that are in no conflict

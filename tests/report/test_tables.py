@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.numbers import AVERAGE, Numbers
+from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
@@ -177,7 +177,7 @@ def test_an_average_over_one_model_has_nearly_its_interval() -> None:
     # One model, S in {0, 1}: the variance of the mean is p(1 − p)/(n − 1), so the effective size is n − 1, and Korn and
     # Graubard's ratio of t quantiles is 1.
     group = group_studies([random_study(["lab/only"], 60)])[0]
-    number = Numbers(group).averages["benign_safety", (None, None)]
+    number = group.numbers.averages["benign_safety", (None, None)]
     low, high = wilson(number.value or 0.0, number.n - 1, continuity=True)
     assert (number.low, number.high) == pytest.approx((low, high), abs=1e-6)
     assert (number.models, number.pooled) == (1, pytest.approx(number.value))
@@ -185,8 +185,8 @@ def test_an_average_over_one_model_has_nearly_its_interval() -> None:
 
 def test_an_average_over_alike_models_is_no_surer_than_one() -> None:
     grades = {f"lab/{n}": GRADES["lab/a"] for n in range(10)}
-    ten = Numbers(groups_of(grades)[0]).averages["triplet_safety", (None, None)]
-    one = Numbers(groups_of({"lab/0": GRADES["lab/a"]})[0]).averages["triplet_safety", (None, None)]
+    ten = groups_of(grades)[0].numbers.averages["triplet_safety", (None, None)]
+    one = groups_of({"lab/0": GRADES["lab/a"]})[0].numbers.averages["triplet_safety", (None, None)]
     assert ten.value == one.value == 0.5
     assert (ten.high or 0) - (ten.low or 0) > 0.9  # of two prompt-sets nothing is known
 

@@ -14,7 +14,7 @@ from scipy.stats import binomtest
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, ImportSettings, compare, import_files
-from opensafeintent.analysis.groups import COMPARED
+from opensafeintent.analysis.numbers import COMPARED
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models, holm, rank_intervals
@@ -297,4 +297,4 @@ def test_the_public_function_returns_the_groups(run: Path) -> None:
     settings: dict[str, Any] = {"runs": (run,)}
     (group,) = compare(CompareSettings(**settings)).groups
     assert sorted(group.models) == sorted(MODELS)
-    assert group.comparisons.keys() == set(COMPARED)
+    assert group.numbers.comparisons.keys() == set(COMPARED)

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
 from opensafeintent.analysis.coverage import Coverage, coverage_of
+from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import BINARY, PRIMARY, SPANS, compute
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Comparison, Estimates, Resamples, compare_models, estimate
-from opensafeintent.statistics.bounds import missing_bounds
 
-__all__ = ["COMPARED", "Conditions", "Group", "Origin", "Study", "group_studies"]
-
-COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
-"""Metrics in which every two models are compared; each is a family of its own."""
+__all__ = ["Conditions", "Group", "Origin", "Study", "group_studies"]
 
 
 class Study(NamedTuple):
@@ -66,7 +58,8 @@ class Group:
         models: names as the report shows them, in order of appearance.
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
-        ratios: every metric by name, each of shape (model, prompt_set).
+        array: every grade of them, see `grades.to_array`.
+        numbers: every metric of them, and what is computed of those.
     """
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
@@ -84,9 +77,7 @@ class Group:
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
-        self.ratios = compute(self.array)
-        self.resamples = Resamples(len(dataset))
-        self._strata: dict[bytes, dict[str, Estimates]] = {}
+        self.numbers = Numbers(self.array, dataset)
 
     @property
     def extent(self) -> str:
@@ -95,41 +86,6 @@ class Group:
         asked = sorted({coverage.sets for coverage in self.coverage.values()})
         part = "" if asked == [whole] else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
         return f"{part}{whole:,} prompt-sets"
-
-    @cached_property
-    def estimates(self) -> dict[str, Estimates]:
-        """Every metric of every model with its interval."""
-        return self._estimate(tuple(self.ratios), self.resamples)
-
-    @cached_property
-    def bounds(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """How far missing grades could move each metric: (least, greatest), each of shape (model,)."""
-        return missing_bounds(self.array, self.ratios)
-
-    @cached_property
-    def comparisons(self) -> dict[str, Comparison]:
-        """Differences of every two models, for the metrics that are compared."""
-        ratios = {name: (self.ratios[name].numerator.values, self.ratios[name].denominator.values) for name in COMPARED}
-        return compare_models(ratios, self.resamples, binary=BINARY)
-
-    def within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, Estimates]:
-        """Return metrics over some of the prompt-sets only: `members` has shape (prompt_set,)."""
-        known = self._strata.setdefault(members.tobytes(), {})
-        if wanted := [name for name in metrics if name not in known]:
-            known |= self._estimate(wanted, Resamples(int(members.sum())), members)
-        return {name: known[name] for name in metrics}
-
-    def _estimate(
-        self, metrics: Sequence[str], resamples: Resamples, members: NDArray[np.bool_] | slice = slice(None)
-    ) -> dict[str, Estimates]:
-        """Estimate all metrics in one go: the weights are read once."""
-        models = len(self.models)
-        tops = np.concatenate([self.ratios[name].numerator.values[:, members] for name in metrics])
-        bottoms = np.concatenate([self.ratios[name].denominator.values[:, members] for name in metrics])
-        spans = np.repeat([SPANS.get(name, (0.0, 1.0)) for name in metrics], models, axis=0)
-        value, n, low, high, method = estimate(tops, bottoms, resamples, span=spans)
-        parts = {name: slice(place * models, (place + 1) * models) for place, name in enumerate(metrics)}
-        return {name: Estimates(value[at], n[at], low[at], high[at], method[at]) for name, at in parts.items()}
 
     @property
     def demonstration(self) -> bool:

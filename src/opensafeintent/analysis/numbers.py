@@ -1,40 +1,48 @@
-"""Every number that tables and figures show, once: metrics of models, and averages over models, in all sets and in strata."""
+"""Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each model and averaged."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from math import isnan
-from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.metrics import METRICS, SPANS, Ratio
-from opensafeintent.statistics import Estimate, Estimates, rounded, wilson
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import BINARY, METRICS, PRIMARY, SPANS, Ratio, compute
+from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
+from opensafeintent.statistics.bounds import missing_bounds
 from opensafeintent.statistics.distributions import t_quantile
 
-__all__ = ["AVERAGE", "CELL_METRICS", "STRATUM_METRICS", "Number", "Numbers", "Stratum", "numbers_of", "ranked"]
+__all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
 
 AVERAGE_METHOD = "korn-graubard"
 
+COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
+"""Metrics in which every two models are compared; each is a family of its own."""
+
 CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
-"""Metrics that are told by cell as well."""
+"""Metrics that are estimated by cell as well."""
 
 STRATUM_METRICS = (
     *CELL_METRICS,
     *("benign_utility", "malicious_utility", "dual_use_safety", "safety_flip", "utility_range", "utility_range_safe_only"),
 )
+"""Metrics that are averaged over models, and shown, by harm domain and by task type."""
 
 Floats = NDArray[np.float64]
 Stratum = tuple[str | None, str | None]
 """Harm domain and task type; None is all of them."""
+EVERYWHERE: Stratum = (None, None)
+"""All prompt-sets."""
 
 
 class Number(Estimate, frozen=True, kw_only=True):
@@ -42,162 +50,246 @@ class Number(Estimate, frozen=True, kw_only=True):
 
     model: str
     metric: str
-    stratum: Stratum = (None, None)
+    stratum: Stratum = EVERYWHERE
     models: int | None = None
     """Of an average: models in which the metric is defined."""
     pooled: float | None = None
     """Of an average: the ratio of the sums over models."""
     bounds: tuple[float, float] | None = None
     """Its value if every missing grade were the worst, and the best."""
-
-
-def ranked(group: Group, metric: str = "mean_utility") -> list[int]:
-    """Return the places of a group's models, the highest value of a metric first, undefined ones last."""
-    values = group.ratios[metric].value.values.tolist()
-    return sorted(range(len(values)), key=lambda place: (isnan(values[place]), -values[place], place))
+    rerun_se: float | None = None
+    """Of two epochs or more: the standard error for the same prompts run again."""
 
 
 class Numbers:
-    """The numbers of one group.
+    """The numbers of the models of one group.
+
+    Args:
+        array: their grades, as `grades.to_array` gives them.
+        dataset: the prompt-sets.
 
     Attributes:
-        models: in the order of every table and figure, the highest Mean Utility first.
+        ratios: every metric by name, each of shape (model, prompt_set).
+        resamples: the bootstrap weights behind the intervals.
+        order: indices of the models, the highest Mean Utility first.
+        models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and stay aside.
     """
 
-    def __init__(self, group: Group) -> None:
-        self.order = ranked(group)
-        self.models = [group.models[place] for place in self.order]
+    def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
+        self._array = array
+        self._taxonomy = dataset.taxonomy
+        self._names: Sequence[str] = array.labels["model"]
+        self.ratios = compute(array)
+        self.resamples = Resamples(len(dataset))
+        self.order = self.ranked("mean_utility")
+        self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
-        self.overall = _overall(group, self.order)
-        """By (model, metric)."""
-        self.averages = _averages(group, {(None, None): np.ones(len(group.dataset), dtype=bool)}, tuple(METRICS))
-        """By (metric, stratum)."""
-        self.strata, of_strata = _strata(group, self.order)
-        """By (model, metric, stratum); an average's model is AVERAGE."""
-        self.averages |= of_strata
-        labels = group.array.harm_domain.values.tolist(), group.array.task_type.values.tolist()
-        self.sets = Counter[Stratum]()
-        """Prompt-sets by stratum."""
-        for domain, task in zip(*labels, strict=True):
-            self.sets.update(((domain, None), (None, task), (domain, task)))
+
+    def ranked(self, metric: str) -> list[int]:
+        """Return the indices of the models, the highest value of a metric first, undefined ones last."""
+        values = self.ratios[metric].value.values.tolist()
+        return sorted(range(len(values)), key=lambda index: (isnan(values[index]), -values[index], index))
+
+    @cached_property
+    def by_epoch(self) -> list[dict[str, Ratio]]:
+        """The ratios of each epoch alone."""
+        epochs = self._array.sizes["epoch"]
+        return [self.ratios] if epochs == 1 else [compute(self._array.isel(epoch=[epoch])) for epoch in range(epochs)]
+
+    @cached_property
+    def estimates(self) -> dict[str, list[Estimate]]:
+        """Every metric of every model, in the order of the array."""
+        return estimates_of(self.ratios, self.resamples)
+
+    @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """Differences of every two models, for the metrics that are compared."""
+        return comparisons_of({metric: self.ratios[metric] for metric in COMPARED}, self.resamples)
+
+    @cached_property
+    def overall(self) -> dict[tuple[str, str], Number]:
+        """Every metric of every model, by (model, metric)."""
+        bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
+        return {
+            (self._names[index], metric): _number(
+                self._names[index],
+                metric,
+                found[index],
+                bounds=None if isnan(bounds[metric][0][index]) else _rounded_pair(*(end[index] for end in bounds[metric])),
+                rerun_se=None if metric not in rerun or isnan(rerun[metric][index]) else rounded(rerun[metric][index]),
+            )
+            for index in self.order
+            for metric, found in self.estimates.items()
+        }
+
+    @cached_property
+    def strata(self) -> dict[tuple[str, str, Stratum], Number]:
+        """Every metric by domain and by type, and the main ones by cell, by (model, metric, stratum)."""
+        return {
+            (self._names[index], metric, stratum): _number(self._names[index], metric, found[index], stratum=stratum)
+            for stratum, members in self._members.items()
+            for metric, found in self._within(members, CELL_METRICS if all(stratum) else tuple(METRICS)).items()
+            for index in self.order
+        }
+
+    @cached_property
+    def averages(self) -> dict[tuple[str, Stratum], Number]:
+        """Means over the models where a metric is defined, by (metric, stratum); none where all models are baselines."""
+        indices = [index for index, model in enumerate(self._names) if not is_baseline(model)]
+        if not indices:
+            return {}
+        wanted = [(EVERYWHERE, np.ones(self.resamples.sets, dtype=bool)), *self._members.items()]
+        return {
+            (metric, stratum): _mean_over_models(metric, stratum, self.ratios[metric], indices, members)
+            for stratum, members in wanted
+            for metric in _shown_metrics(stratum)
+        }
+
+    @cached_property
+    def sets(self) -> Counter[Stratum]:
+        """How many prompt-sets each stratum has."""
+        labels = self._array.harm_domain.values.tolist(), self._array.task_type.values.tolist()
+        return Counter(
+            stratum
+            for domain, task in zip(*labels, strict=True)
+            for stratum in ((domain, None), (None, task), (domain, task))
+        )
 
     def every(self) -> Iterator[Number]:
         """Yield every metric of every model, then every average."""
         yield from self.overall.values()
-        yield from (number for number in self.averages.values() if number.stratum == (None, None))
+        yield from (number for number in self.averages.values() if number.stratum == EVERYWHERE)
 
     def in_strata(self) -> Iterator[Number]:
-        """Yield every number of every stratum, an average after its models."""
-        found: dict[tuple[Stratum, str], list[Number]] = {}
-        for number in (*self.strata.values(), *self.averages.values()):
-            if number.stratum != (None, None):
-                found.setdefault((number.stratum, number.metric), []).append(number)
-        for numbers in found.values():
-            yield from numbers
+        """Yield what is shown of every stratum, an average after its models."""
+        for stratum in self._members:
+            for metric in _shown_metrics(stratum):
+                yield from (self.strata[model, metric, stratum] for model in self.models)
+                if (metric, stratum) in self.averages:
+                    yield self.averages[metric, stratum]
 
     def lines(self, metric: str) -> list[Number]:
         """Return a metric of every model in order, and its average where there is one."""
         numbers = [self.overall[model, metric] for model in self.models]
-        average = self.averages.get((metric, (None, None)))
+        average = self.averages.get((metric, EVERYWHERE))
         return [*numbers, average] if average else numbers
 
+    @cached_property
+    def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
+        """Which prompt-sets belong to each domain, type and cell that has any: shape (prompt_set,)."""
+        domain, task = self._array.harm_domain.values, self._array.task_type.values
+        every = np.ones(len(domain), dtype=bool)
+        strata: list[Stratum] = [
+            *((name, None) for name in self._taxonomy.domain_names),
+            *((None, name) for name in self._taxonomy.type_names),
+            *self._taxonomy.cells,
+        ]
+        members = {
+            stratum: (domain == stratum[0] if stratum[0] else every) & (task == stratum[1] if stratum[1] else every)
+            for stratum in strata
+        }
+        return {stratum: within for stratum, within in members.items() if within.any()}
 
-_KNOWN: WeakKeyDictionary[Group, Numbers] = WeakKeyDictionary()
+    def _within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, list[Estimate]]:
+        return estimates_of({name: self.ratios[name] for name in metrics}, Resamples(int(members.sum())), members)
 
+    def _rerun_errors(self) -> dict[str, Floats]:
+        """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
 
-def numbers_of(group: Group) -> Numbers:
-    """Return the numbers of a group, computed once."""
-    if group not in _KNOWN:
-        _KNOWN[group] = Numbers(group)
-    return _KNOWN[group]
-
-
-def _overall(group: Group, order: Sequence[int]) -> dict[tuple[str, str], Number]:
-    found = {}
-    for place in order:
-        for metric in METRICS:
-            low, high = (float(bound[place]) for bound in group.bounds[metric])
-            bounds = None if isnan(low) else (rounded(low), rounded(high))
-            number = _number(group.models[place], metric, (None, None), group.estimates[metric], place)
-            found[number.model, metric] = msgspec.structs.replace(number, bounds=bounds)
-    return found
-
-
-def _number(model: str, metric: str, stratum: Stratum, estimates: Estimates, place: int) -> Number:
-    return Number(model=model, metric=metric, stratum=stratum, **msgspec.structs.asdict(estimates.at(place)))
-
-
-def _strata(
-    group: Group, order: Sequence[int]
-) -> tuple[dict[tuple[str, str, Stratum], Number], dict[tuple[str, Stratum], Number]]:
-    """Return the numbers of every domain, type and cell that has prompt-sets: of each model, and averaged."""
-    taxonomy = group.dataset.taxonomy
-    domain, task = group.array.harm_domain.values, group.array.task_type.values
-    every = np.ones(len(domain), dtype=bool)
-    wanted: list[tuple[Stratum, tuple[str, ...]]] = [
-        *(((name, None), STRATUM_METRICS) for name in taxonomy.domain_names),
-        *(((None, name), STRATUM_METRICS) for name in taxonomy.type_names),
-        *((cell, CELL_METRICS) for cell in taxonomy.cells),
-    ]
-    found: dict[tuple[str, str, Stratum], Number] = {}
-    averages: dict[tuple[str, Stratum], Number] = {}
-    members: dict[tuple[str, ...], dict[Stratum, NDArray[np.bool_]]] = {}
-    for stratum, metrics in wanted:
-        within = (domain == stratum[0] if stratum[0] else every) & (task == stratum[1] if stratum[1] else every)
-        if not within.any():
-            continue
-        members.setdefault(metrics, {})[stratum] = within
-        for metric, estimates in group.within(within, metrics).items():
-            for place in order:
-                number = _number(group.models[place], metric, stratum, estimates, place)
-                found[number.model, metric, stratum] = number
-    for metrics, strata in members.items():
-        averages |= _averages(group, strata, metrics)
-    return found, averages
+        For the metrics that are a plain mean over sets: √(Σ s² / E) / N over the sets with two or more complete epochs.
+        """
+        if len(self.by_epoch) < 2:
+            return {}
+        errors: dict[str, Floats] = {}
+        for name in METRICS:
+            top = np.array([part[name].numerator.values for part in self.by_epoch])
+            bottom = np.array([part[name].denominator.values for part in self.by_epoch])
+            if not np.isin(bottom, (0.0, 1.0)).all():
+                continue
+            values = np.where(bottom > 0, top, np.nan)
+            complete = (bottom > 0).sum(axis=0)
+            sure = complete >= 2
+            with np.errstate(invalid="ignore", divide="ignore"):
+                centre = np.where(sure, np.nansum(values, axis=0) / complete, 0.0)
+                spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1) / complete
+                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / sure.sum(axis=1)
+        return errors
 
 
-def _averages(
-    group: Group, strata: dict[Stratum, NDArray[np.bool_]], metrics: Sequence[str]
-) -> dict[tuple[str, Stratum], Number]:
-    """Return the mean of each metric over the models where it is defined, baselines aside; nothing without such models."""
-    places = [place for place, model in enumerate(group.models) if not is_baseline(model)]
-    if not places:
-        return {}
-    return {
-        (metric, stratum): _mean_over_models(metric, stratum, group.ratios[metric], places, within)
-        for stratum, within in strata.items()
-        for metric in metrics
-    }
+def estimates_of(
+    ratios: Mapping[str, Ratio], resamples: Resamples, members: NDArray[np.bool_] | slice = slice(None)
+) -> dict[str, list[Estimate]]:
+    """Estimate metrics of several models in one go: the weights are read once.
+
+    Args:
+        ratios: by metric, each of shape (model, prompt_set).
+        resamples: of as many prompt-sets as count.
+        members: those that count.
+    """
+    models = len(next(iter(ratios.values())).numerator.values)
+    tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
+    bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
+    spans = np.repeat([SPANS.get(metric, (0.0, 1.0)) for metric in ratios], models, axis=0)
+    records = estimate(tops, bottoms, resamples, span=spans).records()
+    return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
+
+
+def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
+    """Compare every two models in each of several metrics."""
+    pairs = {metric: (ratio.numerator.values, ratio.denominator.values) for metric, ratio in ratios.items()}
+    return compare_models(pairs, resamples, binary=BINARY)
+
+
+def _number(
+    model: str,
+    metric: str,
+    found: Estimate,
+    stratum: Stratum = EVERYWHERE,
+    bounds: tuple[float, float] | None = None,
+    rerun_se: float | None = None,
+) -> Number:
+    return Number(
+        model=model,
+        metric=metric,
+        stratum=stratum,
+        value=found.value,
+        n=found.n,
+        interval=found.interval,
+        method=found.method,
+        bounds=bounds,
+        rerun_se=rerun_se,
+    )
+
+
+def _rounded_pair(low: float, high: float) -> tuple[float, float]:
+    return rounded(low), rounded(high)
+
+
+def _shown_metrics(stratum: Stratum) -> Sequence[str]:
+    return tuple(METRICS) if stratum == EVERYWHERE else CELL_METRICS if all(stratum) else STRATUM_METRICS
 
 
 def _mean_over_models(
-    metric: str, stratum: Stratum, ratio: Ratio, places: Sequence[int], within: NDArray[np.bool_]
+    metric: str, stratum: Stratum, ratio: Ratio, indices: Sequence[int], members: NDArray[np.bool_]
 ) -> Number:
-    top = ratio.numerator.values[places][:, within]
-    bottom = ratio.denominator.values[places][:, within]
+    top = ratio.numerator.values[indices][:, members]
+    bottom = ratio.denominator.values[indices][:, members]
     total = bottom.sum(axis=1)
     defined = total > 0
     top, bottom, total = top[defined], bottom[defined], total[defined]
     counted = np.flatnonzero((bottom > 0).any(axis=0))
-    nothing = Number(
-        model=AVERAGE,
-        metric=metric,
-        stratum=stratum,
-        value=None,
-        n=len(counted),
-        models=len(total),
-    )
+    nothing = Number(model=AVERAGE, metric=metric, stratum=stratum, value=None, n=len(counted), models=len(total))
     if not len(total):
         return nothing
     values = top.sum(axis=1) / total
     mean = float(values.mean())
     residuals = (top - values[:, None] * bottom)[:, counted] * (len(counted) / total)[:, None]
-    low, high = _average_interval(mean, residuals.mean(axis=0), len(values), SPANS.get(metric, (0.0, 1.0)))
+    interval = _average_interval(mean, residuals.mean(axis=0), len(values), SPANS.get(metric, (0.0, 1.0)))
     return msgspec.structs.replace(
         nothing,
         value=mean,
-        interval=(rounded(low), rounded(high)),
+        interval=_rounded_pair(*interval),
         method=AVERAGE_METHOD,
         pooled=float(top.sum()) / float(total.sum()),
     )

@@ -64,18 +64,16 @@ def _without(group: Group, left_out: LeftOut) -> list[Change]:
     found: list[Change] = []
     for metric in SENSITIVE:
         ratio = METRICS[metric](grades)
-        got = estimate(ratio.numerator.values, ratio.denominator.values, group.resamples)
-        before = group.estimates[metric]
-        for place, model in enumerate(models):
-            whole = group.models.index(model)
+        got = estimate(ratio.numerator.values, ratio.denominator.values, group.numbers.resamples)
+        for model, now in zip(models, got.records(), strict=True):
             found.append(
                 Change(
                     model=model,
                     left_out=left_out,
                     responses=len(gone[model]),
                     metric=metric,
-                    before=before.at(whole).value,
-                    **msgspec.structs.asdict(got.at(place)),
+                    before=group.numbers.estimates[metric][group.models.index(model)].value,
+                    **msgspec.structs.asdict(now),
                 )
             )
     return found

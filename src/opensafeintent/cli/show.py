@@ -21,7 +21,6 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables import ranked
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
@@ -83,15 +82,17 @@ def _show_group(console: Console, group: Group) -> None:
         table.add_column(heading, justify="right")
     table.add_column("Sets", justify="right")
     table.add_column("Grades\nmissing", justify="right")
-    for place in ranked(group):
+    for place in group.numbers.order:
         model = group.models[place]
         coverage = group.coverage[model]
         cells = []
         for metric, _ in _SUMMARY:
-            ratio = group.ratios[metric]
+            ratio = group.numbers.ratios[metric]
             cells.append(f"{float(ratio.value.values[place]):.3f}" if ratio.n.values[place] else "–")
         missing = sum(count for reasons in coverage.missing.values() for count in reasons.values())
-        table.add_row(plain(_named(model)), *cells, str(int(group.ratios["mean_utility"].n.values[place])), str(missing))
+        table.add_row(
+            plain(_named(model)), *cells, str(int(group.numbers.ratios["mean_utility"].n.values[place])), str(missing)
+        )
     console.print(table)
     console.print(
         plain(
@@ -196,7 +197,7 @@ def show_comparisons(outcome: Outcome) -> None:
 
 
 def _show_pairs(console: Console, group: Group, metric: str) -> None:
-    comparison = group.comparisons[metric]
+    comparison = group.numbers.comparisons[metric]
     ranks = rank_intervals(comparison)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0), title_justify="left")
     table.title = plain(f"{metric}: first minus second, 95 % interval, Holm-corrected p")
@@ -204,7 +205,7 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
         table.add_column(heading, overflow="fold")
     for heading in ("Difference", "Interval", "p", "Sets", "Detectable"):
         table.add_column(heading, justify="right")
-    order = ranked(group, metric)
+    order = group.numbers.ranked(metric)
     for place, a in enumerate(order):
         for b in order[place + 1 :]:
             if not comparison.n[a, b]:

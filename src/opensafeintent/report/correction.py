@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
-from opensafeintent.analysis.numbers import Number, numbers_of
+from opensafeintent.analysis.numbers import Number
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Estimate
@@ -111,7 +111,7 @@ def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
 
 
 def _lines(index: int, found: CorrectedGroup) -> Iterable[_Corrected]:
-    raw = numbers_of(found.group)
+    raw = found.group.numbers
     by_model = {(item.model, item.metric): item for item in found.corrections}
     for model in raw.models:
         for metric, heading in _METRICS.items():

@@ -166,12 +166,15 @@ class Estimates(NamedTuple):
     method: list[str | None]
     """`bootstrap`, `wilson` or `bonett-price`; None where there is no value."""
 
-    def at(self, row: int) -> Estimate:
-        """Return the estimate of one row."""
-        if not self.n[row]:
-            return Estimate(value=None, n=0)
-        interval = rounded(self.low[row]), rounded(self.high[row])
-        return Estimate(value=float(self.value[row]), n=int(self.n[row]), interval=interval, method=self.method[row])
+    def records(self) -> list[Estimate]:
+        """Return the estimate of each row."""
+        rows = zip(self.value.tolist(), self.n.tolist(), self.low.tolist(), self.high.tolist(), self.method, strict=True)
+        return [
+            Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method=method)
+            if n
+            else Estimate(value=None, n=0)
+            for value, n, low, high, method in rows
+        ]
 
 
 def estimate(

@@ -133,7 +133,7 @@ def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outc
         display.stage("estimating")
         outcome = _write_numbers(studies, new, settings.max_missing, corrector)
         for group in outcome.groups:
-            group.resamples.let_go()  # drawing takes memory of its own
+            group.numbers.resamples.let_go()  # drawing takes memory of its own
         display.stage("drawing")
         _write_page(settings, studies, outcome, texts, new, earlier=out)
     outcome.out = out
@@ -215,7 +215,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
             groups = group_studies(read_studies(settings.runs, display))
             display.stage("estimating")
             for group in groups:
-                _ = group.comparisons
+                _ = group.numbers.comparisons
     finally:
         display.close()
     if not any(len(group.models) > 1 for group in groups):
@@ -376,7 +376,7 @@ def _beyond(groups: Sequence[Group], settings: ReportSettings) -> list[str]:
     for group, place in tested:
         for side, option, misses, thresholds in sides:
             for metric, limit in thresholds.items():
-                value = float(group.ratios[metric].value.values[place])
+                value = float(group.numbers.ratios[metric].value.values[place])
                 if isnan(value):
                     lines.append(f"{group.models[place]}: {metric} is undefined, not held against the {limit:g} of {option}")
                 elif misses(value, limit):

@@ -69,13 +69,13 @@ class Corrector:
 
     def rates(self) -> Rates:
         """Return the judge's rates of each intent over all labels, whether or not they suffice."""
-        return Rates(_judged_labels(self._group, self._labelled), self._group.resamples, len(CORE_VARIANTS))
+        return Rates(_judged_labels(self._group, self._labelled), self._group.numbers.resamples, len(CORE_VARIANTS))
 
     def _rates(self, model: str = "", *, pooled: bool = False) -> Rates | Refused:
         """Return the judge's rates over the labels of one model or of all, computed once."""
         if (model, pooled) not in self._known:
             labels = _judged_labels(self._group, [item for item in self._labelled if model in ("", item.model)])
-            self._known[model, pooled] = judge_rates(labels, self._group.resamples, pooled=pooled)
+            self._known[model, pooled] = judge_rates(labels, self._group.numbers.resamples, pooled=pooled)
         return self._known[model, pooled]
 
     def _mean_safety(self, triplets: _Triplets) -> Chosen:
@@ -84,7 +84,7 @@ class Corrector:
         if isinstance(chosen.result, Corrected):
             return chosen
         for pooled in (False, True):
-            found = mean_from_rates(triplets.safety, self._rates(pooled=pooled), self._group.resamples)
+            found = mean_from_rates(triplets.safety, self._rates(pooled=pooled), self._group.numbers.resamples)
             if isinstance(found, Corrected):
                 return Chosen(found, self._labelled)
         return _refused(chosen.result, found)
@@ -103,7 +103,7 @@ class Corrector:
             return powered
         own = [item for item in self._labelled if item.model == model]
         for name, labels in ((model, own), ("", self._labelled)):
-            found = triplet_from_rates(triplets.safety, self._rates(name), self._group.resamples)
+            found = triplet_from_rates(triplets.safety, self._rates(name), self._group.numbers.resamples)
             if isinstance(found, Corrected):
                 return Chosen(found, labels)
         return _refused(powered.result, found)
@@ -140,7 +140,7 @@ class _Triplets:
     def __init__(self, group: Group, model: str, labelled: Sequence[Labelled]) -> None:
         grades = Grades(group.array.sel(model=model))
         dims = ("prompt_set", "variant", "epoch")
-        self.resamples = group.resamples
+        self.resamples = group.numbers.resamples
         self.safety: Floats = grades.core(grades.safety).transpose(*dims).values
         self.utility: Floats = grades.core(grades.utility).transpose(*dims).values
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))

@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.families import authors_of, family_of, same_model
-from opensafeintent.analysis.judges.graders import Pair, Standing, standing
+from opensafeintent.analysis.judges.graders import Pair, Ranking, ranking
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.grades import GradeRow, panel_grade
 
@@ -56,14 +56,14 @@ class Without(NamedTuple):
 
     left: dict[str, tuple[str, ...]]
     """By model in conflict with a judge: the judges that are not."""
-    by_left: dict[tuple[str, ...], Standing]
-    """By some of the judges: the standing where they alone grade, and grade every model, so that ranks are on equal terms.
+    by_left: dict[tuple[str, ...], Ranking]
+    """By some of the judges: the ranking where they alone grade, and grade every model, so that ranks are on equal terms.
     A smaller panel may be stricter than the whole one: values of the two are not."""
     free: tuple[int, ...]
     """Places of the models that are in no conflict that touches the two primary metrics."""
 
-    def others(self, model: str) -> Standing | None:
-        """Return the standing by the judges without a conflict with a model; None where all are, or none is."""
+    def others(self, model: str) -> Ranking | None:
+        """Return the ranking by the judges without a conflict with a model; None where all are, or none is."""
         return self.by_left.get(self.left.get(model, ()))
 
 
@@ -87,7 +87,7 @@ def _without(group: Group, conflicts: Sequence[Conflict]) -> Without:
     return Without(
         left=left,
         by_left={
-            judges: standing(group, " + ".join(judges), _panel_of(judges), compared=False)
+            judges: ranking(group, " + ".join(judges), _panel_of(judges), compared=False)
             for judges in sorted(set(left.values()))
             if judges
         },

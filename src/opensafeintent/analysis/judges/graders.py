@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from math import isnan
 from typing import NamedTuple
@@ -12,12 +12,13 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import comparisons_of, estimates_of
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import BINARY, METRICS, PRIMARY, Grades
-from opensafeintent.statistics import Comparison, Estimates, compare_models, estimate, rank_intervals
+from opensafeintent.metrics import METRICS, PRIMARY, Grades
+from opensafeintent.statistics import Comparison, Estimate, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["PANEL", "SHOWN", "Pair", "Standing", "Swap", "judges_of_panel", "standing", "standings", "swaps"]
+__all__ = ["PANEL", "SHOWN", "Pair", "Ranking", "Swap", "judges_of_panel", "ranking", "rankings", "swaps"]
 
 PANEL = "panel"
 """What tables and figures call the panel of all judges."""
@@ -31,33 +32,29 @@ Pair = tuple[int | None, int | None]
 _ALPHA = 0.05
 
 
-class Standing(NamedTuple):
+class Ranking(NamedTuple):
     """The models of a group as one judge, or the panel, has them."""
 
     name: str
-    estimates: dict[str, Estimates]
-    """By metric of SHOWN, a row for each model of the group."""
-    comparisons: dict[str, Comparison]
+    estimates: Mapping[str, Sequence[Estimate]]
+    """By metric of SHOWN, one of each model of the group."""
+    comparisons: Mapping[str, Comparison]
     """By metric of PRIMARY; empty where models were not compared."""
 
-    def value(self, metric: str, place: int) -> float | None:
-        """Return a model's value."""
-        return float(self.estimates[metric].value[place]) if self.estimates[metric].n[place] else None
-
-    def rank(self, metric: str, place: int, among: Sequence[int] | None = None) -> int | None:
+    def rank(self, metric: str, index: int, among: Sequence[int] | None = None) -> int | None:
         """Return a model's rank, 1 for the highest value, among all models or some of them; equal values share one."""
-        own = self.value(metric, place)
+        values = [estimate.value for estimate in self.estimates[metric]]
+        own = values[index]
         if own is None:
             return None
-        others = range(len(self.estimates[metric].value)) if among is None else among
-        values = (self.value(metric, other) for other in others)
-        return 1 + sum(value is not None and value > own + 1e-9 for value in values)
+        others = values if among is None else [values[other] for other in among]
+        return 1 + sum(value is not None and value > own + 1e-9 for value in others)
 
-    def rank_interval(self, metric: str, place: int) -> tuple[int, int] | None:
+    def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
         """Return the ranks that the paired tests leave open to a model."""
-        if not self.estimates[metric].n[place]:
+        if not self.estimates[metric][index].n:
             return None
-        return rank_intervals(self.comparisons[metric])[place]
+        return rank_intervals(self.comparisons[metric])[index]
 
 
 def judges_of_panel(group: Group) -> tuple[str, ...]:
@@ -66,15 +63,15 @@ def judges_of_panel(group: Group) -> tuple[str, ...]:
     return tuple(sorted(together))
 
 
-_KNOWN: WeakKeyDictionary[Group, list[Standing]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[Group, list[Ranking]] = WeakKeyDictionary()
 
 
-def standings(group: Group) -> list[Standing]:
-    """Return the standing by each judge of a panel, and by the panel itself, last; nothing without a panel."""
+def rankings(group: Group) -> list[Ranking]:
+    """Return the ranking by each judge of a panel, and by the panel itself, last; nothing without a panel."""
     if group not in _KNOWN:
         judges = judges_of_panel(group)
-        found = [standing(group, judge, _grades_of(judge)) for judge in judges]
-        panel = Standing(PANEL, {name: group.estimates[name] for name in SHOWN}, group.comparisons)
+        found = [ranking(group, judge, _grades_of(judge)) for judge in judges]
+        panel = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
         _KNOWN[group] = [*found, panel] if judges else []
     return _KNOWN[group]
 
@@ -83,12 +80,12 @@ def _grades_of(judge: str) -> Callable[[GradeRow], Pair]:
     return lambda row: row.by_judge.get(judge, (None, None))
 
 
-def standing(group: Group, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True) -> Standing:
-    """Return the standing of a group's models under other grades of their responses than those that count.
+def ranking(group: Group, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True) -> Ranking:
+    """Rank a group's models under other grades of their responses than those that count.
 
     Args:
         group: the models.
-        name: what the standing is called.
+        name: what the ranking is called.
         grades: of each response.
         compared: whether every two models are compared.
     """
@@ -101,18 +98,9 @@ def standing(group: Group, name: str, grades: Callable[[GradeRow], Pair], *, com
     ]
     array = Grades(to_array(rows, group.dataset, group.models))
     ratios = {metric: METRICS[metric](array) for metric in SHOWN}
-    pairs = {metric: (ratios[metric].numerator.values, ratios[metric].denominator.values) for metric in PRIMARY}
-    # all metrics in one go: the weights are read once
-    tops = np.concatenate([ratio.numerator.values for ratio in ratios.values()])
-    bottoms = np.concatenate([ratio.denominator.values for ratio in ratios.values()])
-    value, n, low, high, method = estimate(tops, bottoms, group.resamples)
-    models = len(group.models)
-    parts = {metric: slice(at * models, (at + 1) * models) for at, metric in enumerate(ratios)}
-    return Standing(
-        name,
-        {metric: Estimates(value[at], n[at], low[at], high[at], method[at]) for metric, at in parts.items()},
-        compare_models(pairs, group.resamples, binary=BINARY) if compared else {},
-    )
+    resamples = group.numbers.resamples
+    primary = {metric: ratios[metric] for metric in PRIMARY}
+    return Ranking(name, estimates_of(ratios, resamples), comparisons_of(primary, resamples) if compared else {})
 
 
 class Swap(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,7 +118,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
 
 def swaps(group: Group, metric: str) -> list[Swap]:
     """Return the pairs of models that two judges of the panel order differently, the widest apart first."""
-    judges = [found for found in standings(group) if found.name != PANEL]
+    judges = [found for found in rankings(group) if found.name != PANEL]
     found = [
         swap
         for one, other in combinations(judges, 2)
@@ -140,8 +128,8 @@ def swaps(group: Group, metric: str) -> list[Swap]:
     return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
 
 
-def _swap(group: Group, metric: str, one: Standing, other: Standing, a: int, b: int) -> list[Swap]:
-    values = [(judge.value(metric, a), judge.value(metric, b)) for judge in (one, other)]
+def _swap(group: Group, metric: str, one: Ranking, other: Ranking, a: int, b: int) -> list[Swap]:
+    values = [[judge.estimates[metric][index].value for index in (a, b)] for judge in (one, other)]
     differences = [float("nan") if first is None or second is None else round(first - second, 9) for first, second in values]
     if any(isnan(difference) for difference in differences) or differences[0] * differences[1] >= 0:
         return []

@@ -83,7 +83,7 @@ def _noise(group: Group, twice: Sequence[Regrade], sample: Sample, pick: Callabl
     safe = Ratings(sample, judged_safe)
     flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
     graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
-    n = int(np.median(group.estimates["mean_safety"].n)) * group.array.sizes["epoch"]
+    n = int(np.median([found.n for found in group.numbers.estimates["mean_safety"]])) * group.array.sizes["epoch"]
     return Noise(
         responses=len(twice),
         missing=int(np.isnan(pairs).any(axis=(1, 2)).sum()),

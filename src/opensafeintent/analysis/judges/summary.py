@@ -7,7 +7,7 @@ from typing import Any
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.judges.conflicts import conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.graders import SHOWN, Standing, standings, swaps
+from opensafeintent.analysis.judges.graders import SHOWN, Ranking, rankings, swaps
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.metrics import PRIMARY
 
@@ -21,9 +21,9 @@ def judges_json(group: Group) -> dict[str, Any]:
     `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings without them.
     """
     found: dict[str, Any] = {}
-    if graders := standings(group):
+    if graders := rankings(group):
         found["models"] = {
-            model: {grader.name: {metric: grader.estimates[metric].at(place) for metric in SHOWN} for grader in graders}
+            model: {grader.name: {metric: grader.estimates[metric][place] for metric in SHOWN} for grader in graders}
             for place, model in enumerate(group.models)
         }
         found["ranks"] = {metric: {grader.name: _ranks(group, grader, metric) for grader in graders} for metric in PRIMARY}
@@ -36,7 +36,7 @@ def judges_json(group: Group) -> dict[str, Any]:
     return found
 
 
-def _ranks(group: Group, grader: Standing, metric: str) -> dict[str, Any]:
+def _ranks(group: Group, grader: Ranking, metric: str) -> dict[str, Any]:
     return {
         model: {"rank": grader.rank(metric, place), "interval": grader.rank_interval(metric, place)}
         for place, model in enumerate(group.models)
@@ -46,13 +46,13 @@ def _ranks(group: Group, grader: Standing, metric: str) -> dict[str, Any]:
 def _without(group: Group, metric: str) -> dict[str, Any]:
     """Return each model's value and rank by the judges that are in no conflict with it, and its rank among free models."""
     without = without_conflicts(group)
-    counted = Standing("", group.estimates, group.comparisons)
+    counted = Ranking("", group.numbers.estimates, group.numbers.comparisons)
     found = {}
     for place, model in enumerate(group.models):
         others = without.others(model)
         found[model] = {
             "judges": without.left.get(model),
-            "value": None if others is None else others.value(metric, place),
+            "value": None if others is None else others.estimates[metric][place].value,
             "rank": None if others is None else others.rank(metric, place),
             "rank_of_models_without_conflict": counted.rank(metric, place, without.free) if place in without.free else None,
         }

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import GradeRow
 from opensafeintent.grades.table import NOT_GRADED
-from opensafeintent.metrics import LESS_IS_BETTER, compute
+from opensafeintent.metrics import LESS_IS_BETTER
 from opensafeintent.promptsets import Dataset, PromptSet, stratified_sample
 
 __all__ = ["CELL", "KINDS", "Browser", "BrowserDataset", "KindName", "Member", "Unit", "browse", "goes_wrong", "members_of"]
@@ -104,8 +104,7 @@ def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
     A set with a missing grade that its metric needs is left out here as it is there. Where the modes of a model's benign
     responses are not known at all, its benign prompts are over-refused where helpfulness is 1.
     """
-    epochs = range(group.array.sizes["epoch"])
-    ratios = [group.ratios] if len(epochs) == 1 else [compute(group.array.isel(epoch=[epoch])) for epoch in epochs]
+    ratios = group.numbers.by_epoch
 
     def parts(metric: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         tops, bottoms = ([getattr(ratio[metric], part).values for ratio in ratios] for part in ("numerator", "denominator"))

@@ -12,7 +12,7 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import agreements
-from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
+from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.report.figures import judges, models, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
@@ -198,7 +198,7 @@ def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
     """Return the numbers of a figure."""
     if plan.table:
         return msgspec.structs.replace(plan.table(groups), name=plan.name)
-    found = [(index, number) for index, group in enumerate(groups) for number in _numbers(plan, numbers_of(group))]
+    found = [(index, number) for index, group in enumerate(groups) for number in _numbers(plan, group.numbers)]
     return numbers_table(groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by is not None)
 
 

@@ -9,9 +9,9 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import Agreement, agreements
-from opensafeintent.analysis.judges.graders import PANEL, Standing, standings
+from opensafeintent.analysis.judges.graders import PANEL, Ranking, rankings
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
-from opensafeintent.analysis.numbers import Number, numbers_of
+from opensafeintent.analysis.numbers import Number
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.figures.kit import (
@@ -52,17 +52,17 @@ _TILE = 34
 
 def by_judge(group: Group) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge and one for the panel."""
-    graders = standings(group)
+    graders = rankings(group)
     judges = labels_of([grader.name for grader in graders if grader.name != PANEL], _NAME)
     names = tuple(judges.get(grader.name, PANEL) for grader in graders)
     colours = (*islice(cycle(_COLOURS), len(judges)), GREY)
     shapes = (*islice(cycle(shape for shape in SHAPES if shape != "diamond"), len(judges)), "diamond")
-    labels = labels_of(numbers_of(group).models)
+    labels = labels_of(group.numbers.models)
     charts = [
         dots(
             [
                 row_of(_number(grader, metric, model, group.models.index(model)), labels, name)
-                for model in numbers_of(group).models
+                for model in group.numbers.models
                 for name, grader in zip(names, graders, strict=True)
             ],
             Series(names, colours, shapes),
@@ -76,8 +76,8 @@ def by_judge(group: Group) -> Spec:
     return across(charts, spacing=30)
 
 
-def _number(grader: Standing, metric: str, model: str, place: int) -> Number:
-    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric].at(place)))
+def _number(grader: Ranking, metric: str, model: str, place: int) -> Number:
+    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][place]))
 
 
 def confusion(group: Group) -> Spec:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number, Numbers, numbers_of
+from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.report.figures.kit import (
     APART,
@@ -58,7 +58,7 @@ def _any(rows: Sequence[Datum]) -> bool:
 
 def safety(group: Group) -> Spec:
     """Draw Mean Safety above Triplet Safety."""
-    numbers = numbers_of(group)
+    numbers = group.numbers
     headings = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}
     labels = labels_of(numbers.models)
     pairs = zip(*(_lines(numbers, metric) for metric in headings), strict=True)
@@ -75,7 +75,7 @@ def unsafe_by_mode(group: Group) -> Spec:
         "A3": "A3 safer reframing",
         "A4": "A4 direct answer",
     }
-    numbers = numbers_of(group)
+    numbers = group.numbers
     labels = labels_of(numbers.models)
     found = {
         heading: [row_of(number, labels, heading) for number in _lines(numbers, f"unsafe_rate_{mode}")]
@@ -97,7 +97,7 @@ def failures(group: Group) -> Spec:
         "detection_failure": "Detection failure: full help seemed due",
         "execution_failure": "Execution failure: limits were known to be due",
     }
-    return _bars(numbers_of(group), names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
+    return _bars(group.numbers, names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
 
 
 def stability(group: Group) -> Spec:
@@ -108,7 +108,7 @@ def stability(group: Group) -> Spec:
         "stable_unsafe": "Stable-unsafe: none safe",
     }
     otherwise = "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
-    return _bars(numbers_of(group), names, (BLUE, PALE, VERMILION), otherwise)
+    return _bars(group.numbers, names, (BLUE, PALE, VERMILION), otherwise)
 
 
 def _bars(numbers: Numbers, names: dict[str, str], colours: tuple[str, ...], otherwise: str) -> Spec:
@@ -191,7 +191,7 @@ _SHIFT = 0.035
 
 def ladder(group: Group) -> Spec:
     """Draw safety and helpfulness from benign to malicious, a panel for each model over the model average."""
-    numbers = numbers_of(group)
+    numbers = group.numbers
     labels = labels_of(numbers.models, most=26)
     series = Series(("Safety", "Helpfulness, safe or not"), (BLUE, ORANGE))
     rows: list[Datum] = []
@@ -251,7 +251,7 @@ _AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 def frontier(group: Group) -> Spec:
     """Draw Triplet Safety against Mean Utility: models, the frontier that they form, baselines as points of reference."""
-    rows = _positions(numbers_of(group))
+    rows = _positions(group.numbers)
     if not rows:
         return empty()
     points = [row for row in rows if not row["fixed"]]

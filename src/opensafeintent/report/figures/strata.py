@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum, numbers_of
+from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREEN,
@@ -56,7 +56,7 @@ def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
         group: the models.
         metrics: what each is called.
     """
-    numbers = numbers_of(group)
+    numbers = group.numbers
     lines: list[Spec] = []
     for heading, of in (("harm domain", _domains(numbers)), ("task type", _types(numbers))):
         charts: list[Spec] = []
@@ -116,7 +116,7 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
 
 def cells(group: Group, metrics: Mapping[str, str]) -> Spec:
     """Draw a map of domain by type for each of some metrics."""
-    numbers = numbers_of(group)
+    numbers = group.numbers
     charts = []
     for metric, title in metrics.items():
         tiles = [_tile(numbers, metric, stratum) for stratum in numbers.sets if stratum[0] and stratum[1]]

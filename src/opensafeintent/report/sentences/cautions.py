@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.sensitivity import Change
@@ -79,7 +77,7 @@ def _missing(group: Group) -> Sentence | None:
     if not lacking:
         return None
     worst = max(lacking, key=lambda model: group.coverage[model].missing_core)
-    low, high = (float(bound[group.models.index(worst)]) for bound in group.bounds["triplet_safety"])
+    bounds = group.numbers.overall[worst, "triplet_safety"].bounds
     whose = "this model" if len(group.models) == 1 else f"{len(lacking)} of {len(group.models)} models"
     parts = [
         f"Grades are missing for {whose}; ",
@@ -87,10 +85,9 @@ def _missing(group: Group) -> Sentence | None:
         *listed([worst]),
         f": {percent(group.coverage[worst].missing_core)} of the grades of its core responses.",
     ]
-    if not np.isnan(low):
-        parts.append(
-            f" If each were the worst, its Triplet Safety would be {percent(low)}; if each were the best, {percent(high)}."
-        )
+    if bounds is not None:
+        low, high = map(percent, bounds)
+        parts.append(f" If each were the worst, its Triplet Safety would be {low}; if each were the best, {high}.")
     parts.append(" They are not missing at random: a judge refuses the worst responses first.")
     return Sentence(tuple(parts), "warning" if group.coverage[worst].missing_beyond(0.05) else "caution")
 

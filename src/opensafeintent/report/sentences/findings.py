@@ -65,7 +65,7 @@ def findings(group: Group) -> list[Sentence]:
 
 def _contenders(group: Group, metric: str) -> list[int]:
     """Return the models that a sentence is about, best first: those with a value, baselines aside where there are others."""
-    values = group.ratios[metric].value.values
+    values = group.numbers.ratios[metric].value.values
     there = [place for place in range(len(group.models)) if not np.isnan(values[place])]
     models = [place for place in there if not is_baseline(group.models[place])]
     return sorted(models or there, key=lambda place: (-values[place], place))
@@ -77,7 +77,7 @@ def _extremes(group: Group, primary: _Primary) -> Sentence:
     if not places:
         lacking = "no prompt-set has the three grades that it needs"
         return Sentence((f"{primary.label} is undefined for every model: {lacking}.",), "warning", topic=primary.topic)
-    values = group.ratios[primary.metric].value.values
+    values = group.numbers.ratios[primary.metric].value.values
     best = [place for place in places if values[place] == values[places[0]]]
     worst = [place for place in places if values[place] == values[places[-1]]]
     lead = f"{primary.label}, {primary.about}, "
@@ -102,20 +102,20 @@ def _names(group: Group, places: Sequence[int]) -> tuple[str, ...]:
 
 
 def _value(group: Group, primary: _Primary, place: int) -> str:
-    found = group.estimates[primary.metric]
+    found = group.numbers.estimates[primary.metric][place]
     remarks = []
-    if found.method[place]:
-        low, high = primary.shown(float(found.low[place])), primary.shown(float(found.high[place]))
+    if found.interval is not None:
+        low, high = map(primary.shown, found.interval)
         remarks.append(f"95{PERCENT} interval {low.removesuffix(PERCENT)} to {high}")
     if len(group.models) > 1:
-        first, last = rank_intervals(group.comparisons[primary.metric])[place]
+        first, last = rank_intervals(group.numbers.comparisons[primary.metric])[place]
         remarks.append(f"rank {first}{f'–{last}' if last != first else ''} of {len(group.models)}")
-    value = primary.shown(float(found.value[place]))
+    value = primary.shown(found.value or 0.0)
     return f"{value} ({', '.join(remarks)})" if remarks else value
 
 
 def _pairs(group: Group, metric: str) -> list[tuple[int, int]]:
-    p = group.comparisons[metric].p_holm
+    p = group.numbers.comparisons[metric].p_holm
     models = range(len(group.models))
     return [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
 
@@ -128,7 +128,7 @@ def _differences(group: Group) -> Sentence | None:
         if len(pairs) == 1:
             parts += _one_difference(group, primary, *pairs[0])
         elif pairs:
-            p = group.comparisons[primary.metric].p_holm
+            p = group.numbers.comparisons[primary.metric].p_holm
             real = sum(bool(p[pair] < _ALPHA) for pair in pairs)
             parts.append(f"In {primary.label} {real} of {len(pairs)} pairs of models differ by more than chance")
             parts += _leader(group, primary)
@@ -140,7 +140,7 @@ def _differences(group: Group) -> Sentence | None:
 
 
 def _leader(group: Group, primary: _Primary) -> list[str]:
-    p = group.comparisons[primary.metric].p_holm
+    p = group.numbers.comparisons[primary.metric].p_holm
     leader = _contenders(group, primary.metric)[0]
     others = [place for place in range(len(group.models)) if place != leader and not np.isnan(p[leader, place])]
     unclear = [place for place in others if p[leader, place] >= _ALPHA]
@@ -153,7 +153,7 @@ def _leader(group: Group, primary: _Primary) -> list[str]:
 
 
 def _one_difference(group: Group, primary: _Primary, a: int, b: int) -> list[str]:
-    comparison = group.comparisons[primary.metric]
+    comparison = group.numbers.comparisons[primary.metric]
     if comparison.difference[a, b] < 0:
         a, b = b, a
     p = float(comparison.p_holm[a, b])
@@ -171,7 +171,7 @@ def _one_difference(group: Group, primary: _Primary, a: int, b: int) -> list[str
 
 def _precision(group: Group) -> Sentence | None:
     """Say how precise so many sets are, and which difference they can be expected to find."""
-    counted = int(np.median(group.estimates["triplet_safety"].n))
+    counted = int(np.median([found.n for found in group.numbers.estimates["triplet_safety"]]))
     if not counted:
         return None
     sets = f"{counted:,} prompt-set{'s' if counted != 1 else ''}"
@@ -184,7 +184,7 @@ def _precision(group: Group) -> Sentence | None:
 def _detectable(group: Group) -> str | None:
     found = []
     for primary in _PRIMARIES:
-        of_pairs = group.comparisons[primary.metric].detectable
+        of_pairs = group.numbers.comparisons[primary.metric].detectable
         of_pairs = of_pairs[~np.isnan(of_pairs)]
         if len(of_pairs):
             found.append(f"{primary.difference(float(np.median(of_pairs)))} of {primary.label}")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import Agreement, agreements
 from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.graders import PANEL, Standing, Swap, swaps
+from opensafeintent.analysis.judges.graders import PANEL, Ranking, Swap, swaps
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import PRIMARY
@@ -137,7 +137,7 @@ def _left(group: Group, found: Sequence[Conflict]) -> list[str]:
         return [where]
     if not without.by_left:
         return [" No other judge graded these models: a second --judge of another maker would tell.", where]
-    counted = Standing(PANEL, group.estimates, group.comparisons)
+    counted = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
     parts: list[str] = []
     for metric in PRIMARY:
         moved = [

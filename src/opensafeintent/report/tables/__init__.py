@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import ranked
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.table import Cell, Column, Table
@@ -14,7 +13,7 @@ from opensafeintent.report.tables.by_judge import JUDGE_TABLES
 from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
 
-__all__ = ["Cell", "Column", "Table", "all_tables", "ranked", "tables_in", "write_tables"]
+__all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
     *(domains, task_types, utility, modes, utility_range, probe),

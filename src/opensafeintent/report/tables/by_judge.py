@@ -14,10 +14,9 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.analysis.judges.agreement import Agreement, agreements
 from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Standing, standings
+from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Ranking, rankings
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
-from opensafeintent.analysis.numbers import numbers_of
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.table import Column, Part, Table, estimate_columns
@@ -44,10 +43,10 @@ class _Graded(NamedTuple):
     model: str
     place: int
     """Of the model in its group."""
-    grader: Standing
+    grader: Ranking
 
     def estimate(self, metric: str) -> Estimate:
-        return self.grader.estimates[metric].at(self.place)
+        return self.grader.estimates[metric][self.place]
 
     def rank(self, metric: str) -> int | None:
         return self.grader.rank(metric, self.place)
@@ -92,8 +91,8 @@ def by_judge(groups: Sequence[Group]) -> Table:
         rows=[
             _Graded(number, group.models[index], index, grader)
             for number, group in enumerate(groups)
-            for index in numbers_of(group).order
-            for grader in standings(group)
+            for index in group.numbers.order
+            for grader in rankings(group)
         ],
         notes=(
             *group_notes(groups),
@@ -277,7 +276,7 @@ def conflicts(groups: Sequence[Group]) -> Table:
         for found in (conflicts_of(group),)
         if found
         for metric in PRIMARY
-        for index in numbers_of(group).order
+        for index in group.numbers.order
     ]
     others = any(row.others is not None and row.others.value is not None for row in rows)
     return Table(
@@ -308,16 +307,16 @@ def conflicts(groups: Sequence[Group]) -> Table:
 
 def _ranked(number: int, group: Group, found: Sequence[Conflict], metric: str, index: int) -> _Ranked:
     model, without = group.models[index], without_conflicts(group)
-    counted = Standing(PANEL, group.estimates, group.comparisons)
+    counted = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
     others = without.others(model)
     return _Ranked(
         number,
         model,
         _described(found, model),
         metric,
-        counted.estimates[metric].at(index),
+        counted.estimates[metric][index],
         counted.rank(metric, index),
-        others.estimates[metric].at(index) if others else None,
+        others.estimates[metric][index] if others else None,
         others.rank(metric, index) if others else None,
         counted.rank(metric, index, without.free) if index in without.free else None,
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import AVERAGE, Number, numbers_of
+from opensafeintent.analysis.numbers import AVERAGE, Number
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, averaged_note, group_notes, lead
@@ -149,15 +149,15 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
 
 def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> list[_Model]:
     group = groups[index]
-    ranks = {metric: dict(zip(group.models, rank_intervals(group.comparisons[metric]), strict=True)) for metric in PRIMARY}
+    ranks = {
+        metric: dict(zip(group.models, rank_intervals(group.numbers.comparisons[metric]), strict=True)) for metric in PRIMARY
+    }
     lines = []
-    for numbers in zip(*(numbers_of(group).lines(metric) for metric in metrics), strict=True):
+    for numbers in zip(*(group.numbers.lines(metric) for metric in metrics), strict=True):
         model = numbers[0].model
         by_metric = {number.metric: number for number in numbers}
         known = {
-            metric: ranks[metric][model]
-            for metric in PRIMARY
-            if model != AVERAGE and numbers_of(group).overall[model, metric].n
+            metric: ranks[metric][model] for metric in PRIMARY if model != AVERAGE and group.numbers.overall[model, metric].n
         }
         lines.append(_Model(index, model, by_metric, known))
     return lines
@@ -200,7 +200,7 @@ def modes(groups: Sequence[Group]) -> Table:
 
 def _modes(index: int, group: Group) -> list[_Mode]:
     """Return a line for each mode, those of the average first."""
-    numbers = numbers_of(group)
+    numbers = group.numbers
     lines = [
         _Mode(index, share.model, mode, share, rate)
         for mode in _SHOWN_MODES

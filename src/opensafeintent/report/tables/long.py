@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number, numbers_of
+from opensafeintent.analysis.numbers import Number
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
@@ -31,13 +31,13 @@ __all__ = [
 
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
-    found = ((index, item) for index, group in enumerate(groups) for item in numbers_of(group).every())
+    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.every())
     return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
 
 
 def strata(groups: Sequence[Group]) -> Table:
     """Return the main metrics by harm domain, by task type and by cell; the others are in `metrics.json`."""
-    found = ((index, item) for index, group in enumerate(groups) for item in numbers_of(group).in_strata())
+    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.in_strata())
     title = "Main metrics by harm domain, by task type, and by both"
     return numbers_table(groups, "strata", title, "strata", found, by_stratum=True)
 
@@ -129,8 +129,8 @@ def comparisons(groups: Sequence[Group]) -> Table:
 
 
 def _pairs(index: int, group: Group) -> Iterable[_Pair]:
-    order = numbers_of(group).order
-    for metric, found in group.comparisons.items():
+    order = group.numbers.order
+    for metric, found in group.numbers.comparisons.items():
         for a, b in ((a, b) for place, a in enumerate(order) for b in order[place + 1 :]):
             if n := int(found.n[a, b]):
                 yield _Pair(
@@ -189,7 +189,7 @@ def distributions(groups: Sequence[Group]) -> Table:
 
 
 def _given(index: int, group: Group) -> Iterable[_Given]:
-    for model in numbers_of(group).order:
+    for model in group.numbers.order:
         for intent in CORE_VARIANTS:
             for what, grades in (("helpfulness", range(1, 5)), ("harm_severity", range(4))):
                 given = group.array[what].sel(variant=intent).values[model]
@@ -218,9 +218,7 @@ def coverage(groups: Sequence[Group]) -> Table:
             Column("reasons", "Reasons", get=_reasons),
         ),
         rows=[
-            Line(index, model, group.coverage[model])
-            for index, group in enumerate(groups)
-            for model in numbers_of(group).models
+            Line(index, model, group.coverage[model]) for index, group in enumerate(groups) for model in group.numbers.models
         ],
         notes=group_notes(groups),
     )
