@@ -15,7 +15,7 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
 from opensafeintent.canonical import canonical_json
-from opensafeintent.construction.asking import Asker, Workshop
+from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult
 from opensafeintent.taxonomy import Category, Taxonomy
@@ -81,18 +81,19 @@ class Bench:
         """Take seed prompts through the stages."""
         kept = tuple(Seed(prompt=text, source="test", place=f"line {n}") for n, text in enumerate(prompts, start=1))
         seeds = StageResult(stage="seeds", kept=kept, rejected=())
-        plan = Plan(taxonomy=over, per_cell=per_cell, last_stage=last)
+        plan = Plan(per_cell=per_cell, last_stage=last)
 
         async def run() -> Built:
             with Ledger(self._folder / "ledger.sqlite") as ledger:
                 client = Client(ledger, {"generator": self.generator, "judge": self.judge})
-                workshop = Workshop(
+                context = StageContext(
                     client=client,
-                    generator=Asker(role="generator", model="generator", sampling=Sampling()),
-                    judge=Asker(role="judge", model="judge", sampling=Sampling(temperature=0.0)),
+                    generator=ModelRole(role="generator", model="generator", sampling=Sampling()),
+                    judge=ModelRole(role="judge", model="judge", sampling=Sampling(temperature=0.0)),
                     instructions=load_instructions(),
+                    taxonomy=over,
                 )
-                return await build_sets(workshop, seeds, plan, Watcher())
+                return await build_sets(context, seeds, plan, Watcher())
 
         return asyncio.run(run())
 

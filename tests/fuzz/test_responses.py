@@ -18,7 +18,10 @@ from fuzz.runs import evaluated
 from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import read_recorded
-from opensafeintent.construction.replies import MetadataReply, ParaphraseReply, TripletReply, read_json
+from opensafeintent.construction.asking import read_json
+from opensafeintent.construction.augmentation import ParaphraseReply
+from opensafeintent.construction.metadata import MetadataReply
+from opensafeintent.construction.triplets import TripletReply
 from opensafeintent.people.labels import read_labels
 from opensafeintent.templates import load_templates, parse_reply
 from promptsets.samples import NESTED

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.records import Answered, Failure, Refused, Usage, is_truncated
+from opensafeintent.calls.records import Answered, Call, Failed, Failure, Outcome, Refused, Usage, is_truncated
 from opensafeintent.hostile import one_line
+from opensafeintent.messages import Message
 
 __all__ = [
     "LONGEST_ERROR",
     "REFUSING",
     "REPLIED",
     "NotAnAnswer",
+    "Unparsed",
+    "ask_until_parsed",
     "error_of",
     "is_filter",
     "no_answer",
@@ -355,3 +358,42 @@ def _told(error: Any) -> str:
     """Return what an error says, on one line."""
     message = error.get("message") if isinstance(error, dict) else error
     return one_line(str(message or "it says no more"))
+
+
+# Asking again ----------------------------------------------------------------------------------------------------------
+
+_REASKS = 2
+
+
+class Unparsed(msgspec.Struct, frozen=True):
+    """An answer that does not keep to the form that was asked for."""
+
+    reminder: Message
+    """What is said to the model when it is asked again."""
+    text: str
+    problem: str = ""
+
+
+async def ask_until_parsed(
+    ask: Callable[[Call], Awaitable[Outcome]], call: Call, parse: Callable[[str], T | Unparsed]
+) -> T | Unparsed | Refused | Failed:
+    """Ask until the answer keeps to its form: once, and at most twice more, each time with all that was said before.
+
+    Args:
+        ask: makes a call.
+        call: the first one.
+        parse: reads an answer's text.
+
+    Returns:
+        What was parsed; or the last answer, where none could be; or the outcome that is no answer.
+    """
+    for attempt in range(call.attempt, call.attempt + 1 + _REASKS):
+        outcome = await ask(msgspec.structs.replace(call, attempt=attempt))
+        if not isinstance(outcome, Answered):
+            return outcome
+        parsed = parse(outcome.text)
+        if not isinstance(parsed, Unparsed):
+            return parsed
+        answer = Message("assistant", (outcome.text or "(no reply)",))
+        call = msgspec.structs.replace(call, messages=(*call.messages, answer, parsed.reminder))
+    return parsed

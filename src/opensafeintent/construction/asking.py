@@ -1,34 +1,146 @@
-"""Put an instruction to the generator or the judge until the reply keeps to its contract, and work on many items at once."""
+"""Ask the generator or the judge until the reply keeps to its contract, and work on many items at once."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 import msgspec
 
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.draining import for_each
-from opensafeintent.calls.records import Answered, Call, Failed, Purpose, Refused, Sampling, Subject
+from opensafeintent.calls.records import Call, Failed, Outcome, Purpose, Refused, Sampling, Subject
+from opensafeintent.calls.replies import Unparsed, ask_until_parsed
 from opensafeintent.construction.records import CallRef, Reason, Rejection
-from opensafeintent.construction.replies import Reply, json_schema, looks_like_refusal, read_json
+from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
-from opensafeintent.messages import Message
-from opensafeintent.templates.instruction import Instruction, Instructions
+from opensafeintent.promptsets.loading import LONGEST_PROMPT
+from opensafeintent.taxonomy import Taxonomy
+from opensafeintent.templates.contract import without_fence
+from opensafeintent.templates.instruction import Instruction, Instructions, described
 
-__all__ = ["Asked", "Asker", "Unusable", "Workshop", "each"]
+__all__ = [
+    "AT_ONCE",
+    "ModelRole",
+    "Reply",
+    "StageContext",
+    "Unusable",
+    "Usable",
+    "complaint_of_choice",
+    "complaint_of_summary",
+    "each",
+    "read_json",
+]
 
-REASKS = 2
-_SAID = 200
-"""Characters of a model's words that go into a rejection."""
-
-R = TypeVar("R", bound=Reply)
+R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
 U = TypeVar("U")
 
+AT_ONCE = 512
+"""Items under way at the same time while connections adapt."""
+_SAID = 200
+"""Characters of a model's words that go into a rejection."""
+_SUMMARY_WORDS = (5, 15)
+"""Least and most words of a topic summary (paper, section 2.1)."""
 
-class Asked(msgspec.Struct, Generic[R], frozen=True):
+
+# The contract of a reply -----------------------------------------------------------------------------------------------
+
+
+class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A JSON contract; a reply may hold `declined`: why a model will not do what it was asked."""
+
+    purpose: ClassVar[Purpose]
+    """What is asked for; the instruction has the same name."""
+    asked_of: ClassVar[Literal["generator", "judge"]] = "judge"
+    filled: ClassVar[tuple[str, ...]] = ()
+    """Names of the fields whose texts have to hold something."""
+
+    @property
+    def refusal(self) -> str:
+        """Why the model declined; empty where it did not."""
+        return getattr(self, "declined", "").strip()
+
+    def texts(self) -> dict[str, str]:
+        """Return the texts that have to hold something, by a name for errors."""
+        texts: dict[str, str] = {}
+        for name in self.filled:
+            value = getattr(self, name)
+            texts |= {name: value} if isinstance(value, str) else {f"{name}[{n}]": text for n, text in enumerate(value)}
+        return texts
+
+
+def read_json(text: str, kind: type[R]) -> R | str:
+    """Read a reply strictly: one JSON object of this kind, white space and one code fence around it aside.
+
+    Returns:
+        The reply, or what is wrong with it.
+    """
+    inside = without_fence(text.strip())
+    try:
+        reply = msgspec.json.decode(inside, type=kind)
+    except msgspec.ValidationError as error:
+        return f"the JSON object is not of the form asked for: {one_line(str(error))}"
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return "it is not one JSON object and nothing else"
+    if reply.refusal:
+        return reply
+    for name, content in reply.texts().items():
+        if not content.strip():
+            return f'"{name}" holds no text'
+        if len(content) > LONGEST_PROMPT:
+            return f'"{name}" has {len(content):,} characters; at most {LONGEST_PROMPT:,} are accepted'
+    return reply
+
+
+def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | None:
+    """Say what is wrong with a label that is none of the valid ones."""
+    if value in valid:
+        return None
+    return f'"{name}" is {one_line(value, 60)!r}, which is none of the names; {nearest(value, valid)}'
+
+
+def complaint_of_summary(name: str, summary: str) -> str | None:
+    """Say what is wrong with the length of a topic summary."""
+    least, most = _SUMMARY_WORDS
+    count = len(summary.split())
+    return None if least <= count <= most else f'"{name}" has {count} words; {least} to {most} are asked for'
+
+
+_TYPES: dict[str, dict[str, Any]] = {
+    "bool": {"type": "boolean"},
+    "str": {"type": "string"},
+    "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+}
+
+
+def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Return the JSON schema of a reply in the form that structured output takes: every key required, no others.
+
+    Args:
+        kind: the reply's type.
+        choices: valid texts by key, where a key has only a few.
+    """
+    fields = {field.name: dict(_TYPES[str(kind.__annotations__[field.name])]) for field in msgspec.structs.fields(kind)}
+    for name, valid in choices.items():
+        fields[name]["enum"] = list(valid)
+    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+_REFUSING = re.compile(
+    r"\s*(sorry|as an ai|i['’]?m (really |very )?sorry|i (can|could|wo|will|do)(not|n?['’]?t)|i can not"
+    r"|i(['’]?m| am) (not able|unable|sorry))\b",
+    re.I,
+)
+"""How prose in place of a reply begins where it is a refusal."""
+
+
+# Asking ----------------------------------------------------------------------------------------------------------------
+
+
+class Usable(msgspec.Struct, Generic[R], frozen=True):
     """A reply that keeps to its contract, and the calls that it took."""
 
     reply: R
@@ -42,12 +154,12 @@ class Unusable(msgspec.Struct, frozen=True):
     detail: str
     calls: tuple[CallRef, ...]
 
-    def reject(self, item: Any, calls: tuple[CallRef, ...] = ()) -> Rejection:
-        """Return the rejection of an item that needed the reply. `calls` are those of the stage before this one."""
-        return Rejection(item=item, reason=self.reason, detail=self.detail, calls=(*calls, *self.calls))
+    def reject(self, item: Any) -> Rejection:
+        """Return the rejection of an item that needed the reply, and whose calls do not hold these yet."""
+        return Rejection.of(item, self.reason, self.detail, calls=self.calls)
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRole(msgspec.Struct, frozen=True, kw_only=True):
     """One of the two models, and how it is asked."""
 
     role: Literal["generator", "judge"]
@@ -56,7 +168,7 @@ class Asker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True)
-class Workshop:
+class StageContext:
     """What every stage works with.
 
     Args:
@@ -64,44 +176,49 @@ class Workshop:
         generator: the model that writes.
         judge: the model that checks.
         instructions: the templates.
+        taxonomy: what the labels are of.
         structured: whether providers are asked for structured output.
         at_once: items under way at the same time.
         finished: is told of each item that a stage is done with.
-        archive, archived: see below.
+        recorded: answers from the ledger alone, for the purposes in `recorded_only`.
+        recorded_only: purposes of stages before the first one that is to be run: their calls are not made.
     """
 
     client: Client
-    generator: Asker
-    judge: Asker
+    generator: ModelRole
+    judge: ModelRole
     instructions: Instructions
+    taxonomy: Taxonomy
     structured: bool = True
-    at_once: int = 512
+    at_once: int = AT_ONCE
     finished: Callable[[], None] = lambda: None
-    archive: Client | None = None
-    """Answers from the ledger alone, for what is not to be called anew."""
-    archived: frozenset[Purpose] = frozenset()
-    """What is not to be called anew: the purposes of stages before the first one that is to be run."""
+    recorded: Client | None = None
+    recorded_only: frozenset[Purpose] = frozenset()
+
+    def labels(self, cell: tuple[str, str]) -> dict[str, str]:
+        """Return a cell's harm domain and task type as instructions show them, as `domain` and `type`."""
+        domain = next(category for category in self.taxonomy.harm_domains if category.name == cell[0])
+        task_type = next(category for category in self.taxonomy.task_types if category.name == cell[1])
+        return {"domain": described(domain), "type": described(task_type)}
 
     async def ask(
         self,
-        asker: Asker,
-        instruction: Instruction,
-        fills: Mapping[str, str],
         kind: type[R],
+        fills: Mapping[str, str],
         *,
         about: str,
+        by: ModelRole | None = None,
         epoch: int = 1,
-        choices: dict[str, tuple[str, ...]] | None = None,
+        choices: Mapping[str, tuple[str, ...]] | None = None,
         check: Callable[[R], str | None] = lambda _: None,
-    ) -> Asked[R] | Unusable:
+    ) -> Usable[R] | Unusable:
         """Ask once, and at most twice more with what was wrong with the reply.
 
         Args:
-            asker: whom.
-            instruction: what.
-            fills: the instruction's places.
-            kind: the reply's type.
+            kind: the reply's contract, which names what is asked for, and of whom.
+            fills: the instruction's placeholders.
             about: id of the item, for tracing.
+            by: who is asked, where the contract leaves that open.
             epoch: tells equal questions apart that are asked again on purpose.
             choices: valid texts by key, for structured output.
             check: says what else is wrong with a reply, or None.
@@ -109,62 +226,59 @@ class Workshop:
         Raises:
             ModelStopped, Stopped: see `Client.ask`.
         """
-        sampling = asker.sampling
+        model = by or (self.generator if kind.asked_of == "generator" else self.judge)
+        instruction: Instruction = getattr(self.instructions, kind.purpose)
+        client = self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
+        calls: list[CallRef] = []
+
+        async def ask(call: Call) -> Outcome:
+            calls.append(CallRef(call.purpose, call.model, client.key_of(call).hex()))
+            return await client.ask(call)
+
+        def parse(text: str) -> R | Unparsed:
+            reply = read_json(text, kind)
+            problem = reply if isinstance(reply, str) else None if reply.refusal else check(reply)
+            if not isinstance(reply, str) and not problem:
+                return reply
+            fills_of_reask = {"problem": f"{problem}.", "contract": instruction.closing(fills)}
+            return Unparsed(self.instructions.reask.render(fills_of_reask), text, problem or "")
+
+        sampling = model.sampling
         if self.structured:
-            sampling = msgspec.structs.replace(sampling, json_schema=json_schema(kind, choices))
-        client = self.archive if self.archive and instruction.role in self.archived else self.client
-        messages: tuple[Message, ...] = (instruction.render(fills),)
-        refs: tuple[CallRef, ...] = ()
-        said = problem = ""
-        for attempt in range(1 + REASKS):
-            call = Call(
-                model=asker.model,
-                messages=messages,
-                sampling=sampling,
-                purpose=_purpose(instruction),
-                epoch=epoch,
-                attempt=attempt,
-                template=instruction.name,
-                template_hash=instruction.hash,
-                subject=Subject(about, "", epoch),
-            )
-            refs = (*refs, CallRef(call.purpose, asker.model, client.key_of(call).hex()))
-            match await client.ask(call):
-                case Refused(reason=why):
-                    return Unusable("refused", f"the {asker.role}'s provider: {why}", refs)
-                case Failed(kind=kind_of_failure, error=error):
-                    reason: Reason = "not_made" if kind_of_failure == "not_made" else "call_failed"
-                    return Unusable(reason, f"{asker.model}: {kind_of_failure}: {error}", refs)
-                case Answered(text=said):
-                    reply = read_json(said, kind)
-                    if not isinstance(reply, str) and reply.refusal.strip():
-                        return Unusable("refused", f"the {asker.role}: {one_line(reply.refusal, _SAID)}", refs)
-                    problem = reply if isinstance(reply, str) else check(reply) or ""
-                    if not isinstance(reply, str) and not problem:
-                        return Asked(reply, refs)
-                    messages = (
-                        *messages,
-                        Message("assistant", (said or "(no reply)",)),
-                        self._reminder(instruction, fills, problem),
-                    )
-        if looks_like_refusal(said):
-            return Unusable("refused", f"the {asker.role}: {one_line(said, _SAID)}", refs)
-        return Unusable("malformed", f"the {asker.role}'s last reply: {problem}", refs)
-
-    def _reminder(self, instruction: Instruction, fills: Mapping[str, str], problem: str) -> Message:
-        said = {"problem": f"{problem}.", "contract": instruction.closing(fills)}
-        return self.instructions.reask.render(said)
+            sampling = msgspec.structs.replace(sampling, json_schema=_json_schema(kind, choices or {}))
+        call = Call(
+            model=model.model,
+            messages=(instruction.render(fills),),
+            sampling=sampling,
+            purpose=kind.purpose,
+            epoch=epoch,
+            template=instruction.name,
+            template_hash=instruction.hash,
+            subject=Subject(about, "", epoch),
+        )
+        outcome = await ask_until_parsed(ask, call, parse)
+        return _usable(outcome, model, tuple(calls))
 
 
-def _purpose(instruction: Instruction) -> Purpose:
-    assert instruction.role != "reask"  # it only ever follows another one
-    return instruction.role
+def _usable(outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: tuple[CallRef, ...]) -> Usable[R] | Unusable:
+    match outcome:
+        case Refused(reason=why):
+            return Unusable("refused", f"the {model.role}'s provider: {why}", calls)
+        case Failed(kind=kind, error=error):
+            return Unusable("not_made" if kind == "not_made" else "call_failed", f"{model.model}: {kind}: {error}", calls)
+        case Unparsed(text=text) if _REFUSING.match(text):
+            return Unusable("refused", f"the {model.role}: {one_line(text, _SAID)}", calls)
+        case Unparsed(problem=problem):
+            return Unusable("malformed", f"the {model.role}'s last reply: {problem}", calls)
+    if outcome.refusal:
+        return Unusable("refused", f"the {model.role}: {one_line(outcome.refusal, _SAID)}", calls)
+    return Usable(outcome, calls)
 
 
-async def each(workshop: Workshop, items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
+async def each(context: StageContext, items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
     """Work on many items at once; return what came of each, in their order.
 
-    When one ends with an error, those in flight are let finish and be recorded, and none is begun.
+    When one ends with an error, those in flight finish and are recorded, and none is begun.
 
     Raises:
         Stopped: the generator or the judge does not answer any more, or a budget is used up.
@@ -173,7 +287,7 @@ async def each(workshop: Workshop, items: Sequence[T], work: Callable[[T], Await
 
     async def finish(item: T) -> U:
         made = await work(item)
-        workshop.finished()
+        context.finished()
         return made
 
-    return await for_each(workshop.client, items, finish, at_once=workshop.at_once)
+    return await for_each(context.client, items, finish, at_once=context.at_once)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from math import ceil
 
 import msgspec
 
-from opensafeintent.construction.asking import Asked, Unusable, Workshop, each
+from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, complaint_of_summary, each
 from opensafeintent.construction.records import Rejection, StageResult, Topic
-from opensafeintent.construction.replies import BackfillReply, complaint_of_summary
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
-from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.instruction import described
 
-__all__ = ["BATCH", "Proposal", "fill_cells", "rounds_for"]
+__all__ = ["BATCH", "BackfillReply", "Proposal", "fill_cells"]
 
 BATCH = 5
 """Summaries asked for at a time."""
@@ -32,13 +30,19 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     round: int
 
 
-def rounds_for(wanted: int) -> int:
-    """Return the bound on rounds for a cell that wants so many topics."""
-    return ceil(wanted / BATCH) + EXTRA_ROUNDS
+class BackfillReply(Reply, frozen=True):
+    """Summaries for a cell."""
+
+    purpose = "backfill"
+    asked_of = "generator"
+    filled = ("summaries",)
+
+    summaries: tuple[str, ...] = ()
+    declined: str = ""
 
 
 async def fill_cells(
-    workshop: Workshop, wanted: Mapping[tuple[str, str], int], there: Sequence[Topic], taxonomy: Taxonomy
+    context: StageContext, wanted: Mapping[tuple[str, str], int], accepted: Sequence[Topic]
 ) -> StageResult[Topic]:
     """Return new topics for each cell; cells are filled side by side, rounds within one follow each other.
 
@@ -46,69 +50,52 @@ async def fill_cells(
     proposal with a ROUGE-L above 0.7 to an accepted summary of its cell is dropped.
 
     Args:
-        workshop: models and templates.
+        context: models and templates.
         wanted: new topics by cell.
-        there: topics accepted so far, of any cell, in order.
-        taxonomy: what the cells are of.
+        accepted: topics accepted so far, of any cell, in order.
 
     Raises:
         Stopped: see `each`.
     """
-    cells = [cell for cell in taxonomy.cells if wanted.get(cell, 0) > 0]
+    cells = [cell for cell in context.taxonomy.cells if wanted.get(cell, 0) > 0]
 
-    async def fill(cell: tuple[str, str]) -> _Cell:
-        filler = _Cell(workshop, taxonomy, cell, [topic for topic in there if topic.cell == cell])
-        await filler.fill(wanted[cell])
-        return filler
+    async def fill(cell: tuple[str, str]) -> list[Topic | Rejection]:
+        return await _Cell(context, cell, [topic for topic in accepted if topic.cell == cell]).fill(wanted[cell])
 
-    filled = await each(workshop, cells, fill)
-    return StageResult(
-        stage="backfill",
-        kept=tuple(topic for cell in filled for topic in cell.new),
-        rejected=tuple(rejection for cell in filled for rejection in cell.rejected),
-    )
+    return StageResult.of("backfill", chain.from_iterable(await each(context, cells, fill)))
 
 
 class _Cell:
     """One cell on its way to enough topics."""
 
-    def __init__(self, workshop: Workshop, taxonomy: Taxonomy, cell: tuple[str, str], there: Sequence[Topic]) -> None:
-        self._workshop = workshop
+    def __init__(self, context: StageContext, cell: tuple[str, str], accepted: Sequence[Topic]) -> None:
+        self._context = context
         self._cell = cell
-        self._domain = next(item for item in taxonomy.harm_domains if item.name == cell[0])
-        self._type = next(item for item in taxonomy.task_types if item.name == cell[1])
-        self._summaries = [topic.summary for topic in there]
+        self._summaries = [topic.summary for topic in accepted]
         self._index = CellIndex(Threshold(PAPER_THRESHOLD))
-        for topic in there:
+        for topic in accepted:
             self._index.add(topic.id, {"summary": topic.summary})
-        self.new: list[Topic] = []
-        self.rejected: list[Rejection] = []
 
-    async def fill(self, wanted: int) -> None:
-        """Go round until there are enough, or the bound is reached."""
-        for number in range(1, rounds_for(wanted) + 1):
-            missing = wanted - len(self.new)
+    async def fill(self, wanted: int) -> list[Topic | Rejection]:
+        """Go round until there are enough topics, or as often as may be; return what came of every proposal, in order."""
+        domain, task_type = self._cell
+        made: list[Topic | Rejection] = []
+        for number in range(1, ceil(wanted / BATCH) + EXTRA_ROUNDS + 1):
+            missing = wanted - sum(isinstance(item, Topic) for item in made)
             if missing <= 0:
-                return
+                break
             match await self._propose(min(BATCH, missing), number):
-                case Unusable() as nothing:
-                    self.rejected.append(
-                        nothing.reject(Proposal(harm_domain=self._cell[0], task_type=self._cell[1], round=number))
-                    )
-                    if nothing.reason in ("call_failed", "not_made"):
-                        return  # what the next round would ask hangs on this one
-                case Asked(reply=reply, calls=calls):
-                    for summary in reply.summaries:
-                        self._admit(
-                            Topic(
-                                summary=" ".join(summary.split()),
-                                harm_domain=self._cell[0],
-                                task_type=self._cell[1],
-                                calls=calls,
-                            )
-                        )
+                case Unusable() as unusable:
+                    made.append(unusable.reject(Proposal(harm_domain=domain, task_type=task_type, round=number)))
+                    if unusable.reason in ("call_failed", "not_made"):
+                        break  # what the next round would ask depends on this one
+                case Usable(reply=reply, calls=calls):
+                    for summary in (" ".join(text.split()) for text in reply.summaries):
+                        topic = Topic(summary=summary, harm_domain=domain, task_type=task_type, calls=calls)
+                        made.append(self._admit(topic))
+        return made
 
-    async def _propose(self, count: int, number: int) -> Asked[BackfillReply] | Unusable:
+    async def _propose(self, count: int, number: int) -> Usable[BackfillReply] | Unusable:
         def check(reply: BackfillReply) -> str | None:
             if len(reply.summaries) != count:
                 return f'"summaries" has {len(reply.summaries)} texts; {count} are asked for'
@@ -116,30 +103,17 @@ class _Cell:
             return next((complaint for complaint in complaints if complaint), None)
 
         fills = {
-            "domain": described(self._domain),
-            "type": described(self._type),
+            **self._context.labels(self._cell),
             "count": str(count),
             "there": "\n".join(f"- {summary}" for summary in self._summaries[-SHOWN:]) or "(none yet)",
         }
-        workshop = self._workshop
-        return await workshop.ask(
-            workshop.generator,
-            workshop.instructions.backfill,
-            fills,
-            BackfillReply,
-            about=" / ".join(self._cell),
-            epoch=number,
-            check=check,
-        )
+        return await self._context.ask(BackfillReply, fills, about=" / ".join(self._cell), epoch=number, check=check)
 
-    def _admit(self, topic: Topic) -> None:
+    def _admit(self, topic: Topic) -> Topic | Rejection:
         texts = {"summary": topic.summary}
         if twin := self._index.closest(texts):
             detail = f"ROUGE-L {twin.overlap.score:.2f} to: {twin.twin_prompt}"
-            self.rejected.append(
-                Rejection(item=topic, reason="too_similar", detail=detail, twin=twin.twin, calls=topic.calls)
-            )
-            return
+            return Rejection.of(topic, "too_similar", detail, twin=twin.twin)
         self._index.add(topic.id, texts)
         self._summaries.append(topic.summary)
-        self.new.append(topic)
+        return topic

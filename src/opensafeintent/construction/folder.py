@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.folder import LedgerFolder
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Sampling
+from opensafeintent.construction.asking import AT_ONCE, ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.records import STAGES, CallRef, Draft, Rejection, StageResult
+from opensafeintent.construction.records import PURPOSES, STAGES, CallRef, Draft, Rejection, Stage, StageResult
 from opensafeintent.errors import InputError
-from opensafeintent.files import locked_folder, make_private_folder, read_json, write_private
+from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets.record import Dataset
 from opensafeintent.taxonomy import Taxonomy
+from opensafeintent.templates.instruction import parse_instructions
 
 __all__ = ["BuildFolder", "BuildManifest", "Cost", "costs_of"]
 
@@ -49,10 +51,34 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the last run came to its end: what stands beside this file is then all of one piece."""
     dataset_hash: str | None = None
 
-    @property
-    def owns_ledger(self) -> bool:
-        """Whether the ledger is the build's own, and none that it was told to share."""
-        return not Path(self.ledger).is_absolute()
+    def context(
+        self,
+        client: Client,
+        *,
+        at_once: int | None = None,
+        finished: Callable[[], None] = lambda: None,
+        recorded_stages: Sequence[Stage] = (),
+    ) -> StageContext:
+        """Return what the build's stages work with.
+
+        Args:
+            client: makes the calls.
+            at_once: items under way at the same time; None takes as many as suit connections that adapt.
+            finished: is told of each item that a stage is done with.
+            recorded_stages: those that take their calls from the ledger alone.
+        """
+        return StageContext(
+            client=client,
+            generator=ModelRole(role="generator", model=self.generator, sampling=self.generator_sampling),
+            judge=ModelRole(role="judge", model=self.judge, sampling=self.judge_sampling),
+            instructions=parse_instructions(self.templates),
+            taxonomy=self.taxonomy,
+            structured=self.structured_output,
+            at_once=at_once or AT_ONCE,
+            finished=finished,
+            recorded=Client(client.ledger, self.identities),
+            recorded_only=frozenset(purpose for stage in recorded_stages for purpose in PURPOSES[stage]),
+        )
 
 
 class Cost(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,35 +112,11 @@ def _calls(built: Built) -> Iterator[CallRef]:
             yield from rejection.calls
 
 
-class BuildFolder:
+class BuildFolder(LedgerFolder[BuildManifest]):
     """The folder of one build."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest is."""
-        return self.path / "build.json"
-
-    @property
-    def dataset_path(self) -> Path:
-        """Where the finished dataset is."""
-        return self.path / "dataset.jsonl"
-
-    def ledger_path(self, manifest: BuildManifest) -> Path:
-        """Where the build's ledger is."""
-        return self.path / manifest.ledger
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep the folder for this process.
-
-        Raises:
-            InputError: another process is at work in it.
-        """
-        with locked_folder(self.path, "building into"):
-            yield
+    manifest_name = "build.json"
+    doing = "building into"
 
     def load(self) -> BuildManifest | None:
         """Return the manifest of the build that is there, if there is one.
@@ -128,11 +130,6 @@ class BuildFolder:
             return None
         return read_json(self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA)
 
-    def save(self, manifest: BuildManifest) -> None:
-        """Write the manifest."""
-        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-        write_private(self.manifest_path, text + b"\n")
-
     def write_stage(self, result: StageResult[Any]) -> None:
         """Write what a stage kept and what it dropped, as JSONL."""
         folder = self.path / "stages"
@@ -144,7 +141,7 @@ class BuildFolder:
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
         """Write the dataset, and where each of its sets comes from."""
         write_private(self.path / "provenance.jsonl", _lines(map(_with_id, drafts)))
-        write_private(self.dataset_path, _lines(item.to_json() for item in dataset.prompt_sets))
+        write_private(self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets))
 
     def remove_results(self) -> None:
         """Take away a finished dataset that is no result of this build."""

@@ -2,37 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
 from opensafeintent.calls.draining import side_by_side
-from opensafeintent.construction.asking import Asked, Unusable, Workshop, each
-from opensafeintent.construction.records import CallRef, Draft, Rejection, Revision, StageResult
-from opensafeintent.construction.replies import IntentReply, RepairReply
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy
-from opensafeintent.templates.instruction import Reading, described
+from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
+from opensafeintent.construction.records import Draft, Rejection, Revision, StageResult
+from opensafeintent.taxonomy import CORE_VARIANTS, Intent
+from opensafeintent.templates.instruction import Reading
 
-__all__ = ["REPAIRS", "check_intents", "reading_of"]
+__all__ = ["REPAIRS", "IntentReply", "RepairReply", "check_intents"]
 
 REPAIRS = 3
 """Repairs of one prompt at most."""
 
 _WRITTEN: dict[Intent, str] = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}
+_READINGS: dict[tuple[bool, bool], Reading] = {
+    (True, False): "benign",
+    (True, True): "dual_use",
+    (False, True): "malicious",
+    (False, False): "neither",
+}
 
 
-def reading_of(reply: IntentReply) -> Reading:
-    """Return the intent that the judge's two answers amount to (paper, section 2.1, stage 4)."""
-    readings: dict[tuple[bool, bool], Reading] = {
-        (True, False): "benign",
-        (True, True): "dual_use",
-        (False, True): "malicious",
-        (False, False): "neither",
-    }
-    return readings[reply.benign_use_plausible, reply.misuse_risk_meaningful]
+class IntentReply(Reply, frozen=True):
+    """What the judge says of one prompt."""
+
+    purpose = "intent"
+
+    benign_use_plausible: bool
+    misuse_risk_meaningful: bool
+    reason: str
+
+    @property
+    def reading(self) -> Reading:
+        """The intent that the two answers amount to (paper, section 2.1, stage 4)."""
+        return _READINGS[self.benign_use_plausible, self.misuse_risk_meaningful]
 
 
-async def check_intents(workshop: Workshop, drafts: Sequence[Draft], taxonomy: Taxonomy) -> StageResult[Draft]:
+class RepairReply(Reply, frozen=True):
+    """The new text of a prompt."""
+
+    purpose = "repair"
+    asked_of = "generator"
+    filled = ("prompt",)
+
+    prompt: str = ""
+    declined: str = ""
+
+
+async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
     """Keep the drafts whose three prompts have the intents that they should have, after repairs where it takes them.
 
     The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator with the reason, and only
@@ -41,36 +61,23 @@ async def check_intents(workshop: Workshop, drafts: Sequence[Draft], taxonomy: T
     Raises:
         Stopped: see `each`.
     """
-    types = {category.name: described(category) for category in taxonomy.task_types}
-
-    async def check(draft: Draft) -> Draft | Rejection:
-        return await _Repair(workshop, draft, types[draft.topic.task_type]).run()
-
-    made = await each(workshop, drafts, check)
-    return StageResult(
-        stage="intents",
-        kept=tuple(item for item in made if isinstance(item, Draft)),
-        rejected=tuple(item for item in made if isinstance(item, Rejection)),
-    )
+    return StageResult.of("intents", await each(context, drafts, lambda draft: _Repair(context, draft).run()))
 
 
 class _Repair:
     """One draft on its way to the right intents."""
 
-    def __init__(self, workshop: Workshop, draft: Draft, task_type: str) -> None:
-        self._workshop = workshop
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        self._context = context
         self._draft = draft
-        self._type = task_type
         self._said: dict[Intent, str] = {}
+        """What the judge said of each prompt last."""
 
     async def run(self) -> Draft | Rejection:
         answers = await side_by_side(*(self._read(self._draft.prompts.of(intent)) for intent in CORE_VARIANTS))
-        readings: dict[Intent, Reading] = {}
         for intent, answer in zip(CORE_VARIANTS, answers, strict=True):
-            self._keep(answer.calls)
-            if isinstance(answer, Asked):
-                self._note(readings, intent, answer.reply)
-        self._draft = msgspec.structs.replace(self._draft, first_readings=dict(readings), readings=readings)
+            self._note(intent, answer)
+        self._draft = msgspec.structs.replace(self._draft, first_readings=self._draft.readings)
         for answer in answers:
             if isinstance(answer, Unusable):
                 return self._reject(answer)
@@ -78,67 +85,57 @@ class _Repair:
             for _ in range(REPAIRS):
                 if self._draft.readings[intent] == intent:
                     break
-                if (nothing := await self._mend(intent)) is not None:
-                    return self._reject(nothing)
-            if self._draft.readings[intent] != intent:
-                found = self._draft.readings[intent]
-                detail = f"the {intent} prompt still reads as {found} after {REPAIRS} repairs: {self._said[intent]}"
-                return Rejection(item=self._draft, reason="wrong_intent", detail=detail, calls=self._draft.calls)
+                if (unusable := await self._repair(intent)) is not None:
+                    return self._reject(unusable)
+            if (reading := self._draft.readings[intent]) != intent:
+                detail = f"the {intent} prompt still reads as {reading} after {REPAIRS} repairs: {self._said[intent]}"
+                return Rejection.of(self._draft, "wrong_intent", detail)
         return self._draft
 
-    async def _mend(self, intent: Intent) -> Unusable | None:
-        """Have one prompt written anew and read again; return what kept that from being done."""
-        draft, workshop = self._draft, self._workshop
-        before, found = draft.prompts.of(intent), draft.readings[intent]
+    async def _repair(self, intent: Intent) -> Unusable | None:
+        """Have one prompt rewritten and read again; return what kept that from being done."""
+        draft, context = self._draft, self._context
+        before, reading = draft.prompts.of(intent), draft.readings[intent]
         texts: dict[str, str] = {variant: draft.prompts.of(variant) for variant in CORE_VARIANTS}
 
         def check(reply: RepairReply) -> str | None:
             same = [variant for variant in CORE_VARIANTS if texts[variant].split() == reply.prompt.split()]
             return f"it is the {_WRITTEN[same[0]]} request as it was" if same else None
 
-        fills: Mapping[str, str] = {
+        fills = {
             **texts,
             "expected": _WRITTEN[intent],
-            "reason": workshop.instructions.repair_reasons[intent][found],
+            "reason": context.instructions.repair_reasons[intent][reading],
             "reader": self._said[intent],
             "task": draft.underlying_task,
-            "type": self._type,
+            "type": context.labels(draft.topic.cell)["type"],
         }
-        repaired = await workshop.ask(
-            workshop.generator, workshop.instructions.repair, fills, RepairReply, about=draft.topic.id, check=check
-        )
-        self._keep(repaired.calls)
+        repaired = await context.ask(RepairReply, fills, about=draft.topic.id, check=check)
+        draft = draft.with_calls(repaired.calls)
         if isinstance(repaired, Unusable):
+            self._draft = draft
             return repaired
         after = repaired.reply.prompt.strip()
-        revision = Revision(variant=intent, found=found, said=self._said[intent], before=before, after=after)
+        revision = Revision(variant=intent, found=reading, said=self._said[intent], before=before, after=after)
         self._draft = msgspec.structs.replace(
-            self._draft,
+            draft,
             prompts=msgspec.structs.replace(draft.prompts, **{intent: after}),
             revisions=(*draft.revisions, revision),
         )
         answer = await self._read(after)
-        self._keep(answer.calls)
-        if isinstance(answer, Unusable):
-            return answer
-        readings = dict(self._draft.readings)
-        self._note(readings, intent, answer.reply)
-        self._draft = msgspec.structs.replace(self._draft, readings=readings)
-        return None
+        self._note(intent, answer)
+        return answer if isinstance(answer, Unusable) else None
 
-    async def _read(self, prompt: str) -> Asked[IntentReply] | Unusable:
-        workshop = self._workshop
-        fills = {"request": prompt}
-        return await workshop.ask(
-            workshop.judge, workshop.instructions.intent, fills, IntentReply, about=self._draft.topic.id
-        )
+    async def _read(self, prompt: str) -> Usable[IntentReply] | Unusable:
+        return await self._context.ask(IntentReply, {"request": prompt}, about=self._draft.topic.id)
 
-    def _note(self, readings: dict[Intent, Reading], intent: Intent, reply: IntentReply) -> None:
-        readings[intent] = reading_of(reply)
-        self._said[intent] = " ".join(reply.reason.split())
+    def _note(self, intent: Intent, answer: Usable[IntentReply] | Unusable) -> None:
+        """Keep what the judge said of a prompt."""
+        self._draft = self._draft.with_calls(answer.calls)
+        if isinstance(answer, Usable):
+            self._said[intent] = " ".join(answer.reply.reason.split())
+            readings = {**self._draft.readings, intent: answer.reply.reading}
+            self._draft = msgspec.structs.replace(self._draft, readings=readings)
 
-    def _keep(self, calls: tuple[CallRef, ...]) -> None:
-        self._draft = msgspec.structs.replace(self._draft, calls=(*self._draft.calls, *calls))
-
-    def _reject(self, nothing: Unusable) -> Rejection:
-        return Rejection(item=self._draft, reason=nothing.reason, detail=nothing.detail, calls=self._draft.calls)
+    def _reject(self, unusable: Unusable) -> Rejection:
+        return Rejection.of(self._draft, unusable.reason, unusable.detail)

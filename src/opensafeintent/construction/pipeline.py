@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from math import ceil
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import msgspec
 
-from opensafeintent.construction.asking import Workshop
+from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.augmentation import PARAPHRASES, augment
 from opensafeintent.construction.backfill import BATCH, fill_cells
 from opensafeintent.construction.intents import check_intents
 from opensafeintent.construction.metadata import describe_seeds
-from opensafeintent.construction.quality import Shelves, check_quality
+from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.records import (
     STAGES,
     Draft,
@@ -24,34 +24,30 @@ from opensafeintent.construction.records import (
     Stage,
     StageResult,
     Topic,
-    joined,
 )
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.taxonomy import Taxonomy
 
 __all__ = [
     "PASSES",
-    "Ahead",
     "BuildForecast",
     "Built",
     "Plan",
+    "Prefetch",
     "StageForecast",
     "Watcher",
-    "ask_ahead",
     "build_sets",
     "forecast_build",
+    "run_stage",
 ]
 
-Item = TypeVar("Item")
-
 PASSES = 3
-"""Times that sparse cells are filled up: what a later stage drops is proposed anew."""
+"""Times that sparse cells are filled up: what a later stage drops is proposed again."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What to build."""
 
-    taxonomy: Taxonomy
     per_cell: int | None = None
     """Prompt-sets wanted of each cell; None builds from the seeds alone."""
     last_stage: int = 6
@@ -96,11 +92,8 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
             poor: ids of the sets that every annotator who answered marked as poor in overall quality; they are dropped
                 (paper, section 2.1, stage 7).
         """
-        result = StageResult[Draft](
-            stage="people",
-            kept=tuple(draft for draft in self.finished if draft.id not in poor),
-            rejected=tuple(Rejection(item=draft, reason="all_say_poor") for draft in self.finished if draft.id in poor),
-        )
+        made = (Rejection(item=draft, reason="all_say_poor") if draft.id in poor else draft for draft in self.finished)
+        result: StageResult[Draft] = StageResult.of("people", made)
         return msgspec.structs.replace(self, drafts=(*self.drafts, result))
 
 
@@ -114,55 +107,60 @@ class Watcher:
         """A stage has ended; `result` covers all passes so far."""
 
 
-class Ahead(Protocol):
+class Prefetch(Protocol):
     """Makes the calls of a stage elsewhere, before the stage itself is run."""
 
-    async def __call__(self, workshop: Workshop, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic]) -> Workshop:
-        """Return the workshop to run the stage with: one that finds the calls on record.
+    async def __call__(
+        self, context: StageContext, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic]
+    ) -> StageContext:
+        """Return the context to run the stage with: one that finds the calls on record.
 
         Args:
-            workshop: that of the build.
+            context: that of the build.
             stage: the stage that comes next.
-            items: what it works on; see `ask_ahead`.
-            accepted: the topics so far.
+            items, accepted: see `run_stage`.
         """
         ...
 
 
-async def ask_ahead(
-    workshop: Workshop, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic], taxonomy: Taxonomy
-) -> None:
-    """Make the calls that a stage takes for some of its items; what comes of them is found in the ledger afterwards.
+async def run_stage(
+    context: StageContext,
+    stage: Stage,
+    items: Sequence[Any],
+    accepted: Sequence[Topic] = (),
+    kept_prompts: KeptPrompts | None = None,
+) -> StageResult[Any]:
+    """Run a stage for some items.
 
     Args:
-        workshop: models and templates.
-        stage: which.
+        context: models and templates.
+        stage: which; one that makes calls.
         items: seeds, topics or drafts, as the stage has them; for back-filling (domain, task type, topics wanted).
         accepted: topics that those of back-filling must not resemble.
-        taxonomy: what the labels are of.
+        kept_prompts: those that a later draft must not resemble; None has drafts compared among themselves alone.
 
     Raises:
         Stopped: see `construction.asking.each`.
     """
     match stage:
         case "metadata":
-            await describe_seeds(workshop, items, taxonomy)
+            return await describe_seeds(context, items)
         case "backfill":
-            await fill_cells(workshop, {(domain, kind): count for domain, kind, count in items}, accepted, taxonomy)
+            return await fill_cells(context, {(domain, kind): count for domain, kind, count in items}, accepted)
         case "triplets":
-            await write_triplets(workshop, items, taxonomy)
+            return await write_triplets(context, items)
         case "intents":
-            await check_intents(workshop, items, taxonomy)
+            return await check_intents(context, items)
         case "quality":
-            await check_quality(workshop, items, taxonomy, Shelves())  # who is a duplicate is decided over all of them
+            return await check_quality(context, items, kept_prompts or KeptPrompts())
         case "augmentation":
-            await augment(workshop, items)
+            return await augment(context, items)
         case _:
             raise ValueError(f"stage {stage} makes no calls")
 
 
 async def build_sets(
-    workshop: Workshop, seeds: StageResult[Seed], plan: Plan, watcher: Watcher, ahead: Ahead | None = None
+    context: StageContext, seeds: StageResult[Seed], plan: Plan, watcher: Watcher, prefetch: Prefetch | None = None
 ) -> Built:
     """Run the stages that the plan has.
 
@@ -173,102 +171,81 @@ async def build_sets(
         Stopped: a model does not answer any more, or a budget is used up. What was answered is in the ledger.
         InputError: the ledger cannot be written.
     """
-    build = _Build(workshop, seeds, plan, watcher, ahead)
-    topics = await build.describe()
+    build = _Build(context, plan, watcher, prefetch)
+    topics = await build.run("metadata", seeds.kept)
     if plan.reaches("backfill"):
         for number in range(1, PASSES + 1):
             wanted = build.wanted(topics)
             if number > 1 and not wanted:
                 break
-            await build.through(await build.fill(wanted, topics, number), number)
+            topics = await build.run("backfill", wanted, number, before=topics)
             if not plan.reaches("triplets"):
                 break
+            await build.finish(topics, number)
             topics = ()
-    return build.built()
+    return build.built(seeds)
+
+
+_OF_TOPICS: tuple[Stage, ...] = ("metadata", "backfill")
+_OF_DRAFTS: tuple[Stage, ...] = ("triplets", "intents", "quality", "augmentation")
 
 
 class _Build:
     """A build on its way, and its log."""
 
-    def __init__(
-        self, workshop: Workshop, seeds: StageResult[Seed], plan: Plan, watcher: Watcher, ahead: Ahead | None
-    ) -> None:
-        self._workshop = workshop
-        self._ahead = ahead
-        self._seeds = seeds
+    def __init__(self, context: StageContext, plan: Plan, watcher: Watcher, prefetch: Prefetch | None) -> None:
+        self._context = context
         self._plan = plan
         self._watcher = watcher
-        self._shelves = Shelves()
+        self._prefetch = prefetch
+        self._kept_prompts = KeptPrompts()
         self._accepted: list[Topic] = []
         self._finished: list[Draft] = []
-        self._topics: dict[Stage, StageResult[Topic]] = {}
-        self._drafts: dict[Stage, StageResult[Draft]] = {}
+        self._log: dict[Stage, StageResult[Any]] = {}
 
-    async def describe(self) -> tuple[Topic, ...]:
-        """Stage 1."""
-        self._watcher.begins("metadata", len(self._seeds.kept), 1)
-        workshop = await self._ready("metadata", self._seeds.kept)
-        described = await describe_seeds(workshop, self._seeds.kept, self._plan.taxonomy)
-        self._accepted += described.kept
-        return self._note(self._topics, described)
+    async def run(
+        self, stage: Stage, items: Sequence[Any], number: int = 1, *, before: tuple[Any, ...] = ()
+    ) -> tuple[Any, ...]:
+        """Run a stage in the pass of that number, and return what it kept; what stands `before` goes through as it is."""
+        self._watcher.begins(stage, len(items), number)
+        context = self._context
+        if self._prefetch is not None and items:
+            context = await self._prefetch(context, stage, items, self._accepted)
+        result = await run_stage(context, stage, items, self._accepted, self._kept_prompts)
+        if stage in _OF_TOPICS:
+            self._accepted += result.kept
+        kept = (*before, *result.kept)
+        result = msgspec.structs.replace(result, kept=kept)
+        self._log[stage] = self._log[stage].then(result) if stage in self._log else result
+        self._watcher.ends(self._log[stage])
+        return kept
 
-    def wanted(self, topics: Sequence[Topic]) -> dict[tuple[str, str], int]:
-        """Return how many topics each cell lacks. What a failed call holds up is tried again by the next run, and counts."""
+    async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
+        """Run stages 3 to 6, as far as the plan goes."""
+        items: tuple[Any, ...] = topics
+        for stage in filter(self._plan.reaches, _OF_DRAFTS):
+            items = await self.run(stage, items, number)
+        self._finished += items
+
+    def wanted(self, topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
+        """Return how many topics each cell lacks that lacks any, as (harm domain, task type, topics).
+
+        What a failed call holds up is tried again by the next run, and counts.
+        """
         if self._plan.per_cell is None:
-            return {}
+            return []
         there = Counter(topic.cell for topic in (*topics, *(draft.topic for draft in self._finished)))
-        for result in self._drafts.values():
-            for rejection in result.rejected:
+        for stage in _OF_DRAFTS:
+            for rejection in self._log[stage].rejected if stage in self._log else ():
                 if rejection.reason in ("call_failed", "not_made"):
                     there[(rejection.item if isinstance(rejection.item, Topic) else rejection.item.topic).cell] += 1
-        lacking = {cell: self._plan.per_cell - there[cell] for cell in self._plan.taxonomy.cells}
-        return {cell: count for cell, count in lacking.items() if count > 0}
+        lacking = {cell: self._plan.per_cell - there[cell] for cell in self._context.taxonomy.cells}
+        return [(*cell, count) for cell, count in lacking.items() if count > 0]
 
-    async def fill(self, wanted: Mapping[tuple[str, str], int], topics: tuple[Topic, ...], number: int) -> tuple[Topic, ...]:
-        """Stage 2; topics of stage 1 go through it as they are."""
-        self._watcher.begins("backfill", len(wanted), number)
-        workshop = await self._ready("backfill", [(*cell, count) for cell, count in wanted.items()])
-        proposed = await fill_cells(workshop, wanted, self._accepted, self._plan.taxonomy)
-        self._accepted += proposed.kept
-        return self._note(self._topics, msgspec.structs.replace(proposed, kept=(*topics, *proposed.kept)))
-
-    async def through(self, topics: Sequence[Topic], number: int) -> None:
-        """Stages 3 to 6, as far as the plan goes."""
-        taxonomy, begins = self._plan.taxonomy, self._watcher.begins
-        drafts: tuple[Draft, ...] = ()
-        if self._plan.reaches("triplets"):
-            begins("triplets", len(topics), number)
-            workshop = await self._ready("triplets", topics)
-            drafts = self._note(self._drafts, await write_triplets(workshop, topics, taxonomy))
-        if self._plan.reaches("intents"):
-            begins("intents", len(drafts), number)
-            workshop = await self._ready("intents", drafts)
-            drafts = self._note(self._drafts, await check_intents(workshop, drafts, taxonomy))
-        if self._plan.reaches("quality"):
-            begins("quality", len(drafts), number)
-            workshop = await self._ready("quality", drafts)
-            drafts = self._note(self._drafts, await check_quality(workshop, drafts, taxonomy, self._shelves))
-        if self._plan.reaches("augmentation"):
-            begins("augmentation", len(drafts), number)
-            workshop = await self._ready("augmentation", drafts)
-            drafts = self._note(self._drafts, await augment(workshop, drafts))
-        self._finished += drafts
-
-    async def _ready(self, stage: Stage, items: Sequence[Any]) -> Workshop:
-        """Return the workshop to run a stage with, its calls made ahead where that is wanted."""
-        if self._ahead is None or not items:
-            return self._workshop
-        return await self._ahead(self._workshop, stage, items, self._accepted)
-
-    def built(self) -> Built:
+    def built(self, seeds: StageResult[Seed]) -> Built:
         """Return the log."""
-        return Built(seeds=self._seeds, topics=tuple(self._topics.values()), drafts=tuple(self._drafts.values()))
-
-    def _note(self, log: dict[Stage, StageResult[Item]], result: StageResult[Item]) -> tuple[Item, ...]:
-        before = log.get(result.stage)
-        log[result.stage] = joined([before, result], result.stage) if before else result
-        self._watcher.ends(log[result.stage])
-        return result.kept
+        topics, drafts = (tuple(self._log[stage] for stage in of if stage in self._log) for of in (_OF_TOPICS, _OF_DRAFTS))
+        return Built(seeds=seeds, topics=topics, drafts=drafts)
 
 
 # The forecast ---------------------------------------------------------------------------------------------------------
@@ -303,19 +280,20 @@ class BuildForecast(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[StageForecast, ...]
 
 
-def forecast_build(built: Built, plan: Plan) -> BuildForecast:
+def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> BuildForecast:
     """Count the calls that a build still needs.
 
     Args:
         built: what comes of the stages with the ledger alone.
         plan: what is to be built.
+        taxonomy: what the cells are of.
     """
     lines: list[StageForecast] = []
     unknown = 0
     """Items that reach a stage and whose calls are not in the ledger."""
     for stage in STAGES[: min(plan.last_stage, 6)]:
         if stage == "backfill":
-            batches, topics = _backfill(built, plan)
+            batches, topics = _backfill(built, plan, taxonomy)
             unknown += topics
             lines += [StageForecast(stage=stage, role="generator", purpose="backfill", calls=batches)] if batches else []
             continue
@@ -328,11 +306,11 @@ def forecast_build(built: Built, plan: Plan) -> BuildForecast:
     return BuildForecast(lines=tuple(lines))
 
 
-def _backfill(built: Built, plan: Plan) -> tuple[int, int]:
+def _backfill(built: Built, plan: Plan, taxonomy: Taxonomy) -> tuple[int, int]:
     """Return the batches that cells still need, and the topics in them."""
     if plan.per_cell is None:
         return 0, 0
-    there = dict.fromkeys(plan.taxonomy.cells, 0)
+    there = dict.fromkeys(taxonomy.cells, 0)
     for topic in built.topics[-1].kept if built.topics else ():
         there[topic.cell] += 1
     lacking = [plan.per_cell - count for count in there.values() if count < plan.per_cell]

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from opensafeintent.construction.asking import Asked, Unusable, Workshop, each
+from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
 from opensafeintent.construction.records import Draft, Reason, Rejection, StageResult
-from opensafeintent.construction.replies import QualityReply
 from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
-from opensafeintent.taxonomy import CORE_VARIANTS, Taxonomy
-from opensafeintent.templates.instruction import described
+from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["Shelves", "check_quality"]
+__all__ = ["KeptPrompts", "QualityReply", "check_quality"]
 
 _CHECKS: dict[str, Reason] = {
     "same_task": "task_not_parallel",
@@ -26,67 +22,67 @@ _CHECKS: dict[str, Reason] = {
 """The reason of each check that fails, the first one counting."""
 
 
-class Shelves:
+class QualityReply(Reply, frozen=True):
+    """What the judge says of a triplet."""
+
+    purpose = "quality"
+
+    same_task: bool
+    domain_right: bool
+    type_right: bool
+    same_specificity: bool
+    natural: bool
+    free_of_artefacts: bool
+    reason: str
+
+
+class KeptPrompts:
     """The prompts of the sets that were kept so far, by cell."""
 
     def __init__(self) -> None:
         self._cells: dict[tuple[str, str], CellIndex] = {}
 
-    def admit(self, draft: Draft) -> Rejection | None:
-        """Take a draft in, or return its rejection: a prompt of it is too similar to one of an earlier set.
+    def admit(self, draft: Draft) -> Draft | Rejection:
+        """Return the draft, which is kept; or its rejection, where a prompt of it is too similar to one of an earlier set.
 
         Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every prompt of another in the same
         cell, dropped above 0.7. Within one set prompts may be alike.
         """
-        shelf = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
+        index = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
         texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
-        if twin := shelf.closest(texts):
+        if twin := index.closest(texts):
             detail = (
                 f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L {twin.overlap.score:.3f}"
             )
-            return Rejection(item=draft, reason="duplicate", detail=detail, twin=twin.twin, calls=draft.calls)
-        shelf.add(draft.topic.id, texts)
-        return None
+            return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
+        index.add(draft.topic.id, texts)
+        return draft
 
 
-async def check_quality(
-    workshop: Workshop, drafts: Sequence[Draft], taxonomy: Taxonomy, shelves: Shelves
-) -> StageResult[Draft]:
+async def check_quality(context: StageContext, drafts: Sequence[Draft], kept: KeptPrompts) -> StageResult[Draft]:
     """Keep the drafts that pass the judge's checks and resemble no earlier set.
 
     Args:
-        workshop: models and templates.
+        context: models and templates.
         drafts: in the order in which duplicates are decided: the earlier one stays.
-        taxonomy: what the labels are of.
-        shelves: the sets that were kept before; those kept now are added.
+        kept: prompts of the sets that were kept before; those of the sets kept now are added.
 
     Raises:
         Stopped: see `each`.
     """
-    domains = {category.name: described(category) for category in taxonomy.harm_domains}
-    types = {category.name: described(category) for category in taxonomy.task_types}
 
     async def check(draft: Draft) -> Draft | Rejection:
-        fills = {"domain": domains[draft.topic.harm_domain], "type": types[draft.topic.task_type]}
-        fills |= {intent: draft.prompts.of(intent) for intent in CORE_VARIANTS}
-        instruction = workshop.instructions.quality
-        match await workshop.ask(workshop.judge, instruction, fills, QualityReply, about=draft.topic.id):
-            case Unusable() as nothing:
-                return nothing.reject(draft, draft.calls)
-            case Asked(reply=reply, calls=calls):
-                draft = msgspec.structs.replace(draft, calls=(*draft.calls, *calls))
+        fills = context.labels(draft.topic.cell) | {intent: draft.prompts.of(intent) for intent in CORE_VARIANTS}
+        match await context.ask(QualityReply, fills, about=draft.topic.id):
+            case Unusable() as unusable:
+                return unusable.reject(draft)
+            case Usable(reply=reply, calls=calls):
+                draft = draft.with_calls(calls)
                 failed = [name for name in _CHECKS if not getattr(reply, name)]
                 if not failed:
                     return draft
                 detail = f"not {', '.join(failed)}: {' '.join(reply.reason.split())}"
-                return Rejection(item=draft, reason=_CHECKS[failed[0]], detail=detail, calls=draft.calls)
+                return Rejection.of(draft, _CHECKS[failed[0]], detail)
 
-    kept: list[Draft] = []
-    rejected: list[Rejection] = []
-    for item in await each(workshop, drafts, check):
-        dropped = item if isinstance(item, Rejection) else shelves.admit(item)
-        if dropped is not None:
-            rejected.append(dropped)
-        elif isinstance(item, Draft):
-            kept.append(item)
-    return StageResult(stage="quality", kept=tuple(kept), rejected=tuple(rejected))
+    checked = await each(context, drafts, check)
+    return StageResult.of("quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
@@ -27,7 +27,6 @@ __all__ = [
     "Stage",
     "StageResult",
     "Topic",
-    "joined",
 ]
 
 Item = TypeVar("Item")
@@ -176,6 +175,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         """The id that the finished prompt-set has."""
         return content_id(self.topic.harm_domain, self.topic.task_type, self.prompts, self.paraphrases)
 
+    def with_calls(self, calls: Iterable[CallRef]) -> Draft:
+        """Return the draft after more calls."""
+        return msgspec.structs.replace(self, calls=(*self.calls, *calls))
+
     def prompt_set(self, source: str) -> PromptSet:
         """Return the prompt-set. `source` names where it comes from."""
         return PromptSet(
@@ -202,7 +205,12 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     twin: str = ""
     """Id of what the item is too similar to, where that is the reason."""
     calls: tuple[CallRef, ...] = ()
-    """Calls of this stage that led to it."""
+    """Calls that led to it, those behind the item included."""
+
+    @classmethod
+    def of(cls, item: Any, reason: Reason, detail: str = "", *, twin: str = "", calls: tuple[CallRef, ...] = ()) -> Rejection:
+        """Return the rejection of an item. `calls` are those that the item does not hold."""
+        return cls(item=item, reason=reason, detail=detail, twin=twin, calls=(*getattr(item, "calls", ()), *calls))
 
 
 class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
@@ -211,6 +219,22 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     stage: Stage
     kept: tuple[Item, ...]
     rejected: tuple[Rejection, ...]
+
+    @classmethod
+    def of(cls, stage: Stage, made: Iterable[Item | Rejection]) -> StageResult[Item]:
+        """Sort what came of the items, in their order."""
+        kept: list[Item] = []
+        rejected: list[Rejection] = []
+        for item in made:
+            if isinstance(item, Rejection):
+                rejected.append(item)
+            else:
+                kept.append(item)
+        return cls(stage=stage, kept=tuple(kept), rejected=tuple(rejected))
+
+    def then(self, later: StageResult[Item]) -> StageResult[Item]:
+        """Return this pass of a stage and a later one as one result."""
+        return StageResult(stage=self.stage, kept=(*self.kept, *later.kept), rejected=(*self.rejected, *later.rejected))
 
     @property
     def count_in(self) -> int:
@@ -226,12 +250,3 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
             "kept": len(self.kept),
             "rejected": dict(sorted(reasons.items())),
         }
-
-
-def joined(results: Sequence[StageResult[Item]], stage: Stage) -> StageResult[Item]:
-    """Put the passes of one stage together."""
-    return StageResult(
-        stage=stage,
-        kept=tuple(item for result in results for item in result.kept),
-        rejected=tuple(rejection for result in results for rejection in result.rejected),
-    )

@@ -79,7 +79,7 @@ def _sorted_out(source: str, rows: Iterable[tuple[str, str, Any]]) -> StageResul
             reason = "repeated"
         if reason:
             twin = kept[folded].place if reason == "repeated" else ""
-            rejected.append(Rejection(item=seed, reason=reason, twin=twin))
+            rejected.append(Rejection.of(seed, reason, twin=twin))
         else:
             kept[folded] = seed
     return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))

@@ -1,14 +1,17 @@
-"""Write what a build came to: the page, figures, tables, the check, and the dataset card."""
+"""Write what a build made: the dataset, its check and card, the page, figures and tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from opensafeintent.calls.models import Price
 from opensafeintent.construction.controls import check
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built
+from opensafeintent.construction.records import STAGES
 from opensafeintent.files import write_private
 from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
@@ -21,6 +24,7 @@ from opensafeintent.report.built import (
     build_tables,
     card,
     likeness_of,
+    marked_source,
     render_build_page,
 )
 from opensafeintent.report.figures import write_figures
@@ -29,7 +33,7 @@ from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables.checks import check_tables
 from opensafeintent.workflows.checking import write_check
 
-__all__ = ["reviewed_by", "write_build_results"]
+__all__ = ["write_build_results"]
 
 _NAME = "dataset.jsonl"
 
@@ -41,64 +45,77 @@ def write_build_results(
     costs: Sequence[Cost],
     *,
     remarks: Sequence[str] = (),
-    dataset: Dataset | None = None,
-    reviewed: Reviewed | None = None,
-    prices: dict[str, Price] | None = None,
-) -> None:
-    """Write `build.html`, `figures/` and `tables/`, and of a finished dataset `README.md` and `check/`.
+    judged: Sequence[Label] | None = None,
+    prices: Mapping[str, Price] | None = None,
+) -> Dataset | None:
+    """Write what a build made: funnel, costs, page, figures, tables; the finished dataset, its check and card.
 
     The same build gives the same bytes, whatever its folder is called; in another folder PDF files differ, as the converter
     writes their parts in an order of its own. What earlier results had and these have not is taken away.
 
     Args:
         folder: the build's.
-        manifest: models, settings, templates.
+        manifest: models, settings, templates; saved as complete in the end.
         built: what every stage kept and dropped.
         costs: of the calls behind it.
         remarks: what the build says of itself, a line each.
-        dataset: where the build came so far.
-        reviewed: what people said of it, where they were asked.
+        judged: where people were asked, who called which set good or poor.
         prices: dollars for tokens, where they are known.
+
+    Returns:
+        The dataset, `dataset.jsonl`; None where the build ends before stage 6, or nothing was kept.
 
     Raises:
         InputError: a file cannot be written.
     """
+    path = folder.path
+    folder.remove_later_stages(manifest.stages[1])
+    for name, content in (("funnel.json", [result.funnel_line() for result in built.stages]), ("costs.json", costs)):
+        write_private(path / name, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    dataset = _dataset(path.name, manifest, built)
     named = Dataset(_NAME, dataset.prompt_sets, dataset.taxonomy) if dataset else None
-    found = check(named) if named else None
+    checked = check(named) if named else None
     results = BuildResults(
         manifest,
         built,
         costs,
         remarks=remarks,
         dataset=named,
-        check=found,
-        check_tables=check_tables(found) if found else (),
+        check=checked,
+        check_tables=check_tables(checked) if checked else (),
         likeness=likeness_of(named) if named else None,
-        reviewed=reviewed,
-        prices=prices,
+        reviewed=None
+        if judged is None
+        else Reviewed(len({label.annotator for label in judged}), len({label.id for label in judged})),
+        prices=dict(prices or {}),
     )
-    path = folder.path
     tables, figures = build_tables(results), build_figures(results)
     write_tables(tables, path / "tables")
     write_figures(figures, path / "figures")
-    if found and named:
-        write_check(found, path / "check")
+    if checked and named:
+        write_check(checked, path / "check")
         write_private(path / "README.md", card(results, named))
     else:
         _remove_dataset_results(path)
     _remove_stale(path, {table.name for table in tables}, {figure.name for figure in figures})
     page_tables = [*tables, *(table for table in results.check_tables.values() if table.name != "cells")]
     write_private(path / "build.html", render_build_page(results, page_tables, figures, path / "figures"))
+    if dataset:
+        folder.write_dataset(dataset, built.finished)
+    else:
+        folder.remove_results()
+    folder.save(msgspec.structs.replace(manifest, complete=True, dataset_hash=dataset.hash if dataset else None))
+    return dataset
 
 
-def reviewed_by(labels: Sequence[Label]) -> Reviewed:
-    """Count who said of how many prompt-sets whether they are good."""
-    told = [
-        label
-        for label in labels
-        if label.kind == "dataset_quality" and not label.repeat and label.answers.get("overall_quality") in ("good", "poor")
-    ]
-    return Reviewed(len({label.annotator for label in told}), len({label.id for label in told}))
+def _dataset(name: str, manifest: BuildManifest, built: Built) -> Dataset | None:
+    """Return the finished prompt-sets, each with the canary that is made from all of them; None where there are none."""
+    if not built.finished or manifest.stages[1] < STAGES.index("augmentation") + 1:
+        return None
+    source = f"generated by {manifest.generator}"
+    plain = Dataset(name, tuple(draft.prompt_set(source) for draft in built.finished), manifest.taxonomy)
+    marked = marked_source(source, plain.hash)
+    return Dataset(name, tuple(draft.prompt_set(marked) for draft in built.finished), manifest.taxonomy)
 
 
 def _remove_stale(path: Path, tables: set[str], figures: set[str]) -> None:

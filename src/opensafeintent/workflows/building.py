@@ -13,24 +13,21 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.calls.client import Budget, Client, Tally
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger, open_for_run
-from opensafeintent.calls.models import Price, read_prices
-from opensafeintent.calls.progress import Display, Quiet, refreshed
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.models import Price, cost_of, read_prices
+from opensafeintent.calls.progress import Display, Quiet, progress_line, refreshed
 from opensafeintent.calls.records import Sampling
-from opensafeintent.construction.asking import Asker, Workshop
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost, costs_of
 from opensafeintent.construction.pipeline import BuildForecast, Built, Plan, Watcher, build_sets, forecast_build
-from opensafeintent.construction.records import PURPOSES, STAGES, Draft, Seed, StageResult
+from opensafeintent.construction.records import REASONS, STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
-from opensafeintent.files import write_private
 from opensafeintent.interop.models import model_identity, open_models
-from opensafeintent.people.labels import read_labels
+from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.templates.instruction import Instructions, load_instructions
-from opensafeintent.workflows.build_progress import BuildProgress
+from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
+from opensafeintent.templates.instruction import load_instructions
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_build
 
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
 __all__ = ["BuildOutcome", "BuildSettings", "build"]
 
 _COUNTS = ("limit", "per_cell", "max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens")
-_AT_ONCE = 512
-"""Items under way at the same time while connections adapt."""
 _FINISHED = 6
 """The stage from which on there is a dataset."""
 
@@ -106,6 +101,11 @@ class BuildSettings(msgspec.Struct, frozen=True, kw_only=True):
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
 
     @property
+    def models(self) -> list[str]:
+        """The generator and the judge, each once."""
+        return list(dict.fromkeys((self.generator, self.judge)))
+
+    @property
     def spreading(self) -> Spreading | None:
         """Where the calls are spread to, if they are."""
         if self.ray is None:
@@ -148,229 +148,219 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
         InputError: something in the settings is not usable, or the folder holds another build.
         Stopped: a provider or a budget ended the build; what was answered is kept.
     """
-    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
-    instructions = load_instructions(settings.templates)
-    prices = read_prices(settings.prices) if settings.prices else {}
-    empty: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
-    seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows) if settings.seeds else empty
-    plan = Plan(taxonomy=taxonomy, per_cell=settings.per_cell, last_stage=settings.stages[1])
+    work = _Build(settings)
     if settings.dry_run:
-        return run_async(lambda: _dry_run(settings, plan, seeds, instructions))
-    folder = BuildFolder(settings.out)
-    folder.load()  # before the lock, which makes the folder
-    with folder.lock():
-        notes = take_up_build(folder)
-        outcome = run_async(lambda: _build(settings, folder, plan, seeds, instructions, prices, display or Quiet()))
+        return run_async(work.forecast)
+    work.folder.load()  # before the lock, which makes the folder
+    with work.folder.lock():
+        notes = take_up_build(work.folder)
+        outcome = run_async(lambda: work.run(display or Quiet()))
     outcome.notes[:0] = notes
     return outcome
 
 
-async def _build(
-    settings: BuildSettings,
-    folder: BuildFolder,
-    plan: Plan,
-    seeds: StageResult[Seed],
-    instructions: Instructions,
-    prices: Mapping[str, Price],
-    display: Display,
-) -> BuildOutcome:
-    async with HttpSession(settings.max_connections) as http:
-        opened = open_models(_models(settings), http)
-        manifest = _manifest(settings, plan, instructions, {name: model.identity for name, model in opened.items()})
-        _check_same(folder, manifest)
-        folder.save(manifest)
-        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
-            client = Client(ledger, opened, settings.budget)
-            progress = BuildProgress(folder, display, client.tally, prices)
-            workshop = _workshop(settings, client, manifest.identities, instructions, progress)
-            progress.ends(seeds)
-            async with AsyncExitStack() as stack, refreshed(display, progress.refresh, client):
-                progress.spreader = _spreader(settings, folder, manifest, client, stack)
-                built = await build_sets(workshop, seeds, plan, progress, progress.spreader)
-            client.stop_silent_models()
-            if client.stopped_models:
-                raise Stopped("; ".join(client.stopped_models.values()))
-            if settings.labels:
-                built = built.reviewed(_poor(settings, built))
-                progress.ends(built.drafts[-1])
-    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:  # now that every row is on disk
-        costs = costs_of(built, ledger)
-    outcome = BuildOutcome(exit_code=0, out=folder.path, built=built, costs=costs, tally=client.tally)
-    outcome.notes += [*_remarks(settings, built, plan.taxonomy), *client.notices]
-    outcome.notes += progress.spreader.notes if progress.spreader else []
-    outcome.exit_code = 1 if built.rejected_for("call_failed") else 0
-    _write(settings, folder, manifest, outcome, plan, prices)
-    return outcome
+class _Build:
+    """One build: what it is made of, and how it is run."""
 
+    def __init__(self, settings: BuildSettings) -> None:
+        self.settings = settings
+        self.folder = BuildFolder(settings.out)
+        self._taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
+        self._instructions = load_instructions(settings.templates)
+        self._prices = read_prices(settings.prices) if settings.prices else {}
+        self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
+        if settings.seeds:
+            self._seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows)
+        self._plan = Plan(per_cell=settings.per_cell, last_stage=settings.stages[1])
 
-def _spreader(
-    settings: BuildSettings, folder: BuildFolder, manifest: BuildManifest, client: Client, stack: AsyncExitStack
-) -> BuildSpreader | None:
-    """Return what makes the calls of each stage on a cluster, where one is named."""
-    if (spreading := settings.spreading) is None:
-        return None
-    from opensafeintent.workflows.spreading.building import BuildSpreader
+    async def run(self, display: Display) -> BuildOutcome:
+        """Make the calls, and write what came of them."""
+        from opensafeintent.workflows.build_results import write_build_results
 
-    return BuildSpreader(spreading, folder, manifest, client, stack)
+        settings, folder = self.settings, self.folder
+        async with HttpSession(settings.max_connections) as http:
+            opened = open_models(settings.models, http)
+            manifest = self._manifest({name: model.identity for name, model in opened.items()})
+            self._check_same(manifest)
+            folder.save(manifest)
+            with folder.open_ledger(manifest) as ledger:
+                client = Client(ledger, opened, settings.budget)
+                progress = _Progress(folder, display, client.tally, self._prices)
+                progress.ends(self._seeds)
+                context = manifest.context(
+                    client,
+                    at_once=2 * settings.max_connections if settings.max_connections else None,
+                    finished=progress.finished,
+                    recorded_stages=STAGES[: settings.stages[0] - 1],
+                )
+                async with AsyncExitStack() as stack, refreshed(display, progress.refresh, client):
+                    progress.spreader = self._spreader(manifest, client, stack)
+                    built = await build_sets(context, self._seeds, self._plan, progress, progress.spreader)
+                client.stop_silent_models()
+                if client.stopped_models:
+                    raise Stopped("; ".join(client.stopped_models.values()))
+                judged = _judged_quality(settings.labels)
+                if settings.labels:
+                    built = built.reviewed(_poor(judged, built))
+                    progress.ends(built.drafts[-1])
+        with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:  # now that every row is on disk
+            costs = costs_of(built, ledger)
+        remarks = self._remarks(built)
+        dataset = write_build_results(
+            folder,
+            manifest,
+            built,
+            costs,
+            remarks=remarks,
+            judged=judged if settings.labels else None,
+            prices=self._prices,
+        )
+        notes = [*remarks, *client.notices, *(progress.spreader.notes if progress.spreader else [])]
+        return BuildOutcome(
+            exit_code=1 if built.rejected_for("call_failed") else 0,
+            out=folder.path,
+            built=built,
+            dataset=dataset,
+            costs=costs,
+            notes=notes,
+            tally=client.tally,
+        )
 
+    async def forecast(self) -> BuildOutcome:
+        """Say what is still to be called, from the ledger alone."""
+        settings, identities = self.settings, {name: model_identity(name) for name in self.settings.models}
+        manifest = self._manifest(identities)
+        with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+            built = await build_sets(manifest.context(Client(ledger, identities)), self._seeds, self._plan, Watcher())
+        forecast = forecast_build(built, self._plan, self._taxonomy)
+        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=left_shards(self.folder.path))
 
-def _models(settings: BuildSettings) -> list[str]:
-    return list(dict.fromkeys((settings.generator, settings.judge)))
+    def _manifest(self, identities: dict[str, str]) -> BuildManifest:
+        settings = self.settings
+        return BuildManifest(
+            version=__version__,
+            generator=settings.generator,
+            judge=settings.judge,
+            identities=identities,
+            generator_sampling=settings.generator_sampling,
+            judge_sampling=settings.judge_sampling,
+            structured_output=settings.structured_output,
+            taxonomy=self._taxonomy,
+            seeds=settings.seeds,
+            limit=settings.limit,
+            per_cell=settings.per_cell,
+            stages=settings.stages,
+            ledger=str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite",
+            templates=self._instructions.sources(),
+        )
 
+    def _check_same(self, manifest: BuildManifest) -> None:
+        """Refuse to build over what other models made; seeds, targets and templates may change."""
+        old = self.folder.load()
+        if old is None:
+            return
+        differing = []
+        for field in ("generator", "judge", "generator_sampling", "judge_sampling", "taxonomy", "ledger"):
+            before, now = getattr(old, field), getattr(manifest, field)
+            if before != now:
+                values = "" if field == "taxonomy" else f": it has {_shown(before)}, this has {_shown(now)}"
+                differing.append(field.replace("_", " ") + values)
+        if differing:
+            raise InputError(f"{self.folder.path}: holds another build. {'; '.join(differing)}. Choose a new --out")
 
-def _workshop(
-    settings: BuildSettings,
-    client: Client,
-    identities: Mapping[str, str],
-    instructions: Instructions,
-    progress: BuildProgress | None,
-) -> Workshop:
-    return Workshop(
-        client=client,
-        generator=Asker(role="generator", model=settings.generator, sampling=settings.generator_sampling),
-        judge=Asker(role="judge", model=settings.judge, sampling=settings.judge_sampling),
-        instructions=instructions,
-        structured=settings.structured_output,
-        at_once=2 * settings.max_connections if settings.max_connections else _AT_ONCE,
-        finished=progress.finished if progress else lambda: None,
-        archive=Client(client.ledger, identities),
-        archived=frozenset(purpose for stage in STAGES[: settings.stages[0] - 1] for purpose in PURPOSES[stage]),
-    )
+    def _spreader(self, manifest: BuildManifest, client: Client, stack: AsyncExitStack) -> BuildSpreader | None:
+        """Return what makes the calls of each stage on a cluster, where one is named."""
+        if (spreading := self.settings.spreading) is None:
+            return None
+        from opensafeintent.workflows.spreading.building import BuildSpreader
 
+        return BuildSpreader(spreading, self.folder, manifest, client, stack)
 
-def _manifest(settings: BuildSettings, plan: Plan, instructions: Instructions, identities: dict[str, str]) -> BuildManifest:
-    return BuildManifest(
-        version=__version__,
-        generator=settings.generator,
-        judge=settings.judge,
-        identities=identities,
-        generator_sampling=settings.generator_sampling,
-        judge_sampling=settings.judge_sampling,
-        structured_output=settings.structured_output,
-        taxonomy=plan.taxonomy,
-        seeds=settings.seeds,
-        limit=settings.limit,
-        per_cell=settings.per_cell,
-        stages=settings.stages,
-        ledger=str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite",
-        templates=instructions.sources(),
-    )
-
-
-def _check_same(folder: BuildFolder, manifest: BuildManifest) -> None:
-    """Refuse to build over what other models made; seeds, targets and templates may change."""
-    old = folder.load()
-    if old is None:
-        return
-    found = []
-    for field in ("generator", "judge", "generator_sampling", "judge_sampling", "taxonomy", "ledger"):
-        before, now = getattr(old, field), getattr(manifest, field)
-        if before != now:
-            values = "" if field == "taxonomy" else f": it has {_shown(before)}, this has {_shown(now)}"
-            found.append(field.replace("_", " ") + values)
-    if found:
-        raise InputError(f"{folder.path}: holds another build. {'; '.join(found)}. Choose a new --out")
+    def _remarks(self, built: Built) -> list[str]:
+        """Return what a reader of the dataset should know, a line each."""
+        settings = self.settings
+        notes = []
+        if settings.generator == settings.judge:
+            notes.append(
+                f"generator and judge are the same model ({settings.generator}): that they agree means little, and its blind "
+                "spots are the dataset's"
+            )
+        if failed := built.rejected_for("call_failed"):
+            notes.append(
+                f"{len(failed)} items were left out because calls failed ({failed[0].detail}); run again to try them again"
+            )
+        if waiting := built.rejected_for("not_made"):
+            first = settings.stages[0]
+            notes.append(
+                f"{len(waiting)} items wait for stages before {first}, which --stages leaves out; run --stages 1-{first - 1}"
+            )
+        if settings.per_cell is not None and settings.stages[1] >= _FINISHED:
+            there = Counter(draft.topic.cell for draft in built.finished)
+            short = [cell for cell in self._taxonomy.cells if there[cell] < settings.per_cell]
+            if short:
+                notes.append(f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass")
+        return notes
 
 
 def _shown(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def _poor(settings: BuildSettings, built: Built) -> frozenset[str]:
+def _judged_quality(paths: Sequence[Path]) -> list[Label]:
+    """Read the labels that say of a set whether it is good or poor, each annotator's first."""
+    labels = (label for path in paths for label in read_labels(path))
+    quality = (label for label in labels if label.kind == "dataset_quality" and not label.repeat)
+    return [label for label in quality if label.answers.get("overall_quality") in ("good", "poor")]
+
+
+def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
     """Return the ids of the sets that every annotator who answered calls poor."""
-    opinions: dict[str, list[str]] = {}
-    for path in settings.labels:
-        for label in read_labels(path):
-            answer = label.answers.get("overall_quality")
-            if label.kind == "dataset_quality" and not label.repeat and answer in ("good", "poor"):
-                opinions.setdefault(label.id, []).append(str(answer))
+    opinions: dict[str, set[object]] = {}
+    for label in judged:
+        opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
     known = {draft.id for draft in built.finished}
     if unknown := sorted(set(opinions) - known):
         raise InputError(f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]}; label it anew")
-    return frozenset(set_id for set_id, answers in opinions.items() if set(answers) == {"poor"})
+    return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})
 
 
-def _remarks(settings: BuildSettings, built: Built, taxonomy: Taxonomy) -> list[str]:
-    notes = []
-    if settings.generator == settings.judge:
-        notes.append(
-            f"generator and judge are the same model ({settings.generator}): that they agree means little, and its blind "
-            "spots are the dataset's"
-        )
-    if failed := built.rejected_for("call_failed"):
-        notes.append(
-            f"{len(failed)} items were left out because calls failed ({failed[0].detail}); run again to try them again"
-        )
-    if waiting := built.rejected_for("not_made"):
-        first = settings.stages[0]
-        notes.append(
-            f"{len(waiting)} items wait for stages before {first}, which --stages leaves out; run --stages 1-{first - 1}"
-        )
-    if settings.per_cell is not None and settings.stages[1] >= _FINISHED:
-        there = Counter(draft.topic.cell for draft in built.finished)
-        short = [cell for cell in taxonomy.cells if there[cell] < settings.per_cell]
-        if short:
-            notes.append(f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass")
-    return notes
+class _Progress(Watcher):
+    """Shows how each stage goes, and writes it to disk when it has ended."""
+
+    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, prices: Mapping[str, Price]) -> None:
+        self._folder = folder
+        self._display = display
+        self._tally = tally
+        self._prices = prices
+        self._stage: Stage = "seeds"
+        self._items = self._done = 0
+        self._pass = 1
+        self.spreader: BuildSpreader | None = None
+
+    def begins(self, stage: Stage, items: int, number: int) -> None:
+        self._stage, self._items, self._done, self._pass = stage, items, 0, number
+
+    def finished(self) -> None:
+        """Count an item."""
+        self._done += 1
+
+    def ends(self, result: StageResult[Any]) -> None:
+        self._folder.write_stage(result)
+        if result.count_in:
+            self._display.note(_stage_line(result, self._pass))
+
+    def refresh(self) -> None:
+        """Show the state of things."""
+        cost = cost_of(self._tally.tokens, self._prices) if self._prices else None
+        again = f" (pass {self._pass})" if self._pass > 1 else ""
+        done = self._done or (self.spreader.items_done if self.spreader else 0)
+        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, cost)}"
+        self._display.update(done, self._items, line)
 
 
-def _write(
-    settings: BuildSettings,
-    folder: BuildFolder,
-    manifest: BuildManifest,
-    outcome: BuildOutcome,
-    plan: Plan,
-    prices: Mapping[str, Price],
-) -> None:
-    """Write what the build made; a build that ends before stage 6 has no dataset."""
-    from opensafeintent.workflows.build_results import reviewed_by, write_build_results
-
-    built = outcome.built
-    assert built is not None
-    folder.remove_later_stages(settings.stages[1])
-    funnel = [result.funnel_line() for result in built.stages]
-    write_private(folder.path / "funnel.json", msgspec.json.format(msgspec.json.encode(funnel), indent=2) + b"\n")
-    costs = msgspec.json.format(msgspec.json.encode(outcome.costs), indent=2) + b"\n"
-    write_private(folder.path / "costs.json", costs)
-    finished = built.finished if settings.stages[1] >= _FINISHED else ()
-    dataset = _dataset(f"generated by {settings.generator}", folder, finished, plan.taxonomy)
-    write_build_results(
-        folder,
-        manifest,
-        built,
-        outcome.costs,
-        remarks=_remarks(settings, built, plan.taxonomy),
-        dataset=dataset,
-        reviewed=reviewed_by([label for path in settings.labels for label in read_labels(path)]) if settings.labels else None,
-        prices=dict(prices),
-    )
-    if dataset is None:
-        folder.remove_results()
-        folder.save(msgspec.structs.replace(manifest, complete=True))
-        return
-    folder.write_dataset(dataset, built.finished)
-    folder.save(msgspec.structs.replace(manifest, complete=True, dataset_hash=dataset.hash))
-    outcome.dataset = dataset
-
-
-def _dataset(source: str, folder: BuildFolder, drafts: Sequence[Draft], taxonomy: Taxonomy) -> Dataset | None:
-    """Return the finished prompt-sets, each with the canary that is made from all of them; None where there are none."""
-    from opensafeintent.report.built import marked_source
-
-    if not drafts:
-        return None
-    plain = Dataset(folder.path.name, tuple(draft.prompt_set(source) for draft in drafts), taxonomy)
-    marked = marked_source(source, plain.hash)
-    return Dataset(plain.name, tuple(draft.prompt_set(marked) for draft in drafts), taxonomy)
-
-
-async def _dry_run(settings: BuildSettings, plan: Plan, seeds: StageResult[Seed], instructions: Instructions) -> BuildOutcome:
-    identities = {name: model_identity(name) for name in _models(settings)}
-    manifest = _manifest(settings, plan, instructions, identities)
-    folder = BuildFolder(settings.out)
-    path = folder.ledger_path(manifest)
-    with Ledger(path, readonly=True, missing_ok=True) as ledger:
-        workshop = _workshop(settings, Client(ledger, identities), identities, instructions, None)
-        built = await build_sets(workshop, seeds, plan, Watcher())
-    notes = left_shards(folder.path)
-    return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast_build(built, plan), notes=notes)
+def _stage_line(result: StageResult[Any], number: int) -> str:
+    """Return what a stage kept and dropped, and why, as one line."""
+    line = result.funnel_line()
+    dropped = ", ".join(f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items())
+    again = f" after pass {number}" if number > 1 else ""
+    return f"{result.stage}{again}: {line['in']:,} in, {line['kept']:,} kept" + (f"; dropped: {dropped}" if dropped else "")

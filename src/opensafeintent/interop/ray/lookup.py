@@ -11,12 +11,11 @@ import msgspec
 from opensafeintent.calls.client import Asked, LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Failed
-from opensafeintent.construction.asking import Workshop
-from opensafeintent.construction.pipeline import ask_ahead
+from opensafeintent.construction.asking import StageContext
+from opensafeintent.construction.pipeline import run_stage
 from opensafeintent.construction.records import Stage
 from opensafeintent.evaluation.pipeline import ModelWork, Task, run_task
 from opensafeintent.interop.ray.plans import StageItems
-from opensafeintent.taxonomy import Taxonomy
 
 __all__ = ["Lacking", "lacking_sets", "lacks_calls"]
 
@@ -73,10 +72,10 @@ async def lacking_sets(ledger: Ledger, identities: Mapping[str, str], work: Sequ
 
 
 async def lacks_calls(
-    ledger: Ledger, identities: Mapping[str, str], workshop: Workshop, stage: Stage, items: StageItems, taxonomy: Taxonomy
+    ledger: Ledger, identities: Mapping[str, str], context: StageContext, stage: Stage, items: StageItems
 ) -> Lacking | None:
     """Return what is on record of a stage's calls; None where all of them are."""
     notes = _Notes()
-    looking = replace(workshop, client=LedgerReader(ledger, identities, notes.add), finished=lambda: None)
-    await ask_ahead(looking, stage, items.items, items.accepted, taxonomy)
+    looking = replace(context, client=LedgerReader(ledger, identities, notes.add), finished=lambda: None)
+    await run_stage(looking, stage, items.items, items.accepted)
     return Lacking(known=set(notes.found)) if notes.lacking else None

@@ -8,9 +8,8 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.construction.asking import Asker, Workshop
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
-from opensafeintent.construction.pipeline import ask_ahead
+from opensafeintent.construction.pipeline import run_stage
 from opensafeintent.construction.records import Draft, Seed, Topic
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
@@ -19,7 +18,6 @@ from opensafeintent.evaluation.run import run_tasks, tasks_of
 from opensafeintent.files import read_bytes, write_private
 from opensafeintent.interop.ray.folder import ShardsFolder
 from opensafeintent.interop.ray.records import Job
-from opensafeintent.templates.instruction import parse_instructions
 
 __all__ = ["AT_ONCE", "BuildShard", "EvaluationShard", "StageItems", "read_items", "write_items"]
 
@@ -92,17 +90,9 @@ class BuildShard:
         """
         job, manifest = self._job, self._manifest
         stage_items = read_items(ShardsFolder(Path(job.run)).items)
-        workshop = Workshop(
-            client=client,
-            generator=Asker(role="generator", model=manifest.generator, sampling=manifest.generator_sampling),
-            judge=Asker(role="judge", model=manifest.judge, sampling=manifest.judge_sampling),
-            instructions=parse_instructions(manifest.templates),
-            structured=manifest.structured_output,
-            at_once=at_once(job),
-            finished=self._finished,
-        )
+        context = manifest.context(client, at_once=at_once(job), finished=self._finished)
         items = stage_items.items[slice(*job.items)]
-        await ask_ahead(workshop, job.stage, items, stage_items.accepted, manifest.taxonomy)
+        await run_stage(context, job.stage, items, stage_items.accepted)
 
     def _finished(self) -> None:
         self.items_done += 1

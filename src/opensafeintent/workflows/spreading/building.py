@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.construction.asking import Workshop
+from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.records import PURPOSES, Draft, Seed, Stage, Topic
 from opensafeintent.errors import Stopped
@@ -42,7 +42,7 @@ __all__ = ["BuildSpreader"]
 
 
 class BuildSpreader:
-    """Makes the calls of each stage of a build on a cluster; see `construction.pipeline.Ahead`."""
+    """Makes the calls of each stage of a build on a cluster; see `construction.pipeline.Prefetch`."""
 
     def __init__(
         self, spreading: Spreading, folder: BuildFolder, manifest: BuildManifest, client: Client, stack: AsyncExitStack
@@ -59,21 +59,23 @@ class BuildSpreader:
         """Items of the stage under way that tasks are done with."""
         return self._driver.items_done if self._driver else 0
 
-    async def __call__(self, workshop: Workshop, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic]) -> Workshop:
-        """Make the calls of a stage; return a workshop that takes them from the ledger.
+    async def __call__(
+        self, context: StageContext, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic]
+    ) -> StageContext:
+        """Make the calls of a stage; return a context that takes them from the ledger.
 
         Raises:
             InputError: there is no usable cluster, or something on its nodes is not as it should be.
             Stopped: a model does not answer any more, or a budget is used up.
         """
-        if workshop.archived.issuperset(PURPOSES[stage]):
-            return workshop
+        if context.recorded_only.issuperset(PURPOSES[stage]):
+            return context
         client, identities = self._client, self._manifest.identities
         work = _stage_items(stage, items, accepted)
-        lacking = await lacks_calls(client.ledger, identities, workshop, stage, work, self._manifest.taxonomy)
+        lacking = await lacks_calls(client.ledger, identities, context, stage, work)
         if lacking is not None:
             await self._spread(stage, work, lacking.known)
-        return replace(workshop, client=Client(client.ledger, identities), finished=lambda: None)
+        return replace(context, client=Client(client.ledger, identities), finished=lambda: None)
 
     async def _spread(self, stage: Stage, work: StageItems, known: set[bytes]) -> None:
         pool = await self._connected()
