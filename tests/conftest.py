@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib.metadata
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -49,6 +52,23 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
         yield browser
         browser.close()
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their time.
+
+    Every file is written, and each picture holds a hash of what it would show.
+    """
+
+    def svg(spec: object, **_: object) -> str:
+        shown = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
+        return f'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"><text>{shown}</text></svg>'
+
+    with mock.patch.multiple(
+        "vl_convert", vegalite_to_svg=svg, svg_to_pdf=str.encode, svg_to_png=lambda svg, **_: svg.encode()
+    ):
+        yield
 
 
 _MARKED = {"published": "published", "chromium": "slow"}

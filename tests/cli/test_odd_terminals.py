@@ -23,6 +23,8 @@ from opensafeintent.cli import main
 from opensafeintent.errors import EXIT_CODES
 from opensafeintent.people.labels import Answer, Label, write_labels
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NAME = "modèle-“…”"
 """Ends up in tables: no encoding but Unicode has all of it."""
 BUILDERS = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")

@@ -13,6 +13,8 @@ import pytest
 from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 GENERATOR = "openai-api/loop/generator"
 JUDGE = "openai-api/loop/construction-judge"
 CONNECTIONS = 6

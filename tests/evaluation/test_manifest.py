@@ -32,6 +32,8 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, Fault, LoopbackProcess, LoopbackServer, Match
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 DERIVED = ("metrics.json", "grades.csv.gz")
 
 

@@ -16,6 +16,8 @@ from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackSe
 from opensafeintent.evaluation.records import ResponseKey
 from opensafeintent.evaluation.run import sample, samples_by_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SECOND = "openai-api/loop/second"
 OTHER = "openai-api/loop/other"
 

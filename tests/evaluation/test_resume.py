@@ -32,6 +32,8 @@ from endtoend import (
 )
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackProcess, LoopbackServer, Match
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SECOND = "openai-api/loop/second"
 EXTRA_SECONDS = 0.2
 """A call may be made twice when it was answered less than this before the end."""

@@ -15,6 +15,8 @@ import pytest
 from endtoend import JUDGE, TARGET, begin, evaluate, finish, osi, some_sets, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 CONNECTIONS = 16
 LAST_ANSWERS = 64
 """What comes in within a fifth of a second, at some 360 answers a second: as much as a kill may cost in `test_resume`."""

@@ -11,6 +11,8 @@ import pytest
 from endtoend import JUDGE, TARGET, evaluate, grades, metrics, osi, some_sets
 from loopback import LoopbackServer
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SECOND = "openai-api/loop/second"
 OTHER = "openai-api/loop/other"
 

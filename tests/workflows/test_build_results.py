@@ -15,6 +15,8 @@ from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.workflows.building import BuildOutcome, BuildSettings, build
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TAXONOMY = """name = "small"
 [[harm_domains]]
 name = "Money"

@@ -16,6 +16,8 @@ from opensafeintent import BuildSettings, build
 from opensafeintent.construction.records import REASONS
 from opensafeintent.people.labels import Label, write_labels
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
 SERVED = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/construction-judge")
 

@@ -20,6 +20,8 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models, holm, rank_intervals
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SETS = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(40)))
 FEWER = made_dataset(*(prompt_set(f"t{n:02}") for n in range(4)), name="fewer")
 CORE = ("benign", "dual_use", "malicious")

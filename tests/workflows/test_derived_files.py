@@ -17,6 +17,8 @@ from loopback import LoopbackServer
 from opensafeintent import files
 from opensafeintent.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 BASELINES = ("baseline/refuse-all", "baseline/comply-all")
 _NOTE = "RESULTS-INCOMPLETE.txt"
 

@@ -19,6 +19,8 @@ from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SETS = made_dataset(*(prompt_set(f"s{n:02}") for n in range(60)))
 MODEL = "some/model"
 

@@ -33,6 +33,8 @@ from opensafeintent.promptsets import load_dataset
 from plain_metrics import Place, Response, plain_metric
 from samples import dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 JUDGE = "baseline/judge"
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), prompt_set("trains"))
 """Seven prompts: boats has one paraphrase, trains none."""

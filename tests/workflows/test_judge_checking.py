@@ -19,6 +19,8 @@ from opensafeintent.promptsets import Prompts
 from opensafeintent.templates import load_templates
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SECOND = "openai-api/loop/second"
 PLAIN = [case for case in CASES.values() if not case.demands]
 

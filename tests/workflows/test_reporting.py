@@ -25,6 +25,8 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FRAUD, CYBER, PRIVACY = "Fraud and Deception", "Cyber Compromise", "Privacy and Data Misuse"
 PLAN, EXPLAIN = "Planning and Procedure", "Explanation"
 DATASET = made_dataset(
