@@ -38,6 +38,8 @@ HOSTILE = f"{STEERING}owned\x07"
 """Sets a terminal's title."""
 JUDGED_BY_RULES = "baseline/judge"
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def server() -> Iterator[LoopbackServer]:

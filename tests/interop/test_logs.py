@@ -216,6 +216,7 @@ def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None
         brought(tmp_path / "in", path_of(again))
 
 
+@pytest.mark.slow
 def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
     source, target = str(path_of(log)), tmp_path / "again.eval"

@@ -45,6 +45,7 @@ def same(theirs: dict[str, float], ours: dict[str, float]) -> bool:
 # The same numbers ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> None:
     program = Path(sys.executable).with_name("inspect")
     if not program.exists():

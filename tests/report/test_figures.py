@@ -73,6 +73,7 @@ def test_there_is_every_figure(figures: list[Figure]) -> None:
         assert "data" in figure.spec or "hconcat" in figure.spec or "vconcat" in figure.spec
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_specifications_are_valid_vega_lite(name: str, figures: list[Figure]) -> None:
     altair = pytest.importorskip("altair")

@@ -56,6 +56,7 @@ def groups(study: Study) -> list[Group]:
     return group_studies([study])
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
     figures = all_figures(groups)
     write_figures(figures, tmp_path, formats=("svg", "pdf"))
