@@ -387,13 +387,13 @@ async def ask_until_parsed(
     Returns:
         What was parsed; or the last answer, where none could be; or the outcome that is no answer.
     """
-    for attempt in range(call.attempt, call.attempt + 1 + _REASKS):
-        outcome = await ask(msgspec.structs.replace(call, attempt=attempt))
+    for _ in range(1 + _REASKS):
+        outcome = await ask(call)
         if not isinstance(outcome, Answered):
             return outcome
         parsed = parse(outcome.text)
         if not isinstance(parsed, Unparsed):
             return parsed
-        answer = Message("assistant", (outcome.text or "(no reply)",))
-        call = msgspec.structs.replace(call, messages=(*call.messages, answer, parsed.reminder))
+        said = (*call.messages, Message("assistant", (outcome.text or "(no reply)",)), parsed.reminder)
+        call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=said)
     return parsed

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from opensafeintent.calls.folder import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import Grading, JudgePlan
-from opensafeintent.files import locked_folder, make_private_folder, read_json, write_private
+from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, stratified_sample
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -123,11 +122,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     judge_checks: tuple[JudgeCheck, ...] = ()
     """What the anchor cases said of the judges; a run may hold none."""
 
-    @property
-    def owns_ledger(self) -> bool:
-        """Whether the ledger is the run's own, and none that it was told to share."""
-        return not Path(self.ledger).is_absolute()
-
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
         entry = self.models[model]
@@ -152,24 +146,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return stratified_sample(dataset.prompt_sets, self.models[model].limit)
 
 
-class RunFolder:
+class RunFolder(LedgerFolder[Manifest]):
     """The folder of one run: its manifest, prompt-sets, ledger and results."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @property
-    def manifest_path(self) -> Path:
-        """Where the manifest is."""
-        return self.path / "run.json"
+    manifest_name = "run.json"
+    doing = "evaluating into"
 
     @property
     def _sets_path(self) -> Path:
         return self.path / "prompt_sets.jsonl"
-
-    def ledger_path(self, manifest: Manifest) -> Path:
-        """Where the run's ledger is."""
-        return self.path / manifest.ledger
 
     def exists(self) -> bool:
         """Whether there is a run in the folder."""
@@ -205,21 +190,6 @@ class RunFolder:
         make_private_folder(self.path)
         lines = [msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets]
         write_private(self._sets_path, b"".join(lines))
-
-    def save(self, manifest: Manifest) -> None:
-        """Write the manifest."""
-        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
-        write_private(self.manifest_path, text + b"\n")
-
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep the folder for this process.
-
-        Raises:
-            InputError: another process is at work in it.
-        """
-        with locked_folder(self.path, "evaluating into"):
-            yield
 
 
 def _unknown(manifest: Manifest) -> str:

@@ -13,14 +13,12 @@ import msgspec
 
 from opensafeintent.calls.draining import side_by_side
 from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Purpose, Refused, Sampling, Subject
-from opensafeintent.calls.replies import NotAnAnswer, outcome_of
+from opensafeintent.calls.replies import NotAnAnswer, Unparsed, ask_until_parsed, outcome_of
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
 from opensafeintent.taxonomy import Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
 
 __all__ = ["Asks", "Given", "ModelWork", "Task", "Together", "generation_call", "grade_again", "run_task"]
-
-_REASKS = 2
 
 _Question = Coroutine[Any, Any, int | str | Missing]
 
@@ -234,30 +232,32 @@ class _Asker:
     async def _until_parsed(
         self, template: Template, model: str, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling
     ) -> int | str | Missing:
-        """Put a question until the reply keeps to the contract: once, and at most twice more."""
+        """Put a question until the reply keeps to the contract; see `ask_until_parsed`."""
         contract = template.contract
         assert contract is not None  # every template that is asked has one: templates.template._check
-        for attempt in range(1 + _REASKS):
-            call = Call(
-                model=model,
-                messages=messages,
-                sampling=sampling,
-                purpose=purpose,
-                epoch=self.task.epoch,
-                attempt=self.first_attempt + attempt,
-                template=template.name,
-                template_hash=template.hash,
-                subject=self.task.subject,
-            )
-            match await self.client.ask(call):
-                case Refused():
-                    return Missing("filtered")
-                case Failed(kind=kind):
-                    return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
-                case Answered(text=text):
-                    grade = parse_reply(contract, text, self.plan.parse)
-                    if grade is not None:
-                        return grade
-                    reply = Message("assistant", (text or "(no reply)",))
-                    messages = (*messages, reply, template.reminder(self.templates.reask, self.task.prompt))
-        return Missing("unparsed")
+
+        def parse(text: str) -> int | str | Unparsed:
+            grade = parse_reply(contract, text, self.plan.parse)
+            return Unparsed(template.reminder(self.templates.reask, self.task.prompt), text) if grade is None else grade
+
+        call = Call(
+            model=model,
+            messages=messages,
+            sampling=sampling,
+            purpose=purpose,
+            epoch=self.task.epoch,
+            attempt=self.first_attempt,
+            template=template.name,
+            template_hash=template.hash,
+            subject=self.task.subject,
+        )
+        reply: int | str | Unparsed | Refused | Failed = await ask_until_parsed(self.client.ask, call, parse)
+        match reply:
+            case Refused():
+                return Missing("filtered")
+            case Failed(kind=kind):
+                return Missing("not_made" if kind == "not_made" else f"failed:{kind}")
+            case Unparsed():
+                return Missing("unparsed")
+            case _:
+                return reply

@@ -12,7 +12,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger, open_for_run
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import unpriced
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError
@@ -190,7 +190,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         old = evaluation.old_manifest()
         manifest = evaluation.manifest({name: model.identity for name, model in opened.items()}, old)
         opened |= other_judges(manifest, evaluation.models, opened, http)
-        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
+        with folder.open_ledger(manifest) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
             checks: tuple[JudgeCheck, ...] = ()

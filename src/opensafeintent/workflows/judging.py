@@ -191,7 +191,7 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
         raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import anew")
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(settings.panel, http)
-        with open_for_run(folder.ledger_path(manifest), own=manifest.owns_ledger) as ledger:
+        with folder.open_ledger(manifest) as ledger:
             tasks = {
                 model: given_tasks(rows, dataset)
                 for model, rows in imported_rows(ledger, dataset).items()
