@@ -20,7 +20,7 @@ from loopback import LoopbackServer
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
 from opensafeintent.cli.commands import cli
-from opensafeintent.people.key import read_key
+from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
 from people.forms import Sheet, meant_by
 

@@ -13,8 +13,7 @@ import openpyxl
 
 from opensafeintent.people.guide import SLOTS, guide_of
 from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.key import AnnotationKey, KeyItem, Showing
-from opensafeintent.people.labels import Answer, Label, LabelKind
+from opensafeintent.people.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
 from opensafeintent.people.sheets import FIXED, ITEMS, columns_of, render_sheet
 from opensafeintent.people.study import Packet, StudyPlan, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset

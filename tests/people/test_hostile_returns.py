@@ -14,7 +14,7 @@ import pytest
 
 from opensafeintent.errors import InputError
 from opensafeintent.people.importing import import_returns, page_words
-from opensafeintent.people.key import write_key
+from opensafeintent.people.labels import write_key
 from opensafeintent.people.reading_pages import PAGE_FORM
 from opensafeintent.people.returns import read_return
 from opensafeintent.people.sheets import render_sheet

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.people.guide import SLOTS, guide_of
-from opensafeintent.people.key import AnnotationKey, Showing
+from opensafeintent.people.labels import AnnotationKey, Showing
 from opensafeintent.people.page import render_page
 from opensafeintent.people.study import Packet
 from opensafeintent.promptsets import load_dataset

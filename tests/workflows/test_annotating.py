@@ -20,8 +20,7 @@ from opensafeintent import (
     trace,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.people.key import AnnotationKey, read_key
-from opensafeintent.people.labels import read_labels
+from opensafeintent.people.labels import AnnotationKey, read_key, read_labels
 from opensafeintent.people.texts import text_hash
 from people.forms import WHO, Sheet, as_answers, expected_labels, found_labels, meant_by
 from samples import dataset_file, json_lines, made_dataset, prompt_set

@@ -12,8 +12,7 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.guide import SLOTS, Ask, Guide, guide_of
-from opensafeintent.people.key import AnnotationKey, Showing
-from opensafeintent.people.labels import UNSURE, Answer, Label, LabelKind
+from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, LabelKind, Showing
 from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, read_return
 
 __all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns", "page_words"]

@@ -13,10 +13,19 @@ from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.key import AnnotationKey, KeyItem, read_key, write_key
-from opensafeintent.people.labels import write_labels
-from opensafeintent.people.sampling import Candidate, Drawn, draw_responses, draw_sets
-from opensafeintent.people.study import Packet, StudyPlan, Subject, lay_out, quality_subject, response_subject
+from opensafeintent.people.labels import AnnotationKey, KeyItem, read_key, write_key, write_labels
+from opensafeintent.people.study import (
+    Candidate,
+    Drawn,
+    Packet,
+    StudyPlan,
+    Subject,
+    draw_responses,
+    draw_sets,
+    lay_out,
+    quality_subject,
+    response_subject,
+)
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.people.sampling import Candidate, allocate, draw_responses, draw_sets, order_with_repeats
+from opensafeintent.people.study import Candidate, allocate, draw_responses, draw_sets, order_with_repeats
 
 CORE = ("benign", "dual_use", "malicious")
 
