@@ -11,7 +11,7 @@ from typing import Any
 
 import openpyxl
 
-from opensafeintent.people.guide import SLOTS, guide_of
+from opensafeintent.people.guide import SLOTS
 from opensafeintent.people.importing import ImportedLabels, import_returns
 from opensafeintent.people.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
 from opensafeintent.people.sheets import FIXED, ITEMS, columns_of, render_sheet
@@ -87,8 +87,7 @@ class Sheet:
         self.book = openpyxl.load_workbook(io.BytesIO(raw))
         self.kind = kind
         self.items = self.book[ITEMS]
-        guide = guide_of(kind)
-        self._columns = {column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind, guide), start=1)}
+        self._columns = {column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind), start=1)}
         self.note_column = len(FIXED) + len(self._columns) + 1
 
     @cached_property

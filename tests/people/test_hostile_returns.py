@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.people.importing import import_returns, page_words
+from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import write_key
-from opensafeintent.people.reading_pages import PAGE_FORM
-from opensafeintent.people.returns import read_return
+from opensafeintent.people.returns import PAGE_FORM, page_words, read_return
 from opensafeintent.people.sheets import render_sheet
 from peaks import run
 from people.forms import Sheet, judge_study

@@ -8,14 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.guide import SLOTS, Ask, Guide, guide_of
 from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, LabelKind, Showing
-from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, read_return
+from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, page_words, read_return
 
-__all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns", "page_words"]
+__all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
 
 _INTENT_QUESTIONS = {
     "benign": "benign_is_benign",
@@ -107,11 +106,6 @@ def _whose(found: Returned, key: AnnotationKey) -> str:
         names = ", ".join(one_line(name, 60) for name in key.annotators)
         return f"annotator {one_line(found.annotator, 60)!r} is not in the key; valid: {names}"
     return ""
-
-
-def page_words(showing: Showing) -> str:
-    """Return what a page says of an item's texts: the hashes of all of them in one."""
-    return sha256_hex(" ".join(showing.words))[:16]
 
 
 class _Check:

@@ -11,9 +11,8 @@ import msgspec
 from opensafeintent import __version__
 from opensafeintent.hostile import json_for_html, security_policy
 from opensafeintent.people.guide import SLOTS
-from opensafeintent.people.importing import page_words
 from opensafeintent.people.labels import Showing
-from opensafeintent.people.reading_pages import PAGE_FORM
+from opensafeintent.people.returns import PAGE_FORM, page_words
 from opensafeintent.people.study import Packet, Shown
 
 __all__ = ["render_page"]

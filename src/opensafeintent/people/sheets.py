@@ -5,27 +5,38 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from datetime import datetime
+from string import ascii_uppercase
 from typing import Any
 
 import msgspec
-import xlsxwriter
-from xlsxwriter.utility import xl_col_to_name, xl_range
 
-from opensafeintent.people.guide import SLOTS, Example, Guide, Question
+from opensafeintent.people.guide import SLOTS, Example, Question, guide_of
 from opensafeintent.people.labels import LabelKind
 from opensafeintent.people.study import Packet, Shown
 from opensafeintent.people.texts import lines_of, split_text
 
-__all__ = ["FIXED", "IDENTITY", "ITEMS", "NOTE", "PRACTICE", "Column", "columns_of", "part_label", "render_sheet"]
+__all__ = [
+    "FIXED",
+    "IDENTITY",
+    "INSTRUCTIONS",
+    "ITEMS",
+    "NOTE",
+    "PRACTICE",
+    "Column",
+    "cell",
+    "columns_of",
+    "render_sheet",
+]
 
+INSTRUCTIONS = "Instructions"
 ITEMS = "Items"
 PRACTICE = "Practice"
 _SOLUTIONS = "Practice answers"
 FIXED = ("No.", "Item", "Part", "Text")
 """Headings of the columns before the answers."""
 NOTE = "Note"
-IDENTITY = {"study": "B3", "annotator": "B4", "dataset": "B5"}
-"""Cells of the instructions that say whose form of which study this is."""
+IDENTITY = {"study": (3, 2), "annotator": (4, 2)}
+"""Cells of the instructions that say whose form of which study this is: row and column, from 1."""
 
 _TEXT_COLUMNS = 92
 """Characters that surely fit into a line of the text column."""
@@ -71,19 +82,20 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.heading}\n{self.hint}"
 
 
-def columns_of(kind: LabelKind, guide: Guide) -> list[Column]:
+def columns_of(kind: LabelKind) -> list[Column]:
     """Return the columns of answers, in order."""
     names = dict.fromkeys(ask.question for slot in SLOTS[kind] for ask in slot.asks)
-    return [Column(name, guide.question(name).heading, _hint(guide.question(name))) for name in names]
+    questions = [guide_of(kind).question(name) for name in names]
+    return [Column(question.name, question.heading, _hint(question)) for question in questions]
 
 
 def _hint(question: Question) -> str:
     return " · ".join(choice.label for choice in question.choices)
 
 
-def part_label(label: str, part: int, parts: int) -> str:
-    """Return what stands beside a text cell: the text's name, and which part of it this is."""
-    return label if parts == 1 else f"{label} ({part} of {parts})"
+def cell(row: int, column: int) -> str:
+    """Return the name of a cell, such as B3, by row and column from 1; a form has fewer than 26 columns."""
+    return f"{ascii_uppercase[column - 1]}{row}"
 
 
 def render_sheet(packet: Packet) -> bytes:
@@ -92,6 +104,8 @@ def render_sheet(packet: Packet) -> bytes:
     Every text is written as a text, whatever it starts with; long ones go over several rows. Only answers and notes can be
     edited.
     """
+    import xlsxwriter
+
     file = io.BytesIO()
     workbook = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
     workbook.set_properties({"title": packet.guide.title, "author": "OpenSafeIntent", "created": _MADE})
@@ -107,11 +121,11 @@ class _Book:
         self._workbook = workbook
         self._packet = packet
         self._guide = packet.guide
-        self._columns = columns_of(packet.kind, self._guide)
+        self._columns = columns_of(packet.kind)
         self._formats: dict[tuple[tuple[str, Any], ...], Any] = {}
 
     def write(self) -> None:
-        instructions = self._workbook.add_worksheet("Instructions")
+        instructions = self._workbook.add_worksheet(INSTRUCTIONS)
         instructions.set_tab_color(_HEAD)
         self._table(PRACTICE, self._packet.calibration, "#B8860B")
         self._solutions()
@@ -137,7 +151,7 @@ class _Book:
         rows.line("Annotator", packet.annotator)
         rows.line("Dataset", packet.dataset)
         width = len(FIXED)
-        answers = xl_range(1, width, last, width + len(self._columns) - 1)
+        answers = f"{cell(2, width + 1)}:{cell(last + 1, width + len(self._columns))}"
         asked = len(packet.items) * sum(len(slot.asks) for slot in SLOTS[packet.kind])
         rows.formula("Answered", f"=COUNTA({ITEMS}!{answers})", f'0" of {asked:,}"')
         rows.gap()
@@ -203,7 +217,7 @@ class _Book:
         sheet.conditional_format(1, first, row, last_column - 1, {"type": "no_blanks", "format": done})
         sheet.freeze_panes(1, 3)
         sheet.repeat_rows(0)
-        self._finish(sheet, f"A1:{xl_col_to_name(last_column)}{row + 1}")
+        self._finish(sheet, f"A1:{cell(row + 1, last_column + 1)}")
         return row
 
     def _head(self, sheet: Any) -> None:
@@ -239,7 +253,7 @@ class _Book:
                 sheet.write_number(row, 0, shown.number, small)
                 sheet.write_string(row, 1, shown.code, small)
                 shown_text = part.strip("\n").rstrip()
-                label = part_label(slot.label, number, len(parts))
+                label = slot.label if len(parts) == 1 else f"{slot.label} ({number} of {len(parts)})"
                 sheet.write_string(row, 2, label, self._format(**edge, bold=True, font_size=9, align="left", indent=1))
                 # White space between two parts is shown by the step to the next row: an empty line would say nothing more.
                 lie = {"valign": "top"} if len(parts) > 1 else {}
