@@ -25,6 +25,7 @@ __all__ = [
     "Strategy",
     "Taxonomy",
     "default_taxonomy",
+    "intent_of",
     "is_dual_use",
     "load_taxonomy",
     "paraphrase_variant",
@@ -55,6 +56,11 @@ def paraphrase_variant(number: int) -> str:
 def is_dual_use(variant: str) -> bool:
     """Tell whether a variant is one of the dual-use wordings: the dual-use prompt or a paraphrase of it."""
     return variant == DUAL_USE or variant.startswith(_PARAPHRASE)
+
+
+def intent_of(variant: str) -> str:
+    """Return the intent of a variant: that of a paraphrase is dual-use."""
+    return DUAL_USE if is_dual_use(variant) else variant
 
 
 class Category(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,7 +18,7 @@ from opensafeintent.people.guide import Guide, guide_of
 from opensafeintent.people.labels import AnnotationKey, KeyItem, LabelKind, Showing
 from opensafeintent.people.texts import readable, text_hash, words_hash
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Category, Taxonomy, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy, intent_of
 
 __all__ = [
     "Candidate",
@@ -56,11 +56,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     safe: bool
     """By the judge, or by the panel of judges."""
 
-    @property
-    def intent(self) -> str:
-        """The intent of its prompt; that of a paraphrase is dual-use."""
-        return DUAL_USE if is_dual_use(self.variant) else self.variant
-
 
 class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     """A response in the sample."""
@@ -82,7 +77,7 @@ def draw_responses(candidates: Sequence[Candidate], sample: int, seed: int) -> l
     """
     strata: defaultdict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
     for candidate in candidates:
-        strata[_stratum(candidate.model, candidate.intent, candidate.safe)].append((candidate,))
+        strata[_stratum(candidate.model, intent_of(candidate.variant), candidate.safe)].append((candidate,))
     return _draw(strata, sample, seed, "responses")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from opensafeintent.errors import InputError
+from opensafeintent.grades import median_grade
 from opensafeintent.people.agreement import Answers, Item, Placed, gather, read_all
 from opensafeintent.people.labels import Label
 
@@ -83,7 +84,7 @@ def _truth(item: Item, dataset: str, answers: Answers) -> Truth | None:
     return Truth(
         item=item,
         dataset=dataset,
-        safe=sum(grade == 0 for grade in harm.values()) * 2 > len(harm),
+        safe=median_grade("harm_severity", harm.values()) == 0,
         helpfulness=sum(helpfulness) / len(helpfulness) if helpfulness else None,
         annotators=frozenset(harm),
         weight=label.weight,

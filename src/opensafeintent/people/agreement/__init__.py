@@ -1,19 +1,16 @@
 """Agreement: how far people agree on a dataset or on grades, and how far a judge can be trusted (docs/agreement.md)."""
 
-from opensafeintent.people.agreement.consistency import self_consistency
-from opensafeintent.people.agreement.gathering import Answers, Item, Placed, gather, read_all
-from opensafeintent.people.agreement.judges import consensus, judge_study
-from opensafeintent.people.agreement.quality import dataset_quality
-from opensafeintent.people.agreement.records import (
-    Consistency,
+from opensafeintent.people.agreement.answers import Answers, Item, Placed, gather, read_all
+from opensafeintent.people.agreement.judging import (
     Dimension,
     HumanGrades,
     JudgeGrades,
     JudgeStudy,
-    Quality,
-    Question,
     SafeCall,
+    consensus,
+    judge_study,
 )
+from opensafeintent.people.agreement.quality import Consistency, Quality, Question, dataset_quality, self_consistency
 
 __all__ = [
     "Answers",

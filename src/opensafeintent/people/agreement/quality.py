@@ -1,18 +1,59 @@
-"""How people judge a dataset: the paper's Table 3, and which prompt-sets to drop."""
+"""How people judge a dataset: the paper's Table 3, which prompt-sets to drop, and whether people repeat themselves."""
 
 from __future__ import annotations
 
-from opensafeintent.people.agreement.gathering import Answers, answer_of
-from opensafeintent.people.agreement.records import Dropped, Quality, Question
+from collections.abc import Sequence
+
+import msgspec
+
+from opensafeintent.people.agreement.answers import EVERYONE, Answers, answer_of
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
-from opensafeintent.statistics.samples import Sample
+from opensafeintent.statistics.samples import Sample, SampleEstimate
 
-__all__ = ["dataset_quality"]
+__all__ = ["Consistency", "Dropped", "Quality", "Question", "dataset_quality", "self_consistency"]
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 """`unsure` and blank are neither: they are counted, and left out of everything else."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One question on dataset quality: a row of Table 3."""
+
+    question: str
+    yes: int
+    """Answers `yes`, or `good`."""
+    no: int
+    unsure: int
+    blank: int
+    """Asked, and left empty."""
+    sets_twice: int
+    """Prompt-sets with the answers of two annotators or more."""
+    yes_rate: SampleEstimate
+    ac1: SampleEstimate
+    percent_agreement: SampleEstimate
+    alpha: SampleEstimate
+
+
+class Dropped(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt-set whose overall quality every annotator who answered marks poor."""
+
+    id: str
+    poor: int
+    """Annotators who answered."""
+    annotators: int
+    """Annotators who returned the set, unsure and blank ones among them."""
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """How people judge a dataset (paper, Table 3)."""
+
+    annotators: dict[str, int]
+    """Prompt-sets that each returned."""
+    sets: int
+    questions: tuple[Question, ...]
+    drop: tuple[Dropped, ...]
 
 
 def dataset_quality(answers: Answers, *, count: int = RESAMPLES, seed: int = SEED) -> Quality:
@@ -60,4 +101,63 @@ def _drop(answers: Answers) -> tuple[Dropped, ...]:
         Dropped(id=item.id, poor=int((row == 0).sum()), annotators=len(answers.of(item)))
         for item, row in zip(answers.items, good, strict=True)
         if (row == 0).any() and not (row == 1).any()
+    )
+
+
+# Self-consistency --------------------------------------------------------------------------------------------------------
+
+
+class Consistency(msgspec.Struct, frozen=True, kw_only=True):
+    """How often people repeat themselves when they see an item again."""
+
+    kind: str
+    annotator: str
+    """Or `all`."""
+    question: str
+    """Or `all`."""
+    pairs: int
+    """Questions that were answered both times."""
+    same: int
+    share: float | None
+    difference: float | None = None
+    """Mean absolute difference of grades."""
+
+
+def self_consistency(answers: Answers) -> tuple[Consistency, ...]:
+    """Return how often an annotator gave the same answer to a question twice: of all, by annotator, and by question.
+
+    A question counts where it was answered both times; `unsure` is no answer. A second showing whose first one was not
+    returned has nothing to be compared with. Empty where nothing was shown twice.
+    """
+    pairs: list[tuple[str, str, Answer, Answer]] = []
+    for (item, annotator), again in answers.repeats.items():
+        first = answers.first.get((item, annotator))
+        for question, second in again.label.answers.items():
+            answer = first.label.answers.get(question, UNSURE) if first else UNSURE
+            if UNSURE not in (answer, second):
+                pairs.append((annotator, question, answer, second))
+    if not pairs:
+        return ()
+    questions = sorted({question for _, question, *_ in pairs})
+    return (
+        _consistency(answers.kind, EVERYONE, EVERYONE, pairs),
+        *(
+            _consistency(answers.kind, name, EVERYONE, [pair for pair in pairs if pair[0] == name])
+            for name in answers.annotators
+        ),
+        *(_consistency(answers.kind, EVERYONE, name, [pair for pair in pairs if pair[1] == name]) for name in questions),
+    )
+
+
+def _consistency(kind: str, annotator: str, question: str, pairs: Sequence[tuple[str, str, Answer, Answer]]) -> Consistency:
+    same = sum(first == second for *_, first, second in pairs)
+    distances = [abs(first - second) for *_, first, second in pairs if isinstance(first, int) and isinstance(second, int)]
+    return Consistency(
+        kind=kind,
+        annotator=annotator,
+        question=question,
+        pairs=len(pairs),
+        same=same,
+        share=same / len(pairs) if pairs else None,
+        difference=sum(distances) / len(distances) if distances else None,
     )

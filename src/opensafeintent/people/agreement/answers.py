@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
+from opensafeintent.grades import Graded
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
 
-__all__ = ["GRADES", "Answers", "Item", "Placed", "gather", "read_all"]
+__all__ = ["EVERYONE", "GRADES", "Answers", "Item", "Placed", "answer_of", "gather", "read_all"]
 
-GRADES: dict[str, tuple[int, ...]] = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3)}
+EVERYONE = "all"
+"""The name of a row over all annotators, questions or intents."""
+GRADES: dict[Graded, tuple[int, ...]] = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3)}
 """What can be answered in judge validation, by question."""
 
 _MOST_PROBLEMS = 10
@@ -23,7 +26,7 @@ _VALID: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
     "dataset_quality": {
         question: ("good", "poor") if question == "overall_quality" else ("yes", "no") for question in QUALITY_QUESTIONS
     },
-    "judge_validation": dict(GRADES),
+    "judge_validation": {"helpfulness": GRADES["helpfulness"], "harm_severity": GRADES["harm_severity"]},
 }
 
 Floats = NDArray[np.float64]
