@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from opensafeintent.people.agreement import Consistency, Dimension, JudgeStudy, Quality
-from opensafeintent.people.agreement.records import AnnotatorGrades
+from opensafeintent.people.agreement.judging import AnnotatorGrades
 from opensafeintent.report.table import Column, Get, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED
 
