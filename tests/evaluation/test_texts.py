@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def texts_of(run: Path) -> RunTexts:
 
 def traced(run: Path, set_id: str) -> list[TracedRow]:
     with texts_of(run) as texts:
-        return asyncio.run(texts.trace(set_id))
+        return texts.trace(set_id)
 
 
 @pytest.fixture(scope="module")

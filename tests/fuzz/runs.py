@@ -8,7 +8,6 @@ from pathlib import Path
 from opensafeintent import BuildSettings, EvaluateSettings, ImportSettings, build, evaluate, import_files
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
 
 __all__ = ["SHOWN", "built", "evaluated", "read_run"]
@@ -54,4 +53,4 @@ def read_run(run: Path) -> None:
         for row in study.rows:
             texts.find(row.model, row.set_id, row.variant, row.epoch)
         for prompt_set in study.dataset.prompt_sets[:3]:
-            run_async(lambda chosen=prompt_set.id: texts.trace(chosen))
+            texts.trace(prompt_set.id)

@@ -82,7 +82,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose
     epoch: int = 1
     attempt: int = 0
-    """0 for the first asking, then one more for each re-ask; re-grades count from `evaluation.run.FIRST_ATTEMPT`."""
+    """0 for the first asking, then one more for each re-ask; re-grades count from `evaluation.pipeline.FIRST_ATTEMPT`."""
     template: str = ""
     template_hash: str = ""
     subject: Subject | None = None

@@ -16,7 +16,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Served, cost_of, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
-from opensafeintent.evaluation.run import FIRST_ATTEMPT
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted

@@ -4,27 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import msgspec
 
-from opensafeintent.calls.client import LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Given, Task, generation_call, grade_again, run_task
+from opensafeintent.evaluation.pipeline import Given, Planned, Task, generation_call
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
-from opensafeintent.evaluation.replay import Planned, replay
-from opensafeintent.evaluation.run import FIRST_ATTEMPT, tasks_of
+from opensafeintent.evaluation.replay import replay, replay_again
+from opensafeintent.evaluation.run import Regrade, regrades_of, sampled, tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
 
-__all__ = ["IMPORTED_JUDGE", "ResponseText", "RunTexts", "TracedRow", "derive", "given_tasks", "imported_rows"]
+__all__ = [
+    "IMPORTED_JUDGE",
+    "ResponseText",
+    "RunTexts",
+    "TracedRow",
+    "derive",
+    "derive_regrades",
+    "given_tasks",
+    "imported_rows",
+]
 
 IMPORTED_JUDGE = "imported"
 """The name of whoever gave the grades that came with imported responses."""
@@ -110,6 +118,14 @@ def derive(
             in_order = (judged[model][task.key] for task in tasks[model])
             results += [graded for graded in in_order if graded.missing_response != "not_made"]
     return results
+
+
+def derive_regrades(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
+) -> list[Regrade]:
+    """Return what judges said when they were asked once more, as far as the ledger has it."""
+    first, planned = sampled(manifest, dataset, graded)
+    return regrades_of(first, [grades for _, grades, _ in replay_again(ledger, manifest.identities(), planned)])
 
 
 def _tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]) -> list[Task]:
@@ -257,7 +273,7 @@ class RunTexts:
         prompt = prompt_set.wordings()[variant]
         return generation_call(Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt), plan)
 
-    async def trace(self, set_id: str) -> list[TracedRow]:
+    def trace(self, set_id: str) -> list[TracedRow]:
         """Return every ledger row behind the responses and grades of one prompt-set, failed attempts included.
 
         The rows come target by target, wording by wording, in the order in which the calls depend on one another.
@@ -266,13 +282,13 @@ class RunTexts:
         found: list[TracedRow] = []
         for model, entry in self._manifest.models.items():
             if entry.imported:
-                found += await self._traced_imports(model, set_id)
+                found += self._traced_imports(model, set_id)
             elif prompt_set in self._manifest.sets_of(model, self._dataset):
                 for task in tasks_of(model, [prompt_set], entry.epochs):
-                    found += await self._traced_calls(task)
+                    found += self._traced_calls(task)
         return found
 
-    async def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
+    def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
         """Return the rows of imported responses, and the calls of those that a judge had to grade."""
         rows = [row for row in self._ledger.imports.rows(self._dataset.hash) if (row.model, row.set_id) == (model, set_id)]
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
@@ -282,20 +298,19 @@ class RunTexts:
             for number in self._ledger.imports.rows_at(self._dataset.hash, key):
                 found.append(_imported_row(number, row))
             if (row.variant, row.epoch) in tasks:
-                found += await self._traced_calls(tasks[row.variant, row.epoch])
+                found += self._traced_calls(tasks[row.variant, row.epoch])
         return found
 
-    async def _traced_calls(self, task: Task) -> list[TracedRow]:
+    def _traced_calls(self, task: Task) -> list[TracedRow]:
         """Go through the plan of calls again, with nobody to answer but the ledger, and note what was asked for."""
         entry = self._manifest.models[task.model]
         if not entry.judges:
             return []
-        asked: dict[bytes, Call] = {}
-        client = LedgerReader(self._ledger, self._manifest.identities(), lambda one: asked.update({one.key: one.call}))
-        how = (self._manifest.plan(task.model), self._manifest.templates_of(task.model))
-        await run_task(client, task, *how)
+        planned = [Planned(task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))]
+        identities = self._manifest.identities()
+        asked = [one for replayed in replay(self._ledger, identities, planned) for one in replayed.asked]
         if entry.judge_samples:
-            await grade_again(client, task, *how, first_attempt=FIRST_ATTEMPT)
+            asked += [one for replayed in replay_again(self._ledger, identities, planned) for one in replayed.asked]
         return [
             TracedRow(
                 table="calls",
@@ -311,7 +326,7 @@ class RunTexts:
                 template=call.template,
                 created=created,
             )
-            for key, call in asked.items()
+            for key, call in {one.key: one.call for one in asked}.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 

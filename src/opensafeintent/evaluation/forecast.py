@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from opensafeintent.calls.client import Client
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import ModelWork, Task, grade_again, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
-from opensafeintent.evaluation.run import FIRST_ATTEMPT, sample, task_at, tasks_of, was_judged
+from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
+from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
+from opensafeintent.evaluation.replay import replay, replay_again
+from opensafeintent.evaluation.run import sample, task_at, tasks_of, was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import Template, Templates
 
@@ -51,47 +52,47 @@ def expected_calls(work: Sequence[ModelWork]) -> int:
     )
 
 
-async def forecast(client: Client, work: Sequence[ModelWork]) -> Forecast:
+def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[ModelWork]) -> Forecast:
     """Count the calls that are not in the ledger.
 
     Args:
-        client: one that answers from the ledger alone.
+        ledger: where outcomes are.
+        identities: of every target and judge, by name.
         work: the plan.
     """
     counter = CallCounter()
     for item in work:
-        for task in item.tasks:
-            counter.add(task, await run_task(client, task, item.plan, item.templates), item)
+        for task, graded, _ in replay(ledger, identities, item.planned):
+            counter.add(task, graded, item)
     return Forecast(counter.lines())
 
 
-async def forecast_regrades(client: Client, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
+def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
     """Count the calls that re-grades still take.
 
     Args:
-        client: one that answers from the ledger alone.
+        ledger: where outcomes are.
         manifest: of the run as it would be.
         dataset: its prompt-sets.
     """
     counter = CallCounter()
+    identities = manifest.identities()
     for model, entry in manifest.models.items():
         if not entry.judge_samples:
             continue
-        plan, templates = manifest.plan(model), manifest.templates_of(model)
-        found = {}
-        for task in tasks_of(model, manifest.sets_of(model, dataset), entry.epochs):
-            graded = await run_task(client, task, plan, templates)
-            if was_judged(graded) or graded.missing_response not in ("", "truncated"):
-                found[graded.key] = graded
-        for key in sample(found, entry.judge_samples):
-            task = task_at(key, dataset)
-            again: Mapping[str, JudgeGrades] = {}
-            if was_judged(found[key]):
-                again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
+        how = (manifest.plan(model), manifest.templates_of(model))
+        tasks = tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+        responses = (response for _, response, _ in replay(ledger, identities, (Planned(task, *how) for task in tasks)))
+        found = {one.key: one for one in responses if was_judged(one) or one.missing_response not in ("", "truncated")}
+        drawn = [Planned(task_at(key, dataset), *how) for key in sample(found, entry.judge_samples)]
+        judged = replay_again(ledger, identities, [item for item in drawn if was_judged(found[item.task.key])])
+        again = {task.key: grades for task, grades, _ in judged}
+        for task, plan, templates in drawn:
+            grades = again.get(task.key, {})
             for judge in plan.judges:
-                if judge not in again or _not_made(again[judge].helpfulness):
+                if judge not in grades or _not_made(grades[judge].helpfulness):
                     counter.judge(judge, "helpfulness, again", templates.helpfulness, task)
-                if judge not in again or _not_made(again[judge].harm_severity):
+                if judge not in grades or _not_made(grades[judge].harm_severity):
                     counter.judge(judge, "harm, again", templates.harm, task)
     return counter.lines()
 

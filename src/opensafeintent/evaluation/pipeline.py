@@ -5,9 +5,9 @@ Each step starts as soon as its input is there; nothing waits for another prompt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
 
@@ -18,7 +18,21 @@ from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Judge
 from opensafeintent.taxonomy import Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
 
-__all__ = ["Asks", "Given", "ModelWork", "Task", "Together", "generation_call", "grade_again", "run_task"]
+__all__ = [
+    "FIRST_ATTEMPT",
+    "Asks",
+    "Given",
+    "ModelWork",
+    "Planned",
+    "Task",
+    "Together",
+    "generation_call",
+    "grade_again",
+    "run_task",
+]
+
+FIRST_ATTEMPT = 100
+"""Attempt number of the first asking of a re-grade; its re-asks are 101 and 102. The first grading has 0, 1 and 2."""
 
 _Question = Coroutine[Any, Any, int | str | Missing]
 
@@ -68,6 +82,19 @@ class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
     templates: Templates
     tasks: Sequence[Task]
 
+    @property
+    def planned(self) -> Iterator[Planned]:
+        """Each task and how its response is graded."""
+        return (Planned(task, self.plan, self.templates) for task in self.tasks)
+
+
+class Planned(NamedTuple):
+    """One prompt and how its response is graded."""
+
+    task: Task
+    plan: JudgePlan
+    templates: Templates
+
 
 Together = Callable[..., Awaitable[list[int | str | Missing]]]
 """How questions that do not depend on one another are asked."""
@@ -92,18 +119,17 @@ async def run_task(
 
 
 async def grade_again(
-    client: Asks, task: Task, plan: JudgePlan, templates: Templates, *, first_attempt: int
+    client: Asks, task: Task, plan: JudgePlan, templates: Templates, *, together: Together = side_by_side
 ) -> dict[str, JudgeGrades]:
     """Put a response to every judge once more, as calls of their own; empty where there is no text to grade.
 
     Args:
-        client, task, plan, templates: as for `run_task`, which the response is known from.
-        first_attempt: number of the first asking; a re-ask is one more.
+        client, task, plan, templates, together: as for `run_task`, which the response is known from.
 
     Raises:
         ModelStopped, Stopped: see `Client.ask`.
     """
-    return await _Asker(client, task, plan, templates, first_attempt).again()
+    return await _Asker(client, task, plan, templates, FIRST_ATTEMPT, together).again()
 
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:

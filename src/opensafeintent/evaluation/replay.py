@@ -6,43 +6,39 @@ coroutine stops where it needs an outcome, and goes on with it after the next lo
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from opensafeintent.calls.client import not_on_record
+from opensafeintent.calls.client import Asked, not_on_record
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Call, Outcome, Refused, call_key
-from opensafeintent.evaluation.pipeline import Task, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
-from opensafeintent.templates import Templates
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, call_key
+from opensafeintent.evaluation.pipeline import Planned, Task, grade_again, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
 
-__all__ = ["Planned", "Replayed", "replay"]
+__all__ = ["Replayed", "replay", "replay_again"]
+
+T = TypeVar("T")
 
 _AT_ONCE = 1000
 """Prompts: their calls lie together in the ledger, and their responses fit into memory."""
 
 
-class Planned(NamedTuple):
-    """One prompt and how its response is graded."""
-
-    task: Task
-    plan: JudgePlan
-    templates: Templates
-
-
-class Replayed(NamedTuple):
+class Replayed(NamedTuple, Generic[T]):
     """What the ledger makes of one prompt."""
 
     task: Task
-    graded: GradedResponse
-    whole: bool
-    """Whether the ledger holds an outcome of every call that the prompt takes."""
-    found: list[tuple[Call, Answered | Refused]]
-    """The calls that it holds one of."""
+    result: T
+    asked: list[Asked]
+    """Every call that the prompt takes, as far as the ledger holds what they depend on."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the ledger holds an outcome of every call that the prompt takes."""
+        return not any(isinstance(one.outcome, Failed) for one in self.asked)
 
 
-def replay(ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]) -> Iterator[Replayed]:
+def replay(ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]) -> Iterator[Replayed[GradedResponse]]:
     """Yield what a ledger makes of prompts, in their order.
 
     Args:
@@ -53,9 +49,14 @@ def replay(ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Plan
     Raises:
         InputError: the ledger is damaged.
     """
-    rest = iter(planned)
-    while some := list(islice(rest, _AT_ONCE)):
-        yield from _replayed(ledger, [_Replay(item, ledger, identities) for item in some])
+    return _replayed(_Reader(ledger, identities), planned, run_task)
+
+
+def replay_again(
+    ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
+) -> Iterator[Replayed[dict[str, JudgeGrades]]]:
+    """Yield what a ledger makes of grading responses once more, as `replay` does of grading them first."""
+    return _replayed(_Reader(ledger, identities), planned, grade_again)
 
 
 class _Wanted:
@@ -68,50 +69,60 @@ class _Wanted:
         return (yield self._key)
 
 
-class _Replay:
-    """One prompt on its way through the plan."""
+class _Reader(NamedTuple):
+    """Where outcomes are, and by which identities."""
 
-    def __init__(self, planned: Planned, ledger: Ledger, identities: Mapping[str, str]) -> None:
-        self.task = planned.task
-        self.found: list[tuple[Call, Answered | Refused]] = []
-        self.lacking = False
-        self._ledger, self._identities = ledger, identities
-        self.steps: Coroutine[bytes, Answered | Refused | None, GradedResponse] = run_task(
-            self, planned.task, planned.plan, planned.templates, together=_one_by_one
-        )
+    ledger: Ledger
+    identities: Mapping[str, str]
+
+
+class _Prompt:
+    """Stands in for the client while one prompt goes through the plan, and notes what is asked."""
+
+    def __init__(self, reader: _Reader) -> None:
+        self._reader = reader
+        self.asked: list[Asked] = []
 
     async def ask(self, call: Call) -> Outcome:
         """Look a call up."""
-        key = call_key(call, self._identities[call.model])
-        outcome = await _Wanted(key)
-        if outcome is None:
-            self.lacking = True
-            return not_on_record(self._ledger, key)
-        self.found.append((call, outcome))
+        key = call_key(call, self._reader.identities[call.model])
+        outcome = await _Wanted(key) or not_on_record(self._reader.ledger, key)
+        self.asked.append(Asked(call, key, outcome))
         return outcome
 
 
-def _replayed(ledger: Ledger, replays: list[_Replay]) -> Iterator[Replayed]:
-    """Drive some prompts to their end, a look-up for all of them after each step."""
-    graded: dict[int, GradedResponse] = {}
+def _replayed(
+    reader: _Reader, planned: Iterable[Planned], run: Callable[..., Coroutine[Any, Any, T]]
+) -> Iterator[Replayed[T]]:
+    rest = iter(planned)
+    while some := list(islice(rest, _AT_ONCE)):
+        prompts = [_Prompt(reader) for _ in some]
+        steps = [run(prompt, *item, together=_one_by_one) for prompt, item in zip(prompts, some, strict=True)]
+        results = _driven(reader.ledger, steps)
+        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
+            yield Replayed(item.task, results[index], prompt.asked)
+
+
+def _driven(ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]]) -> dict[int, T]:
+    """Drive some prompts to their end, a look-up for all of them after each step; return the results by index."""
+    results: dict[int, T] = {}
     outcomes: dict[bytes, Answered | Refused] = {}
-    waiting: list[tuple[int, bytes | None]] = [(place, None) for place in range(len(replays))]
+    waiting: list[tuple[int, bytes | None]] = [(index, None) for index in range(len(steps))]
     try:
         while waiting:
             asked: list[tuple[int, bytes | None]] = []
-            for place, key in waiting:
+            for index, key in waiting:
                 try:
-                    asked.append((place, replays[place].steps.send(None if key is None else outcomes.get(key))))
+                    asked.append((index, steps[index].send(None if key is None else outcomes.get(key))))
                 except StopIteration as ended:
-                    graded[place] = ended.value
+                    results[index] = ended.value
             waiting = asked
             found = ledger.find_all({key for _, key in waiting if key is not None})
             outcomes = {key: located.outcome for key, located in found.items()}
     finally:
-        for replay in replays:
-            replay.steps.close()
-    for place, replay in enumerate(replays):
-        yield Replayed(replay.task, graded[place], not replay.lacking, replay.found)
+        for step in steps:
+            step.close()
+    return results
 
 
 async def _one_by_one(*questions: Coroutine[Any, Any, int | str | Missing]) -> list[int | str | Missing]:

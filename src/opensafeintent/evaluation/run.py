@@ -7,7 +7,7 @@ found again there by every later run. The sample is a function of the responses 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
@@ -16,15 +16,13 @@ from opensafeintent.calls.draining import for_each, side_by_side
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import ModelWork, Task, grade_again, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
+from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task, grade_again, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import is_dual_use
-from opensafeintent.templates import Templates
 
 __all__ = [
-    "FIRST_ATTEMPT",
     "Regrade",
     "expected_regrades",
     "missing_grades",
@@ -38,10 +36,6 @@ __all__ = [
     "tasks_of",
     "was_judged",
 ]
-
-
-FIRST_ATTEMPT = 100
-"""Attempt number of the first asking of a re-grade; its re-asks are 101 and 102. The first grading has 0, 1 and 2."""
 
 
 def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
@@ -123,10 +117,6 @@ def missing_grades(graded: GradedResponse) -> int:
     return sum(isinstance(grade, Missing) for pair in pairs for grade in pair)
 
 
-_Again = tuple[Task, JudgePlan, Templates, GradedResponse]
-"""What is graded once more: the response, how, and its first grades."""
-
-
 class Regrade(msgspec.Struct, frozen=True, kw_only=True):
     """One response that every judge was asked about twice."""
 
@@ -167,7 +157,7 @@ async def regrade(
     """Put a sample of every model's responses to its judges once more, as many as the manifest says.
 
     Args:
-        client: makes the calls, or looks them up where it has nobody to ask.
+        client: makes the calls.
         manifest: of the run.
         dataset: its prompt-sets.
         graded: the run's responses with their grades.
@@ -176,14 +166,17 @@ async def regrade(
     Raises:
         Stopped: a judge or a budget ended the run. What was answered is in the ledger.
     """
-    work = [item for model in manifest.models for item in _sampled(model, manifest, dataset, graded)]
 
-    async def grade(item: _Again) -> Regrade:
-        task, plan, templates, first = item
-        again = await grade_again(client, task, plan, templates, first_attempt=FIRST_ATTEMPT)
-        return Regrade(**task.key._asdict(), first=first.grades, again=again)
+    async def again(item: Planned) -> dict[str, JudgeGrades]:
+        return await grade_again(client, *item)
 
-    return await for_each(client, work, grade, at_once=at_once)
+    first, planned = sampled(manifest, dataset, graded)
+    return regrades_of(first, await for_each(client, planned, again, at_once=at_once))
+
+
+def regrades_of(first: Iterable[GradedResponse], again: Iterable[dict[str, JudgeGrades]]) -> list[Regrade]:
+    """Put the first and the second grades of responses together."""
+    return [Regrade(**one.key._asdict(), first=one.grades, again=two) for one, two in zip(first, again, strict=True)]
 
 
 def expected_regrades(manifest: Manifest) -> int:
@@ -191,14 +184,20 @@ def expected_regrades(manifest: Manifest) -> int:
     return sum(2 * len(entry.judges) * entry.judge_samples for entry in manifest.models.values())
 
 
-def _sampled(model: str, manifest: Manifest, dataset: Dataset, graded: Iterable[GradedResponse]) -> Iterator[_Again]:
-    count = manifest.models[model].judge_samples
-    if not count:
-        return
-    plan, templates = manifest.plan(model), manifest.templates_of(model)
-    judged = {response.key: response for response in graded if response.model == model and was_judged(response)}
-    for key in sample(judged, count):
-        yield task_at(key, dataset), plan, templates, judged[key]
+def sampled(
+    manifest: Manifest, dataset: Dataset, graded: Collection[GradedResponse]
+) -> tuple[list[GradedResponse], list[Planned]]:
+    """Return the responses of a run that are graded once more, and how."""
+    first: list[GradedResponse] = []
+    planned: list[Planned] = []
+    for model, entry in manifest.models.items():
+        if entry.judge_samples:
+            how = (manifest.plan(model), manifest.templates_of(model))
+            judged = {response.key: response for response in graded if response.model == model and was_judged(response)}
+            keys = sample(judged, entry.judge_samples)
+            first += [judged[key] for key in keys]
+            planned += [Planned(task_at(key, dataset), *how) for key in keys]
+    return first, planned
 
 
 def task_at(key: ResponseKey, dataset: Dataset) -> Task:

@@ -174,7 +174,7 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
         models=settings.targets,
     )
     if settings.dry_run:
-        return run_async(lambda: _dry_run(evaluation))
+        return _dry_run(evaluation)
     with settings.folder.lock():
         notes = take_up_run(settings.folder)
         outcome = run_async(lambda: _evaluate(evaluation, display))
@@ -230,7 +230,7 @@ def _elsewhere(
     return spread
 
 
-async def _dry_run(evaluation: _Evaluation) -> Outcome:
+def _dry_run(evaluation: _Evaluation) -> Outcome:
     folder = evaluation.settings.folder
     identities = {name: model_identity(name) for name in evaluation.named}
     manifest = evaluation.manifest(identities, evaluation.old_manifest())
@@ -238,7 +238,6 @@ async def _dry_run(evaluation: _Evaluation) -> Outcome:
     if evaluation.settings.check_judge:
         work = [*check_work(evaluation.examination(work)), *work]
     with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-        client = Client(ledger, manifest.identities())
-        found = await forecast(client, work)
-        again = await forecast_regrades(client, manifest, evaluation.dataset)
+        found = forecast(ledger, manifest.identities(), work)
+        again = forecast_regrades(ledger, manifest, evaluation.dataset)
     return Outcome(exit_code=0, forecast=Forecast(found.lines + again), notes=left_shards(folder.path))

@@ -14,15 +14,15 @@ import msgspec
 from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.calls.client import Client, Tally
+from opensafeintent.calls.client import Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.derive import RunTexts, derive
+from opensafeintent.evaluation.derive import RunTexts, derive, derive_regrades
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
-from opensafeintent.evaluation.run import Regrade, regrade
+from opensafeintent.evaluation.run import Regrade
 from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
@@ -30,7 +30,7 @@ from opensafeintent.metrics import LESS_IS_BETTER, METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
-from opensafeintent.workflows.loop import rare_collections, run_async
+from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.spreading.options import left_shards
 
 if TYPE_CHECKING:
@@ -255,8 +255,7 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
 def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:
     """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than this."""
     graded = derive(manifest, dataset, ledger, read=read)
-    regrades = run_async(lambda: regrade(Client(ledger, manifest.identities()), manifest, dataset, graded))
-    return study_of(name, manifest, dataset, graded, regrades)
+    return study_of(name, manifest, dataset, graded, derive_regrades(manifest, dataset, ledger, graded))
 
 
 def study_of(

@@ -12,12 +12,13 @@ from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, shown
+from opensafeintent.calls.records import Failed
 from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
-from opensafeintent.evaluation.replay import Planned, replay
+from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import Regrade, expected_regrades, missing_grades, regrade, run_work
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
@@ -120,19 +121,19 @@ async def _not_on_record(
     read = 0
     for item in work:
         tasks: list[Task] = []
-        planned = (Planned(task, item.plan, item.templates) for task in item.tasks)
-        for task, graded, whole, found in replay(client.ledger, manifest.identities(), planned):
+        for replayed in replay(client.ledger, manifest.identities(), item.planned):
             if read % _READ_AT_ONCE == 0:
                 display.stage(f"reading the ledger: {read:,} of {every:,} responses")
                 await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
             read += 1
-            if not whole:
-                tasks.append(task)
+            if not replayed.whole:
+                tasks.append(replayed.task)
                 continue
-            for call, outcome in found:
-                client.reused(call, outcome)
-            client.tally.missing += missing_grades(graded)
-            done(graded)
+            for call, _, outcome in replayed.asked:
+                if not isinstance(outcome, Failed):
+                    client.reused(call, outcome)
+            client.tally.missing += missing_grades(replayed.result)
+            done(replayed.result)
         left.append(msgspec.structs.replace(item, tasks=tasks))
     return left
 

@@ -48,7 +48,7 @@ def trace(run: Path, set_id: str) -> Trace:
     study = read_study(folder, run.name)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        rows = run_async(lambda: texts.trace(set_id))
+        rows = texts.trace(set_id)
         responses = []
         for grades in study.rows:
             if grades.set_id != set_id:
