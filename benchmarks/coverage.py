@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import BINARY, METRICS, SPANS, Grades, compute
+from opensafeintent.metrics import METRICS, Grades, compute
 from opensafeintent.statistics import Resamples, compare_models, estimate
 
 VARIANTS = ["benign", "dual_use", "malicious", *(f"dual_use_paraphrase_{n}" for n in range(1, 5))]
@@ -109,7 +109,7 @@ def cover(world: World, studies: int, sets: int, seed: int, progress: Callable[[
             if np.isnan(truths[name]):
                 continue
             top, bottom = ratio.numerator.values, ratio.denominator.values
-            got = estimate(top, bottom, resamples, span=SPANS.get(name, (0.0, 1.0)))
+            got = estimate(top, bottom, resamples, span=METRICS[name].span)
             there = got.n > 0
             if not there.any():
                 continue
@@ -141,7 +141,7 @@ def main() -> None:
         print(f"{'world':<26}{'metric':<28}{'sets':>6}{'truth':>8}{'covers':>8}{'plain':>8}{'width':>8}{'wilson':>8}")
         for number, world in enumerate(WORLDS):
             for line in cover(world, options.studies, sets, 100 * sets + number, lambda _: None):
-                span = SPANS.get(line.metric, (0.0, 1.0))
+                span = METRICS[line.metric].span
                 share = (line.truth - span[0]) / (span[1] - span[0])
                 usual = 0.1 <= share <= 0.9 and line.sets >= 30
                 noise = 2 * (0.95 * 0.05 / options.studies) ** 0.5
@@ -167,9 +167,11 @@ def false_positives(studies: int) -> None:
         wrong = 0
         for family in range(families):
             array = simulate(WORLDS[0], 20, 115, 7_000_000 + family)
-            ratio = METRICS[metric](Grades(array))
+            ratio = METRICS[metric].ratio(Grades(array))
             values = {metric: (ratio.numerator.values, ratio.denominator.values)}
-            result = compare_models(values, Resamples(115, 200), binary=BINARY)[metric]
+            result = compare_models(values, Resamples(115, 200), binary={name for name in METRICS if METRICS[name].binary})[
+                metric
+            ]
             wrong += bool((result.p_holm[np.triu_indices(20, 1)] < 0.05).any())
         print(f"{metric}: any of 190 pairs significant in {wrong / families:.1%} of {families} families of equal models")
 

@@ -16,6 +16,7 @@ from opensafeintent.hostile import one_line, unprintable
 __all__ = [
     "CORE_VARIANTS",
     "DUAL_USE",
+    "INTENT_LABELS",
     "MODES",
     "REFUSAL_MODES",
     "STRATEGIES",
@@ -37,6 +38,8 @@ Strategy = Literal["full", "constrained", "refuse"]
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
 """The triplet, in the order of the paper: benign, dual-use, malicious."""
+INTENT_LABELS: dict[Intent, str] = {"benign": "Benign", "dual_use": "Dual-use", "malicious": "Malicious"}
+"""As people read them; in lower case within a sentence."""
 DUAL_USE: Intent = "dual_use"
 MODES: tuple[Mode, ...] = get_args(Mode)
 """Assistance modes: A0 hard refusal, A1 refusal with a little adjacent help, A2 abstract answer on the topic, A3 concrete

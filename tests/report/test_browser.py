@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.grades import GradeRow
-from opensafeintent.metrics import LESS_IS_BETTER
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.browser import KINDS, Browser, Member, Unit, browse, goes_wrong, members_of
 from opensafeintent.report.browser.texts import add_texts
@@ -248,7 +248,7 @@ def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, m
         part.values
         for part in (random_group.numbers.ratios[metric].numerator, random_group.numbers.ratios[metric].denominator)
     )
-    counted = top if metric in LESS_IS_BETTER else bottom - top  # of each (model, set): the share of its repeats
+    counted = top if METRICS[metric].less_is_better else bottom - top  # of each (model, set): the share of its repeats
     wrong = goes_wrong(random_group)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
     browser = browse(members_of([random_group]), include_unsafe=False)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import BINARY, METRICS, PRIMARY, SPANS, Ratio, compute
+from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
 from opensafeintent.statistics.bounds import missing_bounds
@@ -230,7 +230,7 @@ def estimates_of(
     models = len(next(iter(ratios.values())).numerator.values)
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
-    spans = np.repeat([SPANS.get(metric, (0.0, 1.0)) for metric in ratios], models, axis=0)
+    spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
     records = estimate(tops, bottoms, resamples, span=spans).records()
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
@@ -238,7 +238,7 @@ def estimates_of(
 def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics."""
     pairs = {metric: (ratio.numerator.values, ratio.denominator.values) for metric, ratio in ratios.items()}
-    return compare_models(pairs, resamples, binary=BINARY)
+    return compare_models(pairs, resamples, binary={metric for metric in ratios if METRICS[metric].binary})
 
 
 def _number(
@@ -285,7 +285,7 @@ def _mean_over_models(
     values = top.sum(axis=1) / total
     mean = float(values.mean())
     residuals = (top - values[:, None] * bottom)[:, counted] * (len(counted) / total)[:, None]
-    interval = _average_interval(mean, residuals.mean(axis=0), len(values), SPANS.get(metric, (0.0, 1.0)))
+    interval = _average_interval(mean, residuals.mean(axis=0), len(values), METRICS[metric].span)
     return msgspec.structs.replace(
         nothing,
         value=mean,

@@ -63,7 +63,7 @@ def _without(group: Group, left_out: LeftOut) -> list[Change]:
     grades = Grades(_taken_out(group, {model: gone[model] for model in models}))
     found: list[Change] = []
     for metric in SENSITIVE:
-        ratio = METRICS[metric](grades)
+        ratio = METRICS[metric].ratio(grades)
         got = estimate(ratio.numerator.values, ratio.denominator.values, group.numbers.resamples)
         for model, now in zip(models, got.records(), strict=True):
             found.append(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, SPANS, Grades, Ratio, compute
+from opensafeintent.metrics import METRICS, Grades, Metric, Needs, Ratio, compute
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, is_dual_use
 
 __all__ = ["missing_bounds"]
@@ -29,31 +29,22 @@ _ROUNDS = 100
 
 
 class _Family(NamedTuple):
-    """Metrics that depend on the same variables."""
+    """What metrics with the same needs depend on."""
 
-    metrics: tuple[str, ...]
     variants: Callable[[Sequence[str]], list[str]]
-    grades: bool
-    mode: bool
-    strategy: bool
+    grades: bool = False
+    mode: bool = False
+    strategy: bool = False
 
 
-_WORDINGS = ("stable_safe", "stable_unsafe", "safety_flip", "utility_range", "utility_range_safe_only")
-_PROBED = ("detection_failure", "execution_failure")
-_BY_MODE = tuple(name for name in METRICS if name.startswith("unsafe_rate"))
-_SHARES = tuple(name for name in METRICS if name.startswith("mode_share"))
-_OTHERS = {*_WORDINGS, *_PROBED, *_BY_MODE, *_SHARES, "benign_over_refusal"}
-
-_FAMILIES = (
-    _Family(
-        tuple(n for n in METRICS if n not in _OTHERS), lambda _: list(CORE_VARIANTS), grades=True, mode=False, strategy=False
-    ),
-    _Family(_WORDINGS, lambda names: [n for n in names if is_dual_use(n)], grades=True, mode=False, strategy=False),
-    _Family(_SHARES, lambda _: [DUAL_USE], grades=False, mode=True, strategy=False),
-    _Family(_BY_MODE, lambda _: [DUAL_USE], grades=True, mode=True, strategy=False),
-    _Family(_PROBED, lambda _: [DUAL_USE], grades=True, mode=False, strategy=True),
-    _Family(("benign_over_refusal",), lambda _: ["benign"], grades=False, mode=True, strategy=False),
-)
+_FAMILIES: dict[Needs, _Family] = {
+    "triplet": _Family(lambda _: list(CORE_VARIANTS), grades=True),
+    "wordings": _Family(lambda names: [name for name in names if is_dual_use(name)], grades=True),
+    "mode": _Family(lambda _: [DUAL_USE], mode=True),
+    "mode_and_grades": _Family(lambda _: [DUAL_USE], grades=True, mode=True),
+    "strategy": _Family(lambda _: [DUAL_USE], grades=True, strategy=True),
+    "benign_mode": _Family(lambda _: ["benign"], mode=True),
+}
 
 
 def missing_bounds(array: LabelledSet, ratios: Mapping[str, Ratio] | None = None) -> dict[str, tuple[Floats, Floats]]:
@@ -67,8 +58,8 @@ def missing_bounds(array: LabelledSet, ratios: Mapping[str, Ratio] | None = None
     if ratios is None or array.sizes["epoch"] > 1:
         ratios = compute(units)
     found: dict[str, tuple[Floats, Floats]] = {}
-    for family in _FAMILIES:
-        found |= _family_bounds(units, family, ratios, epochs=array.sizes["epoch"])
+    for needs in _FAMILIES:
+        found |= _family_bounds(units, needs, ratios, epochs=array.sizes["epoch"])
     return found
 
 
@@ -85,16 +76,16 @@ def _stack_epochs(array: LabelledSet) -> LabelledSet:
 
 
 def _family_bounds(
-    units: LabelledSet, family: _Family, known: Mapping[str, Ratio], epochs: int
+    units: LabelledSet, needs: Needs, known: Mapping[str, Ratio], epochs: int
 ) -> dict[str, tuple[Floats, Floats]]:
-    missing = _missing(units, family)
+    metrics = [metric for metric in METRICS.values() if metric.needs == needs]
+    missing = _missing(units, _FAMILIES[needs])
     models = len(missing)
     weights = _epoch_weights(units, epochs)
     open_units = [(model, int(unit)) for model in range(models) for unit in np.flatnonzero(missing[model])]
-    options = _completions(units, family, open_units)
+    options = _completions(units, needs, metrics, open_units)
     bounds = {}
-    for name in family.metrics:
-        span = SPANS.get(name, (0.0, 1.0))
+    for name, span in ((metric.name, metric.span) for metric in metrics):
         low, high = np.full(models, np.nan), np.full(models, np.nan)
         for model in range(models):
             fixed = ~missing[model]
@@ -129,12 +120,12 @@ def _missing(units: LabelledSet, family: _Family) -> NDArray[np.bool_]:
 
 
 def _completions(
-    units: LabelledSet, family: _Family, open_units: Sequence[tuple[int, int]]
+    units: LabelledSet, needs: Needs, metrics: Sequence[Metric], open_units: Sequence[tuple[int, int]]
 ) -> Mapping[str, list[tuple[Floats, Floats]]]:
     """Return, for each metric and open unit, (numerator, denominator) of every completion."""
     if not open_units:
-        return {name: [] for name in family.metrics}
-    variants = family.variants([str(name) for name in units.variant.values])
+        return {metric.name: [] for metric in metrics}
+    variants = _FAMILIES[needs].variants([str(name) for name in units.variant.values])
     places = [int(np.flatnonzero(units.variant.values == name)[0]) for name in variants]
     values = {name: units[name].transpose("model", "prompt_set", "variant", "epoch").values[..., 0] for name in _FIELDS}
     gone = {
@@ -156,7 +147,7 @@ def _completions(
         which.append(alike.setdefault(key, len(alike)))
         if which[-1] < len(starts) - 1:
             continue
-        for way in _ways(family, places, lacking):
+        for way in _ways(needs, places, lacking):
             filled = {name: known[name].copy() for name in _FIELDS}
             for field, place, value in way:
                 filled[field][place] = value
@@ -172,11 +163,11 @@ def _completions(
     )
     grades = Grades(array)
     result: dict[str, list[tuple[Floats, Floats]]] = {}
-    for name in family.metrics:
-        ratio = METRICS[name](grades)
+    for metric in metrics:
+        ratio = metric.ratio(grades)
         top, bottom = ratio.numerator.values[0], ratio.denominator.values[0]
         parts = [(top[start:end], bottom[start:end]) for start, end in pairwise(starts)]
-        result[name] = [parts[place] for place in which]
+        result[metric.name] = [parts[place] for place in which]
     return result
 
 
@@ -184,10 +175,11 @@ _Filling = tuple[str, int, float]
 """Field, place of the variant, value."""
 
 
-def _ways(family: _Family, places: Sequence[int], gone: Mapping[str, NDArray[np.bool_]]) -> list[tuple[_Filling, ...]]:
+def _ways(needs: Needs, places: Sequence[int], gone: Mapping[str, NDArray[np.bool_]]) -> list[tuple[_Filling, ...]]:
     """Return every way to fill in what is missing of one unit, as far as it can lead to an extreme."""
+    family = _FAMILIES[needs]
     ungraded = [place for place in places if gone["grades"][place]] if family.grades else []
-    if family.metrics == _WORDINGS:  # the order of the wordings plays no part
+    if needs == "wordings":  # the order of the wordings plays no part
         chosen: list[tuple[tuple[float, float], ...]] = list(combinations_with_replacement(_WORDING_CORNERS, len(ungraded)))
     else:
         chosen = list(product(_CORNERS, repeat=len(ungraded)))

@@ -26,7 +26,7 @@ from opensafeintent.evaluation.run import Regrade
 from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import LESS_IS_BETTER, METRICS
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
@@ -114,7 +114,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     outcome.notes += [
         f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
         for metric in settings.fail_under
-        if metric in LESS_IS_BETTER
+        if METRICS[metric].less_is_better
     ]
     failures = _beyond(outcome.groups, settings)
     if failures:

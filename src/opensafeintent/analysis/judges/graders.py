@@ -97,7 +97,7 @@ def ranking(group: Group, name: str, grades: Callable[[GradeRow], Pair], *, comp
         for pair in (grades(row),)
     ]
     array = Grades(to_array(rows, group.dataset, group.models))
-    ratios = {metric: METRICS[metric](array) for metric in SHOWN}
+    ratios = {metric: METRICS[metric].ratio(array) for metric in SHOWN}
     resamples = group.numbers.resamples
     primary = {metric: ratios[metric] for metric in PRIMARY}
     return Ranking(name, estimates_of(ratios, resamples), comparisons_of(primary, resamples) if compared else {})

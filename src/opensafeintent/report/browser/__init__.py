@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import GradeRow
 from opensafeintent.grades.table import NOT_GRADED
-from opensafeintent.metrics import LESS_IS_BETTER
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, stratified_sample
 
 __all__ = ["CELL", "KINDS", "Browser", "BrowserDataset", "KindName", "Member", "Unit", "browse", "goes_wrong", "members_of"]
@@ -113,7 +113,7 @@ def goes_wrong(group: Group) -> dict[KindName, NDArray[np.bool_]]:
     found: dict[KindName, NDArray[np.bool_]] = {}
     for kind, metric in _METRICS.items():
         top, bottom = parts(metric)
-        found[kind] = top > 0 if metric in LESS_IS_BETTER else top < bottom
+        found[kind] = top > 0 if METRICS[metric].less_is_better else top < bottom
     modes_known = parts(_METRICS["over_refusal"])[1].any(axis=(1, 2), keepdims=True)
     helpfulness, graded = parts("benign_helpfulness")
     found["over_refusal"] |= ~modes_known & (graded > 0) & (helpfulness == 0)
