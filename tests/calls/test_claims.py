@@ -19,7 +19,7 @@ from opensafeintent.calls import client as module
 from opensafeintent.calls.claims import Claimed, Sharing
 from opensafeintent.calls.client import Budget, Client, ModelStopped
 from opensafeintent.calls.ledger import Entry, Ledger
-from opensafeintent.calls.records import Answered, Failed, Outcome, call_key
+from opensafeintent.calls.records import Answered, Failed, Outcome, Replied, call_key
 from opensafeintent.errors import Stopped
 
 CALL = user_call("Write a note about boats.")
@@ -82,9 +82,9 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(bounded())
 
 
-def entry_of(text: str) -> tuple[Entry, Answered]:
+def entry_of(text: str) -> Entry:
     body = b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
-    return Entry(key=KEY, call=CALL, status="answered", body=body), Answered(text=text, stop_reason="stop")
+    return Entry(KEY, CALL, Replied(Answered(text=text, stop_reason="stop"), body))
 
 
 async def is_waiting(task: asyncio.Future[Outcome]) -> bool:
@@ -105,8 +105,10 @@ def test_who_finds_a_call_claimed_waits_and_takes_its_outcome(path: Path, server
                 assert await is_waiting(waiting)
                 # the one connection is free meanwhile
                 assert isinstance(await client.ask(user_call("Another.")), Answered)
-                entry, outcome = entry_of("Theirs.")
-                theirs.add(entry, outcome)
+                entry = entry_of("Theirs.")
+                outcome = entry.outcome
+                assert outcome is not None
+                theirs.add(entry)
                 assert await theirs.kept(KEY, outcome) == outcome
                 assert await waiting == outcome
                 assert (client.tally.calls, client.tally.reused_calls) == (1, 1)

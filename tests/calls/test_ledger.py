@@ -22,7 +22,7 @@ import pytest
 from calls.support import rows, user_call
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.recorded import ImportedRow
-from opensafeintent.calls.records import Answered, Message, Refused, Sampling, Usage, call_key
+from opensafeintent.calls.records import Answered, Failure, Message, Refused, Replied, Sampling, Usage, call_key
 from opensafeintent.errors import InputError
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20
@@ -33,15 +33,14 @@ def body_of(text: str) -> bytes:
     return b'{"choices":[{"message":{"content":"%s"},"finish_reason":"stop"}]}' % text.encode()
 
 
-def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> tuple[Entry, Answered]:
+def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> Entry:
     call = user_call(text, epoch=number)
-    outcome = Answered(text=answer, stop_reason="stop")
-    return Entry(key=call_key(call, "m"), call=call, status="answered", body=body_of(answer), stop_reason="stop"), outcome
+    return Entry(call_key(call, "m"), call, Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)))
 
 
 def failed(text: str) -> Entry:
     call = user_call(text, epoch=0)
-    return Entry(key=call_key(call, "m"), call=call, status="failed", error="server: 500")
+    return Entry(call_key(call, "m"), call, Failure(kind="server", error="500"))
 
 
 def run_python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -79,16 +78,16 @@ def folder() -> Iterator[Path]:
 
 def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    entry, outcome = answered("q")
+    entry = answered("q")
     with Ledger(path) as ledger:
         ledger.add(failed("q"))
         ledger.add(failed("q"))
         assert ledger.find(entry.key) is None
     with Ledger(path) as ledger:
         assert ledger.find(entry.key) is None
-        ledger.add(entry, outcome)
+        ledger.add(entry)
     with Ledger(path) as ledger:
-        assert ledger.find(entry.key) == outcome
+        assert ledger.find(entry.key) == entry.outcome
         assert (ledger.count(), ledger.count("failed"), ledger.count("answered")) == (3, 2, 1)
     assert rows(path) == [("failed", "server: 500"), ("failed", "server: 500"), ("answered", "")]
 
@@ -96,17 +95,9 @@ def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(tmp_path: P
 def test_a_provider_refusal_satisfies_its_key(tmp_path: Path) -> None:
     call = user_call("q")
     refusal = Refused(reason="content_filter: violence", usage=Usage(5, 0), served_model="m-1")
-    entry = Entry(
-        key=call_key(call, "m"),
-        call=call,
-        status="refused",
-        stop_reason="content_filter",
-        error=refusal.reason,
-        usage=refusal.usage,
-        served_model="m-1",
-    )
+    entry = Entry(call_key(call, "m"), call, Replied(refusal, b""))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(entry, refusal)
+        ledger.add(entry)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.find(entry.key) == refusal
 
@@ -114,18 +105,10 @@ def test_a_provider_refusal_satisfies_its_key(tmp_path: Path) -> None:
 def test_a_row_holds_all_there_is_to_know_about_the_attempt(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     call = user_call("q", purpose="harm", epoch=2, attempt=1, template="osi-harm/1", template_hash="ab")
-    entry = Entry(
-        key=call_key(call, "m"),
-        call=call,
-        status="answered",
-        body=body_of("3"),
-        stop_reason="length",
-        usage=Usage(11, 1),
-        served_model="m-2026",
-        seconds=1.25,
-    )
+    answer = Answered(text="3", stop_reason="length", usage=Usage(11, 1), served_model="m-2026")
+    entry = Entry(call_key(call, "m"), call, Replied(answer, body_of("3"), seconds=1.25))
     with Ledger(path) as ledger:
-        ledger.add(entry, Answered(text="3", stop_reason="length"))
+        ledger.add(entry)
     columns = "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens, output_tokens"
     assert rows(path, columns) == [(entry.key, "openai-api/loopback/m", "harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1)]
     ((served, seconds, created),) = rows(path, "served_model, seconds, created")
@@ -141,7 +124,7 @@ def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
     )
     call = user_call(messages=messages, sampling=Sampling(max_tokens=9, temperature=0.0, extra={"seed": 7, "stop": ["\n"]}))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed"))
+        ledger.add(Entry(call_key(call, "m"), call, Failure(kind="server", error="500")))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         rebuilt, sampling = ledger.request(1)
     assert rebuilt == messages
@@ -150,9 +133,10 @@ def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("answer", ["No.", "A long answer. " * 500])
 def test_the_raw_response_is_kept_whether_or_not_it_is_compressed(tmp_path: Path, answer: str) -> None:
-    entry, _ = answered("q", answer=answer)
+    entry = answered("q", answer=answer)
+    in_memory = Replied(Answered(text="what is in memory", stop_reason="stop"), body_of(answer))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(entry, Answered(text="what is in memory", stop_reason="stop"))
+        ledger.add(Entry(entry.key, entry.call, in_memory))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         assert ledger.find(entry.key) == Answered(text=answer.strip(), stop_reason="stop")
 
@@ -163,7 +147,7 @@ def test_a_text_is_stored_once_over_all_calls_and_openings(tmp_path: Path) -> No
         with Ledger(path) as ledger:
             for number in range(start, start + 50):
                 call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
-                ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed"))
+                ledger.add(Entry(call_key(call, "m"), call, Failure(kind="server", error="500")))
     with closing(sqlite3.connect(path)) as connection:
         assert connection.execute("SELECT count(*) FROM texts").fetchone() == (1,)
     assert len(rows(path)) == 100
@@ -172,19 +156,19 @@ def test_a_text_is_stored_once_over_all_calls_and_openings(tmp_path: Path) -> No
 
 
 def test_only_the_first_answer_to_a_key_counts(tmp_path: Path) -> None:
-    first, outcome = answered("q", answer="first")
-    second, later = answered("q", answer="second")
+    first = answered("q", answer="first")
+    second = answered("q", answer="second")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(first, outcome)
-        ledger.add(second, later)
+        ledger.add(first)
+        ledger.add(second)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        assert ledger.find(first.key) == outcome
+        assert ledger.find(first.key) == first.outcome
 
 
 def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
     path = tmp_path / "new folder" / "ledger.sqlite"
     with Ledger(path) as ledger:
-        ledger.add(*answered("q"))
+        ledger.add(answered("q"))
         deadline = time.monotonic() + 5
         while ledger.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -195,34 +179,34 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
 
 def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:
     path = tmp_path / "a?mode=ro#100% ü.sqlite"
-    entry, outcome = answered("q")
+    entry = answered("q")
     with Ledger(path) as ledger:
-        ledger.add(entry, outcome)
+        ledger.add(entry)
     with Ledger(path, readonly=True) as ledger:
-        assert ledger.find(entry.key) == outcome
+        assert ledger.find(entry.key) == entry.outcome
 
 
 # Found at once, on disk soon -------------------------------------------------------------------------------------------
 
 
 def test_an_answer_is_found_from_the_moment_it_is_added(tmp_path: Path) -> None:
-    entry, outcome = answered("q")
+    entry = answered("q")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(entry, outcome)
-        assert ledger.find(entry.key) == outcome
+        ledger.add(entry)
+        assert ledger.find(entry.key) == entry.outcome
 
 
 def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Path) -> None:
     # The failed attempt goes into one batch, the answer into the next: nothing may forget the answer between the two.
-    entry, outcome = answered("q")
+    entry = answered("q")
     noise = random.Random(1)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.add(failed("q"))
         for number in range(60):
             call = user_call(f"{number}")
-            ledger.add(Entry(key=call_key(call, "m"), call=call, status="failed", body=noise.randbytes(50_000)))
+            ledger.add(Entry(call_key(call, "m"), call, Failure(kind="server", error="500", body=noise.randbytes(50_000))))
         time.sleep(0.1)  # the batch was closed after 0.05 s and is being written: 3 MB take a while
-        ledger.add(entry, outcome)
+        ledger.add(entry)
         until = time.monotonic() + 1.5
         lost = 0
         while ledger.count("answered") == 0 and time.monotonic() < until:
@@ -233,7 +217,7 @@ def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Pat
 def test_rows_are_on_disk_within_a_fraction_of_a_second(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as ledger, Ledger(path, readonly=True) as other:
-        ledger.add(*answered("q"))
+        ledger.add(answered("q"))
         deadline = time.monotonic() + 1  # 0.05 s, and patience for a busy machine
         while other.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -248,7 +232,7 @@ from opensafeintent.calls.ledger import Ledger
 
 ledger = Ledger(Path(sys.argv[1]))
 for number in itertools.count():
-    ledger.add(*answered("A prompt long enough to be kept by reference. " * 3 + str(number), number=number))
+    ledger.add(answered("A prompt long enough to be kept by reference. " * 3 + str(number), number=number))
     os.write(1, b"%d %.6f\\n" % (number, time.monotonic()))
     time.sleep(0.001)
 """
@@ -340,9 +324,9 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
 
 
 def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: Path) -> None:
-    entry, outcome = answered("q")
+    entry = answered("q")
     with Ledger(folder / "ledger.sqlite") as ledger:
-        ledger.add(entry, outcome)
+        ledger.add(entry)
     (folder / "ledger.sqlite").chmod(0o444)
     folder.chmod(0o555)
     with ordinary_user():
@@ -351,14 +335,14 @@ def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: 
         with pytest.raises(InputError, match=r"ledger\.sqlite: cannot open the ledger: Permission denied"):
             Ledger(folder / "ledger.sqlite")
         with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
-            assert ledger.find(entry.key) == outcome
+            assert ledger.find(entry.key) == entry.outcome
 
 
 def test_a_damaged_ledger_is_an_input_error(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    entry, outcome = answered("q")
+    entry = answered("q")
     with Ledger(path) as ledger:
-        ledger.add(entry, outcome)
+        ledger.add(entry)
     raw = bytearray(path.read_bytes())
     raw[4096:] = b"\xff" * (len(raw) - 4096)  # the first page, with the schema, stays whole
     path.write_bytes(raw)
@@ -405,7 +389,7 @@ with Ledger(Path(sys.argv[1])) as ledger:
     for number in range(400):
         text = f"Shared {number}" if number % 4 == 0 else f"{sys.argv[2]} {number}"
         text += ". The rest is long enough for the text to be kept by reference, once for both processes."
-        ledger.add(*answered(text, number=number))
+        ledger.add(answered(text, number=number))
 """
 
 
@@ -475,14 +459,14 @@ def test_a_full_disk_is_an_input_error_and_nothing_hangs(tmp_path: Path, when: s
 def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Path) -> None:
     # 2**63 is one more than an SQLite integer holds; a server may well claim to have used so many tokens.
     call = user_call("q")
-    bad = Entry(key=call_key(call, "m"), call=call, status="failed", usage=Usage(2**63, 0))
+    bad = Entry(call_key(call, "m"), call, Replied(Answered(text="", stop_reason="stop", usage=Usage(2**63, 0)), body_of("")))
     path = tmp_path / "ledger.sqlite"
     complaints = []
     try:
         with Ledger(path) as ledger:
             ledger.add(bad)
             time.sleep(0.2)
-            ledger.add(*answered("a good row"))
+            ledger.add(answered("a good row"))
     except InputError as error:
         complaints.append(error)
     assert complaints or len(rows(path)) == 2

@@ -56,13 +56,13 @@ def answered(ledger: Ledger, number: int, text: str = "", model: str = "p/m") ->
     made = call(number, model)
     key = call_key(made, model)
     answer = Answered(text=text or f"answer {number}", stop_reason="stop", usage=Usage(10, 3))
-    ledger.add(Entry(key=key, call=made, status="answered", body=body(answer.text), usage=answer.usage), answer)
+    ledger.add(Entry(key, made, Replied(answer, body(answer.text))))
     return key
 
 
 def failed(ledger: Ledger, number: int) -> None:
     made = call(number)
-    ledger.add(Entry(key=call_key(made, "p/m"), call=made, status="failed", error="server: 500"))
+    ledger.add(Entry(call_key(made, "p/m"), made, Failure(kind="server", error="500")))
 
 
 def texts(path: Path) -> int:

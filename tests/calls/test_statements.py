@@ -22,7 +22,7 @@ from calls.test_shards import answered, call, failed
 from endtoend import osi, some_sets
 from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import call_key
+from opensafeintent.calls.records import Answered, call_key
 from opensafeintent.calls.shards import AttemptFiles, ShardLedger, copy_calls, merge_ledger, spent_in
 
 READ_ONCE = {
@@ -94,14 +94,14 @@ def _shared(folder: Path) -> None:
     """Claim a call, and have two answers to it, of which one stays; and one answer twice where nobody else should write."""
     with Ledger(folder / "own.sqlite") as one, Ledger(folder / "own.sqlite") as other:
         for ledger in (one, other):
-            ledger.add(*entry_of("One."))
+            ledger.add(entry_of("One."))
 
     async def work() -> None:
         with shared(folder / "shared.sqlite") as one, shared(folder / "shared.sqlite") as other:
             assert await one.claim(KEY) is Claimed.OURS
             for ledger, text in ((one, "One."), (other, "Another.")):
-                ledger.add(*entry_of(text))
-                assert (await ledger.kept(KEY, entry_of(text)[1])).text == "One."
+                ledger.add(entry_of(text))
+                assert (await ledger.kept(KEY, Answered(text=text, stop_reason="stop"))).text == "One."
             assert await other.claim(KEY) is Claimed.STORED
 
     asyncio.run(work())

@@ -99,11 +99,11 @@ def test_a_writer_makes_failures_of_them_once_and_changes_nothing_else(ledger: P
 
 def test_they_can_be_answered_again(ledger: Path) -> None:
     of = keys(ledger)["null"]
-    entry, outcome = answered("null, in between")
+    entry = answered("null, in between")
     with Ledger(ledger) as opened:
-        opened.add(type(entry)(key=of, call=entry.call, status="answered", body=entry.body), outcome)
+        opened.add(type(entry)(of, entry.call, entry.attempt))
     with Ledger(ledger, readonly=True) as opened:
-        assert opened.find(of) == outcome
+        assert opened.find(of) == entry.outcome
         assert [status for _, status, *_ in opened.rows_of(of)] == ["answered", "failed"]
 
 

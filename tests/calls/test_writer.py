@@ -32,7 +32,7 @@ failures = []
 ledger.on_failure(failures.append)
 number = 0
 while not failures:
-    ledger.add(*answered(str(number) * 1000, number=number))
+    ledger.add(answered(str(number) * 1000, number=number))
     number += 1
     time.sleep(0.001)
 try:

@@ -310,7 +310,7 @@ class Client:
             raise
         finally:
             self.tally.ended()
-        self.ledger.add(*_entry(call, key, result))
+        self.ledger.add(Entry(key, call, result))
         match result:
             case Replied(outcome=outcome):
                 self._answered.add(call.model)
@@ -387,24 +387,3 @@ def _pause_before_next(failure: Failure, tries: int) -> float | None:
         return 0.0
     backoff = min(_FIRST_WAIT * 2.0 ** max(tries - 1, 0), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
     return max(backoff, failure.retry_after or 0.0)
-
-
-def _entry(call: Call, key: bytes, result: Attempt) -> tuple[Entry, Answered | Refused | None]:
-    match result:
-        case Failure(error=error, body=body, seconds=seconds, kind=kind):
-            failed = Entry(key=key, call=call, status="failed", body=body, seconds=seconds, error=f"{kind}: {error}")
-            return failed, None
-        case Replied(outcome=outcome, body=body, seconds=seconds):
-            answered = isinstance(outcome, Answered)
-            entry = Entry(
-                key=key,
-                call=call,
-                status="answered" if answered else "refused",
-                body=body,
-                stop_reason=outcome.stop_reason if isinstance(outcome, Answered) else "content_filter",
-                usage=outcome.usage,
-                served_model=outcome.served_model,
-                seconds=seconds,
-                error="" if isinstance(outcome, Answered) else outcome.reason,
-            )
-            return entry, outcome

@@ -221,13 +221,13 @@ class Ledger:
 
     # Writing
 
-    def add(self, entry: Entry, outcome: Answered | Refused | None = None) -> None:
-        """Record one attempt; it is on disk within a twentieth of a second. `outcome` is what satisfies the key, if it does.
+    def add(self, entry: Entry) -> None:
+        """Record one attempt; it is on disk within a twentieth of a second.
 
         Whether it could be written is for `check` to say: what has been paid for is taken in any case.
         """
         told = None
-        if outcome is not None and self.shared:
+        if (outcome := entry.outcome) is not None and self.shared:
             told = self._told[entry.key] = asyncio.get_running_loop().create_future()
         elif outcome is not None:
             self._pending[entry.key] = outcome

@@ -33,6 +33,7 @@ __all__ = [
     "text_of",
     "typed",
     "unpack",
+    "uri_of",
 ]
 
 T = TypeVar("T")
@@ -92,12 +93,18 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """Return a connection to a file that is there; it waits for other writers, and may pass between threads."""
+    return sqlite3.connect(
+        uri_of(path, readonly=readonly), uri=True, check_same_thread=False, isolation_level=None, timeout=30
+    )
+
+
+def uri_of(path: Path, *, readonly: bool) -> str:
+    """Return how SQLite is told of a file that is there, and how it is to be opened."""
     mode = "mode=rw"
     if readonly:
         # without a log beside it the file is whole: it can be read without a trace, also where nothing can be written
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
-    uri = f"{path.absolute().as_uri()}?{mode}"
-    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
+    return f"{path.absolute().as_uri()}?{mode}"
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun: bool) -> None:

@@ -161,21 +161,6 @@ class _Completion(msgspec.Struct):
     error: Any = None
 
 
-class _Loose(msgspec.Struct):
-    """A completion of which any field may be of any type."""
-
-    choices: Any = None
-    usage: Any = None
-    model: Any = None
-    error: Any = None
-
-
-class _LooseChoice(msgspec.Struct):
-    message: Any = None
-    finish_reason: Any = None
-    error: Any = None
-
-
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
@@ -241,15 +226,17 @@ def _read_by_field(body: bytes) -> _Completion:
     text = json.dumps(data, ensure_ascii=False)
     if (sound := text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) != text:
         data = json.loads(sound)
-    reply = msgspec.convert(data, _Loose)
-    if not isinstance(reply.choices, list | None):
+    reply = msgspec.convert(data, dict[str, Any])
+    choices = reply.get("choices")
+    if not isinstance(choices, list | None):
         raise ValueError("`choices` is not an array")
-    choice = _as(_LooseChoice, reply.choices[0]) or _LooseChoice() if reply.choices else None
+    fields = choices[0] if choices and isinstance(choices[0], dict) else {}
+    choice = _Choice(_as(_Message, fields.get("message")), fields.get("finish_reason"), fields.get("error"))
     return _Completion(
-        choices=[_Choice(_as(_Message, choice.message), choice.finish_reason, choice.error)] if choice else None,
-        usage=_as(_Usage, reply.usage),
-        model=reply.model,
-        error=reply.error,
+        choices=[choice] if choices else None,
+        usage=_as(_Usage, reply.get("usage")),
+        model=reply.get("model"),
+        error=reply.get("error"),
     )
 
 

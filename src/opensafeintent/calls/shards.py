@@ -19,7 +19,7 @@ import msgspec
 
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.ledger_file import is_older, read_request, reading, see_as_failed, typed
+from opensafeintent.calls.ledger_file import connect, is_older, read_request, reading, see_as_failed, typed, uri_of
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, call_key
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
@@ -125,10 +125,8 @@ def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added
     if source.stat().st_size == 0:  # killed as it began
         return Added()
     try:
-        with contextlib.closing(_connect(target)) as connection:
-            uri = source.absolute().as_uri()
-            written = source.with_name(source.name + "-wal").exists()
-            connection.execute("ATTACH ? AS source", (f"{uri}?mode=ro" + ("" if written else "&immutable=1"),))
+        with contextlib.closing(connect(target)) as connection:
+            connection.execute("ATTACH ? AS source", (uri_of(source, readonly=True),))
             theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
             with _transaction(connection):
                 return _Copy(connection, theirs).run(keys)
@@ -137,12 +135,8 @@ def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added
 
 
 def _is_old(path: Path) -> bool:
-    with contextlib.closing(_connect(path)) as connection, reading(path):
+    with contextlib.closing(connect(path)) as connection, reading(path):
         return is_older(connection, "main")
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, isolation_level=None, timeout=30)
 
 
 @contextlib.contextmanager
@@ -407,7 +401,7 @@ def _counts(files: AttemptFiles) -> tuple[Counter[bytes], Counter[bytes], int]:
         path = settled(files.ledger, Path(beside))
         with (
             reading(files.ledger),
-            closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as connection,
+            closing(connect(path, readonly=True)) as connection,
         ):
             found = connection.execute("SELECT key, input_tokens + output_tokens FROM calls").fetchall()
             rows = typed(found, list[tuple[bytes, int]])

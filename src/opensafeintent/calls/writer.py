@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent.calls.claims import Claimed, Claims, Sharing
 from opensafeintent.calls.ledger_file import Texts, connect, pack, reason
-from opensafeintent.calls.records import Call, Usage
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -32,20 +32,17 @@ _MOST_TRIES = 40
 """Failed writes of a batch, by halves; one row in the way of thousands is found in some dozen."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True):
     """One attempt at a call: what becomes one row."""
 
     key: bytes
     call: Call
-    status: str
-    """`answered`, `refused` or `failed`."""
-    body: bytes = b""
-    """The raw response, whatever came."""
-    stop_reason: str = ""
-    usage: Usage = Usage()
-    served_model: str = ""
-    seconds: float = 0.0
-    error: str = ""
+    attempt: Attempt
+
+    @property
+    def outcome(self) -> Answered | Refused | None:
+        """What satisfies the key, if the attempt does."""
+        return self.attempt.outcome if isinstance(self.attempt, Replied) else None
 
 
 class _Row(NamedTuple):
@@ -226,7 +223,7 @@ class Writer:
         try:
             stands = self._insert(connection, entries)
             if self._claims is not None:
-                self._claims.free([*(entry.key for entry in entries if entry.status != "failed"), *freed])
+                self._claims.free([*(entry.key for entry in entries if entry.outcome), *freed])
                 self._claims.renew()
                 taken = [(key, claimed) for key in asked if (claimed := self._claims.take(key)) is not None]
             connection.execute("COMMIT")
@@ -235,7 +232,7 @@ class Writer:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise
-        outcomes = [entry.key for entry in entries if entry.status != "failed"]
+        outcomes = [entry.key for entry in entries if entry.outcome]
         self._kept += len(outcomes)
         self._written(outcomes)
         news: list[_News] = [
@@ -268,7 +265,7 @@ class Writer:
         """Stop where somebody else has written into a ledger that is ours alone: what is at work here took other answers."""
         bodies: dict[bytes, set[bytes]] = {}
         for entry in entries:
-            bodies.setdefault(entry.key, set()).add(pack(entry.body))
+            bodies.setdefault(entry.key, set()).add(pack(entry.attempt.body))
         for key, ours in bodies.items():
             row = connection.execute("SELECT response FROM calls WHERE key = ? AND status <> 'failed'", (key,)).fetchone()
             if row is not None and row[0] not in ours:
@@ -318,13 +315,21 @@ class Writer:
                     self._claims.free_all()
                 self._connection.close()
         if self._cannot_write is not None:
-            lost = sum(entry.status != "failed" for entry in self._unwritten) + (self._kept if gone else 0)
+            lost = sum(entry.outcome is not None for entry in self._unwritten) + (self._kept if gone else 0)
             answers = "every answer that came is kept" if not lost else f"answers that came and are lost: {lost:,}"
             self.failure = InputError(f"{self.failure}; no further call was made; {answers}")
             self.failure.__cause__ = self._cannot_write
 
     def _values(self, connection: sqlite3.Connection, entry: Entry) -> tuple[Any, ...]:
-        call = entry.call
+        call, attempt = entry.call, entry.attempt
+        match attempt:
+            case Replied(outcome=Answered(stop_reason=stop_reason)):
+                status, error = "answered", ""
+            case Replied(outcome=Refused(reason=error)):
+                status, stop_reason = "refused", "content_filter"
+            case Failure(kind=kind, error=why):
+                status, stop_reason, error = "failed", "", f"{kind}: {why}"
+        usage = entry.outcome.usage if entry.outcome else Usage()
         return (
             entry.key,
             call.model,
@@ -334,14 +339,14 @@ class Writer:
             call.epoch,
             call.attempt,
             self._request(connection, call),
-            entry.status,
-            entry.stop_reason,
-            entry.usage.input_tokens,
-            entry.usage.output_tokens,
-            entry.served_model,
-            round(entry.seconds, 4),
-            entry.error,
-            pack(entry.body),
+            status,
+            stop_reason,
+            usage.input_tokens,
+            usage.output_tokens,
+            entry.outcome.served_model if entry.outcome else "",
+            round(attempt.seconds, 4),
+            error,
+            pack(attempt.body),
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
