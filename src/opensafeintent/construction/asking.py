@@ -18,8 +18,8 @@ from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.contract import without_fence
 from opensafeintent.templates.instruction import Instruction, Instructions, described
+from opensafeintent.templates.template import without_fence
 
 __all__ = [
     "AT_ONCE",

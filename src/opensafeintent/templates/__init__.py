@@ -4,8 +4,17 @@ Ours are the Markdown files beside this module. `--rubrics DIR` takes files from
 text files, which are used to the letter (see docs/formats.md).
 """
 
-from opensafeintent.templates.contract import IntegerContract, JsonContract, ParseRule, parse_reply
-from opensafeintent.templates.template import Role, Template, Templates, load_templates, parse_template
+from opensafeintent.templates.template import (
+    IntegerContract,
+    JsonContract,
+    ParseRule,
+    Role,
+    Template,
+    Templates,
+    load_templates,
+    parse_reply,
+    parse_template,
+)
 
 __all__ = [
     "IntegerContract",

@@ -15,7 +15,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Intent
-from opensafeintent.templates.template import split_header
+from opensafeintent.templates.template import TemplateFile, check_placeholders, filled, split_header
 
 __all__ = [
     "READINGS",
@@ -47,7 +47,7 @@ Reading = Literal["benign", "dual_use", "malicious", "neither"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
 _REASONS = "repair_reasons.toml"
-_PLACE = re.compile(r"\{\{([a-z_]+)\}\}")
+_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "metadata": frozenset({"request", "domains", "types"}),
     "backfill": frozenset({"domain", "type", "count", "there"}),
@@ -68,47 +68,25 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     contract: str
 
 
-class Instruction(msgspec.Struct, frozen=True, kw_only=True):
-    """One instruction with places to fill; the contract on the reply comes last."""
+class Instruction(TemplateFile, frozen=True, kw_only=True):
+    """One instruction to the generator or the judge; the contract on the reply comes last."""
 
     role: InstructionRole
-    id: str
-    version: int
-    source: str
-    """The whole file, as it goes into the manifest."""
-    hash: str
-    """SHA-256 of the file."""
-    body: str
     contract: str
 
-    @property
-    def name(self) -> str:
-        """Id and version, as the ledger names the template."""
-        return f"{self.id}/{self.version}"
-
     def render(self, fills: Mapping[str, str]) -> Message:
-        """Fill the places in one pass: text that looks like a place stays text.
+        """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
         The nonce in the delimiters is taken from the SHA-256 of the template and all that is filled in, so that no text
         can hold the delimiter that ends it.
         """
         nonce = sha256_hex("\0".join((self.hash, *(f"{name}\0{text}" for name, text in sorted(fills.items())))))[:16]
-        parts = _filled(self.body.strip(), {**fills, "nonce": nonce})
+        parts = filled(self.body.strip(), {**fills, "nonce": nonce})
         return Message("user", (*parts, "\n\n" + self.closing(fills)) if self.contract else parts)
 
     def closing(self, fills: Mapping[str, str]) -> str:
         """Return the contract on the reply."""
-        return "".join(_filled(self.contract, fills))
-
-
-def _filled(text: str, fills: Mapping[str, str]) -> tuple[str, ...]:
-    parts: list[str] = []
-    end = 0
-    for match in _PLACE.finditer(text):
-        parts += (text[end : match.start()], fills[match[1]])
-        end = match.end()
-    parts.append(text[end:])
-    return tuple(part for part in parts if part)
+        return "".join(filled(self.contract, fills))
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +165,7 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
     """Read templates from their files' texts, by file name.
 
     Raises:
-        InputError: a header is not valid, a place is unknown or missing, or a reason for repair is missing.
+        InputError: a header is not valid, a placeholder is unknown or missing, or a reason for repair is missing.
     """
     parsed = {role: _parse(role, f"{role}.md", sources[f"{role}.md"]) for role in get_args(InstructionRole)}
     return Instructions(**parsed, repair_reasons=_parse_reasons(sources[_REASONS]), repair_reasons_source=sources[_REASONS])
@@ -195,11 +173,9 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
 
 def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
     header, body = split_header(file, source, _Header)
-    needed = _NEEDED[role]
-    places = set(_PLACE.findall(body + header.contract))
-    if missing := sorted(needed - places):
-        raise InputError(f"{file}: nowhere to put the {missing[0]}; a place is written {{{{{missing[0]}}}}}")
-    if unknown := sorted(places - needed - {"nonce"}):
+    needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
+    check_placeholders(file, needed, named)
+    if unknown := sorted(named - needed - {"nonce"}):
         raise InputError(f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(needed | {'nonce'}))}")
     if role != "reask" and not header.contract.strip():
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")

@@ -1,13 +1,15 @@
-"""Load and fill templates."""
+"""Templates: what a judge or a target is asked, how it is filled in, and how the reply is read: strictly, or not at all."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import re
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Literal, TypeVar, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import msgspec
 
@@ -16,15 +18,107 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, STRATEGIES
-from opensafeintent.templates.contract import Contract, IntegerContract, JsonContract
 
-__all__ = ["Role", "Template", "Templates", "load_templates", "parse_template", "split_header"]
+__all__ = [
+    "Contract",
+    "IntegerContract",
+    "JsonContract",
+    "ParseRule",
+    "Role",
+    "Template",
+    "TemplateFile",
+    "Templates",
+    "check_placeholders",
+    "filled",
+    "load_templates",
+    "parse_reply",
+    "parse_template",
+    "split_header",
+]
+
+ParseRule = Literal["strict", "paper"]
+"""`strict` reads a bare integer or the one JSON object; `paper` also reads the first integer of a longer reply."""
+
+
+class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="integer"):
+    """One bare integer."""
+
+    low: int
+    high: int
+    text: str
+
+    @property
+    def phrase(self) -> str:
+        """What the closing lines of a request always hold."""
+        return f"one integer from {self.low} to {self.high}"
+
+
+class JsonContract(msgspec.Struct, frozen=True, tag_field="kind", tag="json"):
+    """One JSON object with a key whose value is one of a few."""
+
+    key: str
+    values: tuple[str, ...]
+    text: str
+
+    @property
+    def phrase(self) -> str:
+        """What the closing lines of a request always hold."""
+        return f'"{self.key}"'
+
+
+Contract = IntegerContract | JsonContract
+
+_FENCE = "```"
+_INTEGER = re.compile(r"-?\d+", re.ASCII)
+
+
+def parse_reply(contract: Contract, reply: str, rule: ParseRule = "strict") -> int | str | None:
+    """Return the grade that a reply gives, or None when it does not keep to the contract.
+
+    White space and one code fence around the reply are allowed. `paper` takes the first integer of a reply, as the authors'
+    scripts do; a first integer out of range is none.
+    """
+    text = without_fence(reply.strip())
+    if isinstance(contract, JsonContract):
+        return _value(contract, text)
+    match = _INTEGER.search(text) if rule == "paper" else re.fullmatch(r"\d", text, re.ASCII)
+    grades = {str(grade): grade for grade in range(contract.low, contract.high + 1)}
+    if match is None:
+        return None
+    written = match[0] if rule == "strict" else match[0].lstrip("0") or "0"
+    return grades.get(written)
+
+
+def without_fence(text: str) -> str:
+    """Take off one code fence around a text, where there is one."""
+    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
+        return text
+    inside = text[len(_FENCE) : -len(_FENCE)]
+    language, newline, rest = inside.partition("\n")
+    return (rest if newline and language.strip().isalpha() else inside).strip()
+
+
+def _value(contract: JsonContract, text: str) -> str | None:
+    try:
+        value = json.loads(text, object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError):  # not JSON, or nested beyond reason
+        return None
+    found = value.get(contract.key) if isinstance(value, dict) else None
+    return found if isinstance(found, str) and found in contract.values else None
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    keys = [key for key, _ in pairs]
+    if len(set(keys)) < len(keys):
+        raise ValueError("a key stands twice")
+    return dict(pairs)
+
 
 Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
 
 T = TypeVar("T")
 _FRONT_MATTER = re.compile(r"\A\+\+\+\n(.*?)\n\+\+\+\n", re.DOTALL)
-_PLACEHOLDER = re.compile(r"\{\{(prompt|response|nonce|options|values|contract)\}\}|\{(prompt|response)\}")
+_PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}|\{(prompt|response)\}")
 
 AUTHORS_FILES: dict[str, Role] = {
     "helpfulness.txt": "helpfulness",
@@ -64,30 +158,35 @@ class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     options: tuple[Option, ...] = ()
 
 
-class Template(msgspec.Struct, frozen=True, kw_only=True):
-    """One prompt to a judge or a target, with places to fill and the form of the reply."""
+class TemplateFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A file with placeholders to fill."""
 
-    role: Role
     id: str
     version: int
-    file: str
     source: str
     """The whole file, as it goes into the manifest."""
     hash: str
     """SHA-256 of the file."""
     body: str
-    contract: Contract | None
-    options: tuple[Option, ...] = ()
-    foreign: bool = False
-    """From elsewhere: used to the letter, nothing appended."""
 
     @property
     def name(self) -> str:
         """Id and version, as the ledger names the template."""
         return f"{self.id}/{self.version}"
 
+
+class Template(TemplateFile, frozen=True, kw_only=True):
+    """One prompt to a judge or a target, and the form of the reply."""
+
+    role: Role
+    file: str
+    contract: Contract | None
+    options: tuple[Option, ...] = ()
+    foreign: bool = False
+    """From elsewhere: used to the letter, nothing appended."""
+
     def render(self, prompt: str, response: str = "") -> Message:
-        """Fill the places in one pass: text that looks like a place stays text.
+        """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
         The nonce in the delimiters is taken from the SHA-256 of template, prompt and response, so that no response can hold
         the delimiter that ends it. The options are rotated by the prompt's hash.
@@ -99,14 +198,14 @@ class Template(msgspec.Struct, frozen=True, kw_only=True):
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
             fills["values"] = _named(turned)
         closing = self.contract.text if self.contract is not None and not self.foreign else None
-        return Message("user", tuple(_fill(self.body, fills, closing)))
+        return Message("user", filled(self.body, fills, closing))
 
     def reminder(self, reask: Template, prompt: str) -> Message:
         """Return the message of a re-ask: what was wrong, and the contract once more."""
         if self.contract is None:
             raise ValueError(f"{self.file} has no contract to remind of")
-        contract = "".join(_fill(self.contract.text, {"values": _named(self._turned(prompt))}))
-        return Message("user", ("".join(_fill(reask.body.strip(), {"contract": contract})),))
+        contract = "".join(filled(self.contract.text, {"values": _named(self._turned(prompt))}))
+        return Message("user", ("".join(filled(reask.body.strip(), {"contract": contract})),))
 
     def _turned(self, prompt: str) -> tuple[Option, ...]:
         """Return the options in the order that a prompt gets them in."""
@@ -132,61 +231,52 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
         return self.helpfulness, self.harm, self.mode, self.strategy, self.reask
 
 
-def _fill(body: str, fills: dict[str, str], closing: str | None = None) -> list[str]:
-    """Return a text in parts, its places filled; what `closing` says comes after it."""
+def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
+    """Return a text in parts, its placeholders filled; what `closing` says comes after it."""
     parts: list[str] = []
     for text, name in _split(body, closing, tuple(fills)):
         parts += (text, fills.get(name, ""))
-    return [part for part in parts if part]
+    return tuple(part for part in parts if part)
 
 
 @lru_cache(maxsize=128)
 def _split(body: str, closing: str | None, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Cut a text at its places: what stands before each, and its name; "" at the end. Once for thousands of prompts."""
+    """Cut a text at its placeholders: what stands before each, and its name; "" at the end. Once for thousands of prompts."""
     whole = body if closing is None else f"{body.rstrip()}\n\n{closing}"
-    found: list[tuple[str, str]] = []
+    cut: list[tuple[str, str]] = []
     end = 0
     for match in _PLACEHOLDER.finditer(whole):
         name = match[1] or match[2]
         if name in names:
-            found.append((whole[end : match.start()], name))
+            cut.append((whole[end : match.start()], name))
             end = match.end()
-    return (*found, (whole[end:], ""))
+    return (*cut, (whole[end:], ""))
 
 
 def parse_template(role: Role, file: str, source: str) -> Template:
     """Read a template from its file's text.
 
     Raises:
-        InputError: the header or the contract is not valid, or a place that the role needs is missing.
+        InputError: the header or the contract is not valid, or a placeholder that the role needs is missing.
     """
     source = source.replace("\r\n", "\n").removeprefix("\ufeff")
     foreign = Path(file).suffix == ".txt"
     if foreign:
-        template = Template(
-            role=role,
-            id=Path(file).stem,
-            version=0,
-            file=file,
-            source=source,
-            hash=sha256_hex(source),
-            body=source,
-            contract=_AUTHORS_CONTRACTS[role],
-            foreign=True,
-        )
+        header, body = _Header(id=Path(file).stem, version=0, contract=_AUTHORS_CONTRACTS[role]), source
     else:
         header, body = split_header(file, source, _Header)
-        template = Template(
-            role=role,
-            id=header.id,
-            version=header.version,
-            file=file,
-            source=source,
-            hash=sha256_hex(source),
-            body=body,
-            contract=header.contract,
-            options=header.options,
-        )
+    template = Template(
+        role=role,
+        id=header.id,
+        version=header.version,
+        file=file,
+        source=source,
+        hash=sha256_hex(source),
+        body=body,
+        contract=header.contract,
+        options=header.options,
+        foreign=foreign,
+    )
     _check(template)
     return template
 
@@ -205,10 +295,10 @@ def split_header(file: str, source: str, kind: type[T]) -> tuple[T, str]:
 
 
 def _check(template: Template) -> None:
-    places = _places(template.body)
-    needed = {"reask": {"contract"}, "strategy": {"prompt"}}.get(template.role, {"prompt", "response"})
-    if missing := sorted(needed - places):
-        raise InputError(f"{template.file}: nowhere to put the {missing[0]}; a place is written {{{{{missing[0]}}}}}")
+    named = placeholders(template.body)
+    check_placeholders(
+        template.file, {"reask": {"contract"}, "strategy": {"prompt"}}.get(template.role, {"prompt", "response"}), named
+    )
     if template.role == "reask":
         return
     contract, grades = template.contract, _GRADES[template.role]
@@ -222,19 +312,30 @@ def _check(template: Template) -> None:
         raise InputError(f'{template.file}: the contract\'s key has to be "{template.role}"')
     if not template.foreign and contract.phrase not in contract.text:
         raise InputError(f"{template.file}: the contract's text has to hold the phrase {contract.phrase}")
-    _check_options(template, places)
+    _check_options(template, named)
 
 
-def _check_options(template: Template, places: set[str]) -> None:
+def check_placeholders(file: str, needed: Collection[str], named: Collection[str]) -> None:
+    """Refuse a template that lacks one of the placeholders it needs.
+
+    Raises:
+        InputError: one is missing.
+    """
+    if missing := sorted(set(needed) - set(named)):
+        raise InputError(f"{file}: nowhere to put the {missing[0]}; a place is written {{{{{missing[0]}}}}}")
+
+
+def _check_options(template: Template, named: set[str]) -> None:
     listed = sorted(option.value for option in template.options)
-    wants = bool({"options", "values"} & (places | _places(template.contract.text if template.contract else "")))
-    if listed and "options" not in places:
+    wants = bool({"options", "values"} & (named | placeholders(template.contract.text if template.contract else "")))
+    if listed and "options" not in named:
         raise InputError(f"{template.file}: nowhere to put the options; a place is written {{{{options}}}}")
     if (listed or wants) and listed != sorted(STRATEGIES):
         raise InputError(f"{template.file}: the options have to be {', '.join(STRATEGIES)}, each once; found {listed}")
 
 
-def _places(text: str) -> set[str]:
+def placeholders(text: str) -> set[str]:
+    """Return the names of a text's placeholders, in braces of either form."""
     return {match[1] or match[2] for match in _PLACEHOLDER.finditer(text)}
 
 
