@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from opensafeintent.analysis.groups import Study, group_studies
+from opensafeintent.hostile import json_for_html
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.page.embed import asset, json_for_html
-from opensafeintent.report.page.glossary import glossary
+from opensafeintent.report.glossary import glossary
+from opensafeintent.report.kit import asset
 from opensafeintent.report.tables import all_tables
 from report.pages import Texts, page_of, rows_of
 from report.studies import MODELS, many_sets, random_study, study_with

@@ -183,7 +183,15 @@ def _write_page(
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     tables = [*all_tables(outcome.groups), *_correction_tables(outcome.corrected)]
-    page = render_page(outcome.groups, studies, tables, figures, texts, include_unsafe=settings.include_unsafe)
+    page = render_page(
+        outcome.groups,
+        studies,
+        tables,
+        figures,
+        texts,
+        include_unsafe=settings.include_unsafe,
+        drawings=out / "figures",
+    )
     write_private(out / "report.html", page)
 
 

@@ -1,4 +1,4 @@
-// Tables: built from the rows that the page carries, sorted and filtered where they stand.
+// Tables: they stand in the page finished; here they are sorted, filtered and shown in part, and their numbers lead to prompt-sets.
 
 const FEW_ROWS = 45;
 const FIRST_ROWS = 20;
@@ -7,83 +7,73 @@ const DASH = "–";
 const AVERAGE = "model average";
 const PANEL = "panel";
 const PRESETS = { strata: { metric: "triplet_safety" }, comparisons: { metric: "triplet_safety" } };
-const MODE_DIGITS = { A0: "0", A1: "1", A2: "2", A3: "3", A4: "4", refusal: "01" };
 
 /** One table of the page, and what a reader has made of it. */
 class DataTable {
-  constructor(holder, data, glossary) {
-    this.holder = holder;
-    this.data = data;
+  constructor(holder, csv, glossary) {
+    this.table = holder.querySelector("table");
+    this.name = this.table.dataset.name;
+    this.title = this.table.getAttribute("aria-label");
+    this.csv = csv;
     this.glossary = glossary;
-    this.columns = new Map(data.columns.map(([name, values, words]) => [name, { values, words }]));
-    this.shown = data.shown.filter(([source, , style]) => this.saysSomething(source, style));
-    this.places = Array.from({ length: data.rows }, (_, place) => place);
+    this.heads = [...this.table.tHead.rows[0].cells];
+    this.columns = new Map(this.heads.map((head, index) => [head.dataset.source, index]).reverse());
+    this.body = this.table.tBodies[0];
+    this.rows = [...this.body.rows];
     this.sort = null;
     this.filters = new Map();
     this.words = "";
-    this.most = data.rows > FEW_ROWS ? FIRST_ROWS : Infinity;
-    for (const [column, value] of Object.entries(PRESETS[data.name] ?? {})) {
-      if (data.rows > FEW_ROWS && this.columns.get(column)?.words?.includes(value)) this.filters.set(column, value);
+    this.most = this.rows.length > FEW_ROWS ? FIRST_ROWS : Infinity;
+    for (const [source, value] of Object.entries(PRESETS[this.name] ?? {})) {
+      if (this.rows.length > FEW_ROWS && this.values(source).includes(value)) this.filters.set(source, value);
     }
-    this.build();
-  }
-
-  /** The value of a row in a column, as it stands in the CSV file. */
-  value(column, place) {
-    const found = this.columns.get(column);
-    if (!found) return null;
-    const value = found.values[place];
-    return value === null || !found.words ? value : found.words[value];
-  }
-
-  /** A column in which every value is undefined is left out. */
-  saysSomething(source, style) {
-    const column = this.columns.get(style === "span" || style === "ranks" ? `${source}_low` : source);
-    return !this.data.rows || column.values.some((value) => value !== null);
-  }
-
-  build() {
-    const { data } = this;
-    this.body = make("tbody");
-    this.heads = this.shown.map(([source, heading, style], index) => this.head(source, heading, style, index));
-    const table = make("table", { "aria-label": data.title }, make("thead", {}, make("tr", {}, ...this.heads)), this.body);
-    this.more = make("button", { type: "button", class: "quiet" });
-    this.more.addEventListener("click", () => {
-      this.most += MORE_ROWS;
-      this.draw();
-    });
-    this.count = make("span", { class: "count", role: "status" });
-    const save = make("button", { type: "button", class: "quiet" }, "Download CSV");
-    save.addEventListener("click", () => download(`${data.name}.csv`, this.csv(), "text/csv"));
-    const foot = make("div", { class: "table-foot" }, this.more, this.count, save);
-    const scroller = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": data.title }, table);
-    this.holder.replaceChildren(this.controls(), scroller, foot);
+    this.heads.forEach((head, index) => this.furnish(head, index));
+    const scroller = holder.querySelector(".scroll");
+    scroller.before(this.controls());
+    scroller.after(this.foot());
     this.draw();
   }
 
-  head(source, heading, style, index) {
-    const button = make("button", { type: "button", class: "sort" }, heading);
-    const metric = this.glossary[source];
+  /** What a row has in a column: a number or a text as the CSV file has it, null where it is undefined. */
+  value(row, index) {
+    const cell = row.cells[index];
+    const value = cell?.dataset.v ?? cell?.textContent;
+    if (value === undefined || (value === DASH && !("v" in cell.dataset))) return null;
+    return isNumber(cell) ? Number(value.replaceAll(",", "")) : value;
+  }
+
+  of(row, source) {
+    return this.columns.has(source) ? this.value(row, this.columns.get(source)) : null;
+  }
+
+  /** The different texts of a column, in the order in which they occur. */
+  values(source) {
+    return [...new Set(this.rows.map((row) => this.of(row, source)))].filter((value) => value !== null);
+  }
+
+  furnish(head, index) {
+    const button = make("button", { type: "button", class: "sort" }, head.textContent);
+    const metric = this.glossary[head.dataset.source];
     if (metric) button.title = `${metric.label}: ${metric.about}`;
     button.addEventListener("click", () => this.sortBy(index));
-    return make("th", { scope: "col", class: isText(style) ? null : "number", "aria-sort": "none" }, button);
+    head.replaceChildren(button);
+    head.setAttribute("aria-sort", "none");
   }
 
   /** A search box for every table of some length, and a choice for each column that has few different texts. */
   controls() {
     const bar = make("div", { class: "filters" });
-    if (this.data.rows < 8) return bar;
-    const input = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${this.data.title}` });
+    if (this.rows.length < 8) return bar;
+    const input = make("input", { type: "search", placeholder: "Filter rows", "aria-label": `Filter rows of ${this.title}` });
     input.addEventListener("input", () => {
       this.words = input.value.trim().toLowerCase();
       this.draw();
     });
     bar.append(input);
-    if (this.data.rows <= FEW_ROWS) return bar;
-    for (const [source, heading] of this.shown) {
-      const words = this.columns.get(source)?.words;
-      if (!words || words.length < 2 || words.length > 80) continue;
-      bar.append(this.choice(source, heading, words));
+    if (this.rows.length <= FEW_ROWS) return bar;
+    for (const head of this.heads.filter((head) => !isNumber(head))) {
+      const words = this.values(head.dataset.source);
+      if (words.length > 1 && words.length <= 80) bar.append(this.choice(head.dataset.source, head.textContent, words));
     }
     return bar;
   }
@@ -102,10 +92,20 @@ class DataTable {
     return select;
   }
 
+  foot() {
+    this.more = make("button", { type: "button", class: "quiet" });
+    this.more.addEventListener("click", () => {
+      this.most += MORE_ROWS;
+      this.draw();
+    });
+    this.count = make("span", { class: "count", role: "status" });
+    const save = make("button", { type: "button", class: "quiet" }, "Download CSV");
+    save.addEventListener("click", async () => download(`${this.name}.csv`, await unpacked(this.csv), "text/csv"));
+    return make("div", { class: "table-foot" }, this.more, this.count, save);
+  }
+
   sortBy(index) {
-    const [, , style] = this.shown[index];
-    const first = isText(style) ? "ascending" : "descending";
-    const other = first === "ascending" ? "descending" : "ascending";
+    const [first, other] = isNumber(this.heads[index]) ? ["descending", "ascending"] : ["ascending", "descending"];
     const order = this.sort?.index === index && this.sort.order === first ? other : first;
     this.sort = { index, order };
     this.heads.forEach((head, place) => head.setAttribute("aria-sort", place === index ? order : "none"));
@@ -114,129 +114,96 @@ class DataTable {
 
   /** The rows that are wanted, in order: undefined values, and then the average over models, stay last. */
   wanted() {
-    const kept = this.places.filter((place) => this.keeps(place));
+    const kept = this.rows.filter((row) => this.keeps(row));
     if (!this.sort) return kept;
-    const [source, , style] = this.shown[this.sort.index];
-    const key = style === "span" || style === "ranks" ? `${source}_low` : source;
+    const { index } = this.sort;
     const sign = this.sort.order === "ascending" ? 1 : -1;
-    const last = (place) => (this.value("model", place) === AVERAGE ? 2 : this.value(key, place) === null ? 1 : 0);
-    return kept.sort((a, b) => last(a) - last(b) || sign * compare(this.value(key, a), this.value(key, b)) || a - b);
+    const keys = new Map(kept.map((row) => [row, this.value(row, index)]));
+    const last = (row) => (row.classList.contains("average") ? 2 : keys.get(row) === null ? 1 : 0);
+    return kept.sort((a, b) => last(a) - last(b) || sign * compare(keys.get(a), keys.get(b)));
   }
 
-  keeps(place) {
-    for (const [source, wanted] of this.filters) if (this.value(source, place) !== wanted) return false;
+  keeps(row) {
+    for (const [source, wanted] of this.filters) if (this.of(row, source) !== wanted) return false;
     if (!this.words) return true;
-    const texts = this.shown.map(([source]) => this.columns.get(source)?.words && this.plain(source, place));
-    return texts.some((text) => text && text.toLowerCase().includes(this.words));
-  }
-
-  plain(source, place) {
-    const value = this.value(source, place);
-    return value === null ? "" : `${this.glossary[value]?.label ?? ""} ${value}`;
+    const texts = [...row.cells].filter((cell) => !isNumber(cell)).map((cell) => `${cell.textContent} ${cell.dataset.v ?? ""}`);
+    return texts.some((text) => text.toLowerCase().includes(this.words));
   }
 
   draw() {
-    const places = this.wanted();
-    const drawn = places.slice(0, this.most);
-    this.body.replaceChildren(...drawn.map((place) => this.row(place)));
-    const rest = places.length - drawn.length;
+    const rows = this.wanted();
+    const drawn = rows.slice(0, this.most);
+    drawn.forEach((row) => this.link(row));
+    this.body.replaceChildren(...drawn);
+    const rest = rows.length - drawn.length;
     this.more.hidden = rest === 0;
     this.more.textContent = rest > MORE_ROWS ? `Show ${MORE_ROWS} more` : `Show ${rest} more`;
-    const { rows, of } = this.data;
-    const cut = of > rows ? ` The table has ${of.toLocaleString("en")}; the whole is tables/${this.data.name}.csv.` : "";
-    this.count.textContent = `${places.length.toLocaleString("en")} of ${rows.toLocaleString("en")} rows.${cut}`;
-    this.count.hidden = places.length === rows && !rest && !cut;
+    const [of, number] = [Number(this.table.dataset.of), this.rows.length];
+    const cut = of > number ? ` The table has ${of.toLocaleString("en")}; the whole is tables/${this.name}.csv.` : "";
+    this.count.textContent = `${rows.length.toLocaleString("en")} of ${number.toLocaleString("en")} rows.${cut}`;
+    this.count.hidden = rows.length === number && !rest && !cut;
   }
 
-  row(place) {
-    const row = make("tr", { class: this.value("model", place) === AVERAGE ? "average" : null });
-    for (const [source, , style] of this.shown) row.append(this.cell(source, style, place));
-    return row;
-  }
-
-  cell(source, style, place) {
-    const value = this.value(source, place);
-    if (isText(style)) {
-      const text = value === null ? DASH : this.columns.get(source).words ? value : String(value);
-      const metric = this.glossary[text];
-      const tag = style === "name" ? "th" : "td";
-      const content = metric ? make("span", { title: metric.about }, metric.label) : style === "name" ? nameOf(text) : make("bdi", {}, shown(text));
-      return make(tag, { scope: tag === "th" ? "row" : null }, content);
+  /** Let a row's numbers lead to the prompt-sets behind them, and its metrics say what they are. */
+  link(row) {
+    if (row.dataset.linked) return;
+    row.dataset.linked = "true";
+    for (const [index, cell] of [...row.cells].entries()) {
+      if (!isNumber(cell)) {
+        const metric = this.glossary[cell.dataset.v];
+        if (metric) cell.title = metric.about;
+        continue;
+      }
+      const behind = this.behind(row, index);
+      if (!behind) continue;
+      const number = make("span", {}, ...cell.childNodes);
+      cell.replaceChildren(make("a", { href: behind, title: "The prompt-sets behind it" }, number));
     }
-    const content = formatted(style, (suffix) => this.value(source + suffix, place));
-    const behind = value === null || (value === 0 && style !== "interval") ? null : this.behind(source, place);
-    return make("td", { class: "number" }, behind ? make("a", { href: behind, title: "The prompt-sets behind it" }, content) : content);
   }
 
   /** The address of the prompt-sets behind a number; null where there is none. */
-  behind(source, place) {
-    const model = this.value("model", place);
+  behind(row, index) {
+    const value = this.value(row, index);
+    const model = this.of(row, "model");
+    if (value === null || (value === 0 && !row.cells[index].querySelector(".interval"))) return null;
     if (model === null || model === AVERAGE) return null;
-    if (![null, PANEL].includes(this.value("graded_by", place))) return null; // the prompt-sets are shown by what counts
-    const mode = this.value("mode", place);
+    if (![null, PANEL].includes(this.of(row, "graded_by"))) return null; // the prompt-sets are shown by what counts
+    const { source } = this.heads[index].dataset;
+    const mode = this.of(row, "mode");
     const named = { share: mode && `mode_share_${mode}`, unsafe_rate: mode && `unsafe_rate_${mode}` };
-    const metric = this.glossary[named[source] ?? (source === "value" ? this.value("metric", place) : source)];
+    const metric = this.glossary[named[source] ?? (source === "value" ? this.of(row, "metric") : source)];
     const own = { filtered: { kind: "filtered" }, truncated: { kind: "truncated" }, missing_core: { kind: "missing" } }[source];
     const found = own ?? metric?.behind;
     if (!found) return null;
     const state = new URLSearchParams({ model, ...found });
     for (const [column, key] of [["harm_domain", "domain"], ["task_type", "type"]]) {
-      const stratum = this.value(column, place);
+      const stratum = this.of(row, column);
       if (stratum !== null) state.set(key, stratum);
     }
     return `#${state}`;
   }
-
-  csv() {
-    const names = [...this.columns.keys()];
-    const lines = this.places.map((place) => names.map((name) => csvCell(this.value(name, place))).join(","));
-    return `${[names.map(csvCell).join(","), ...lines].join("\n")}\n`;
-  }
 }
 
-function isText(style) {
-  return style === "text" || style === "name";
+function isNumber(cell) {
+  return cell.classList.contains("number");
 }
 
 function compare(a, b) {
   if (a === null || b === null) return 0;
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  return typeof a === "number" && typeof b === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
 }
 
-/** Return a node that shows a number in a column's style; `of` gives its values by suffix. */
-function formatted(style, of) {
-  const value = of("");
-  if (style === "span" || style === "ranks") {
-    const [low, high] = [of("_low"), of("_high")];
-    if (low === null || high === null) return make("span", {}, DASH);
-    const [from, to] = style === "ranks" ? [String(low), String(high)] : [decimal(low), decimal(high)];
-    return make("span", {}, from === to ? from : `${from}–${to}`);
-  }
-  if (value === null || value === undefined) return make("span", {}, DASH);
-  if (style === "count") return make("span", {}, value.toLocaleString("en"));
-  if (style === "share") return make("span", {}, `${(100 * value).toFixed(1)} %`);
-  if (style === "p") return make("span", {}, value < 0.001 ? "<0.001" : value.toFixed(3));
-  const signed = style === "signed";
-  const low = style === "number" ? null : of("_low");
-  const high = style === "number" ? null : of("_high");
-  const content = make("span", {}, decimal(value, signed));
-  if (low !== null && high !== null) {
-    content.append(" ", make("span", { class: "interval" }, `[${decimal(low, signed)}, ${decimal(high, signed)}]`));
-  }
-  return content;
-}
-
-function decimal(value, signed = false) {
-  const text = Math.abs(value).toFixed(2);
-  const minus = value < 0 && Number(text) !== 0;
-  return minus ? `−${text}` : signed ? `+${text}` : text;
+/** The CSV file that the page carries in a compressed form. */
+async function unpacked(text) {
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
 function buildTables() {
-  const { tables, glossary } = carried("data-tables");
-  for (const [key, data] of Object.entries(tables)) {
+  const [csv, glossary] = [carried("data-csv"), carried("data-glossary")];
+  for (const [key, text] of Object.entries(csv)) {
     const holder = document.getElementById(key);
-    const build = () => new DataTable(holder.querySelector(".data"), data, glossary);
+    const build = () => new DataTable(holder.querySelector(".data"), text, glossary);
     if (holder.tagName === "DETAILS") holder.addEventListener("toggle", build, { once: true });
     else build();
   }

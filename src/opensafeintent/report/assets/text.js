@@ -51,13 +51,3 @@ function download(name, text, type) {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 }
 
-const FORMULA = /^[=+\-@\t\r]/;
-const NUMBER = /^[+-]?\d+(\.\d+)?([eE][+-]?\d+)?$/;
-
-/** One cell of a CSV file; no spreadsheet reads it as a formula. */
-function csvCell(value) {
-  if (value === null || value === undefined) return "";
-  if (typeof value === "number") return String(value);
-  const safe = FORMULA.test(value) && !NUMBER.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
-}

@@ -17,7 +17,7 @@ from opensafeintent.report.built.record import BuildResults, name_of_seeds
 from opensafeintent.report.built.sentences import counted
 from opensafeintent.report.built.tables import build_tables
 from opensafeintent.report.formats import to_markdown
-from opensafeintent.report.page.embed import asset
+from opensafeintent.report.kit import asset
 from opensafeintent.taxonomy import default_taxonomy
 
 __all__ = ["canary_of", "card", "marked_source"]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
-from opensafeintent import __version__
 from opensafeintent.construction.records import Draft
-from opensafeintent.hostile import json_for_html, one_line, security_policy, terminal_safe
+from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.built.record import BuildResults, name_of_seeds
 from opensafeintent.report.built.sentences import build_cautions, build_findings, counted
 from opensafeintent.report.figures.writing import Figure, drawing
-from opensafeintent.report.page.embed import asset
-from opensafeintent.report.page.tables import page_table
-from opensafeintent.report.sentences.words import Name
+from opensafeintent.report.kit import Page
 from opensafeintent.report.table import Table
 
 __all__ = ["MOST_SETS", "render_build_page"]
@@ -25,66 +22,6 @@ MOST_SETS = 1_000
 """Prompt-sets on the page; of more, some of each cell."""
 
 _SCRIPTS = ("text.js", "tables.js", "build.js", "page.js")
-
-
-class _Room(msgspec.Struct, frozen=True):
-    """A section: what it says, which figures and tables it has."""
-
-    key: str
-    title: str
-    intro: str
-    figures: tuple[str, ...]
-    tables: tuple[str, ...]
-
-
-_ROOMS = (
-    _Room(
-        "funnel",
-        "Funnel",
-        "Every item that goes into a stage is kept or dropped, and each that is dropped has a reason.",
-        ("funnel", "dropped"),
-        (),
-    ),
-    _Room(
-        "coverage",
-        "Coverage",
-        "Where the finished prompt-sets lie in the taxonomy. A model’s average over an uneven dataset is mostly about its "
-        "full cells.",
-        ("coverage",),
-        ("balance",),
-    ),
-    _Room(
-        "intents",
-        "Intent check and repair",
-        "What the three prompts of each set were written for, and what a judge who sees one of them alone takes it for. "
-        "Wrong ones are written anew, one prompt at a time, with the reason.",
-        ("readings",),
-        ("repairs",),
-    ),
-    _Room(
-        "lengths",
-        "Length and readability",
-        "A model should react to intent and to nothing else. If malicious prompts were longer or harder to read, it could "
-        "react to that.",
-        ("lengths",),
-        ("lengths",),
-    ),
-    _Room(
-        "similarity",
-        "Likeness",
-        "Different sets should be different. Only sets of one cell are compared; within a set prompts may be alike.",
-        ("similarity",),
-        ("closest", "likeness"),
-    ),
-    _Room(
-        "words",
-        "Telling words",
-        "How often a classifier that sees nothing but words tells the intent of a prompt, in sets that it has not seen.",
-        ("words",),
-        ("classifier",),
-    ),
-    _Room("costs", "Costs", "What it took, by stage and model.", ("costs",), ()),
-)
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,45 +50,27 @@ def render_build_page(results: BuildResults, tables: Sequence[Table], figures: S
         figures: of `build_figures`.
         drawings: the folder that they were written into.
     """
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    by_name = {table.name: table for table in tables if table.rows}
-    drawn = {figure.name: figure for figure in figures}
-    rooms = [room for room in _ROOMS if any(name in drawn for name in room.figures) or any(n in by_name for n in room.tables)]
-    data = {f"table-{name}": page_table(table) for name, table in by_name.items() if _placed(name, rooms)}
-    data |= {f"numbers-{figure.name}": page_table(figure.table) for figure in figures}
-    style = asset("page.css") + asset("build.css")
-    script = '"use strict";\n' + "\n".join(asset(name) for name in _SCRIPTS)
-    environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.tests["name"] = lambda part: isinstance(part, Name)
+    page = Page()
     cautions = build_cautions(results)
-    html: str = environment.get_template("build.html").render(
-        version=__version__,
-        policy=security_policy(scripts=(script,), styles=(style,)),
-        style=style,
-        script=script,
+    return page.render(
+        "build.html",
+        styles=("page.css", "build.css"),
+        scripts=_SCRIPTS,
         title=_title(results),
         lede=_lede(results),
         banners=[sentence for sentence in cautions if sentence.loud],
         cautions=[sentence for sentence in cautions if not sentence.loud],
         findings=build_findings(results),
         facts=_facts(results),
-        rooms=rooms,
-        figures=drawn,
-        tables=by_name,
-        drawings={name: drawing(name, drawings) for name in drawn},
+        content=page.sections(
+            [table for table in tables if table.rows],
+            figures,
+            drawings={figure.name: drawing(figure.name, drawings) for figure in figures},
+        ),
         domains=_domains(results),
         listed=_listed(results),
         finished=results.dataset is not None,
-        data_tables=json_for_html({"tables": data, "glossary": {}}).decode(),
     )
-    return html.encode(errors="replace")
-
-
-def _placed(name: str, rooms: Iterable[_Room]) -> bool:
-    return name == "templates" or any(name in room.tables for room in rooms)
 
 
 def _title(results: BuildResults) -> str:

@@ -1,0 +1,284 @@
+"""What the pages of runs and of builds are put together from: assets, tables in HTML, sections, the one file.
+
+A page is whole without its scripts: they sort and filter tables, draw figures again so that these answer the pointer, and
+list prompt-sets.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import re
+import secrets
+import subprocess
+import sys
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.analysis.numbers import AVERAGE
+from opensafeintent.hostile import json_for_html, security_policy
+from opensafeintent.report.formats import DASH, text, to_csv
+from opensafeintent.report.glossary import glossary
+from opensafeintent.report.sentences import Name
+from opensafeintent.report.table import TEXTS, Cell, Column, Section, Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+    from opensafeintent.report.figures.writing import Figure
+
+__all__ = ["Content", "Page", "Shown", "asset", "data_table", "shown_text", "vega_script"]
+
+_MOST_ROWS = 8_000
+"""A table with more is shown in part; the whole is in the folder `tables`."""
+
+
+# Assets ----------------------------------------------------------------------------------------------------------------
+
+
+def asset(name: str) -> str:
+    """Return one of the pages' own files."""
+    return resources.files("opensafeintent.report").joinpath(f"assets/{name}").read_text("utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+    )
+    environment.tests["name"] = lambda part: isinstance(part, Name)
+    return environment
+
+
+_BUNDLE = """
+import sys, vl_convert
+sys.stdout.buffer.write(vl_convert.javascript_bundle(sys.argv[1]).encode())
+"""
+
+
+@lru_cache(maxsize=1)
+def vega_script() -> str:
+    """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
+    script = "window.vegaEmbed = vegaEmbed;"
+    if sys.executable:  # a process of its own: the bundler takes 100 MB, and keeps them
+        bundled = subprocess.run([sys.executable, "-c", _BUNDLE, script], stdout=subprocess.PIPE, check=True)
+        bundle = bundled.stdout.decode()
+    else:
+        import vl_convert
+
+        bundle = vl_convert.javascript_bundle(script)
+    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+# Tables ----------------------------------------------------------------------------------------------------------------
+
+
+def data_table(table: Table) -> str:
+    """Return a table as the page has it: finished, for people who have no script; columns that say nothing are left out.
+
+    What a script sorts and filters by stands in a cell's `data-v` where it is not the cell's own text.
+    """
+    rows = table.cells[:_MOST_ROWS]
+    shown = [
+        (index, column)
+        for index, column in table.shown
+        if not rows or any(cell is not None for row in rows for cell in row[index][:1])
+    ]
+    title = html.escape(table.title)
+    head = "".join(map(_head, (column for _, column in shown)))
+    lines = ["".join(_cell(column, row[index]) for index, column in shown) for row in rows]
+    averages = [any(row[index][0] == AVERAGE for index, column in shown if column.style == "name") for row in rows]
+    body = "\n".join(f"<tr{' class=average' * average}>{line}" for line, average in zip(lines, averages, strict=True))
+    return (
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
+        f'<table aria-label="{title}" data-name="{html.escape(table.name)}" data-of="{len(table.rows)}">\n'
+        f"<thead><tr>{head}</thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _head(column: Column) -> str:
+    number = "" if column.style in TEXTS else " class=number"
+    return f'<th scope=col{number} data-source="{html.escape(column.name)}">{html.escape(column.heading or "")}'
+
+
+def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
+    """Return one cell as HTML; a text from outside is text, and must not turn the line's direction."""
+    value, seen = cells[0], text(column.style, cells)
+    if column.style not in TEXTS:
+        behind = "" if value is None or column.style == "count" else f" data-v={round(float(value), 6)}"
+        number, space, limits = seen.partition(" [")
+        interval = f" <span class=interval>[{limits}</span>" if space else ""
+        return f"<td class=number{behind}>{html.escape(number)}{interval}"
+    raw = value if isinstance(value, str) else seen
+    label = _labels().get(raw, raw)
+    behind = f' data-v="{html.escape(_one_line(raw))}"' if label != raw or not raw.isprintable() or value == DASH else ""
+    if column.style == "name":
+        parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
+        return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
+    return f"<td{behind}><bdi>{shown_text(label)}</bdi>"
+
+
+@cache
+def _labels() -> dict[str, str]:
+    return {name: entry.label for name, entry in glossary().items()}
+
+
+_BREAKS = re.compile(r"(?<=[/_.:-])")
+
+
+def _one_line(text: str) -> str:
+    """Keep what a parser of HTML would change in an attribute: new lines and NUL are the only ones."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+
+
+def shown_text(text: str) -> str:
+    """Return a text as HTML; what cannot be seen is shown as its code point."""
+    if text.isprintable():
+        return html.escape(text)
+    return "".join(
+        html.escape(char) if char in _WHITE or unicodedata.category(char) not in _UNSEEN else _invisible(char)
+        for char in text.replace("\r\n", "\n")
+    )
+
+
+_WHITE = "\n\t\u200c\u200d"
+_UNSEEN = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+
+
+def _invisible(char: str) -> str:
+    return f'<span class="invisible" title="an invisible character">U+{ord(char):04X}</span>'
+
+
+def packed(tables: Mapping[str, Table]) -> bytes:
+    """Return the CSV files of tables by key as JSON, each compressed, for the page's script."""
+    files = {key: gzip.compress(to_csv(table).encode(errors="replace"), 6, mtime=0) for key, table in tables.items()}
+    return json_for_html({key: base64.b64encode(data).decode() for key, data in files.items()})
+
+
+# Sections --------------------------------------------------------------------------------------------------------------
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure or a table in its place."""
+
+    key: str
+    """Its anchor."""
+    name: str
+    """Of its files."""
+    title: str
+    notes: tuple[str, ...]
+    table: Markup
+    """Of a figure, the one of its numbers."""
+    drawing: Markup | None = None
+    """Of a figure: its SVG."""
+
+
+class Content(msgspec.Struct, frozen=True):
+    """What one section has."""
+
+    figures: list[Shown]
+    tables: list[Shown]
+
+
+class Page:
+    """A page in the making; tables and drawings are put in last, as bytes: as text they would be held several times over.
+
+    Attributes:
+        tables: every table of the page, by the anchor that it is below.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Table] = {}
+        self._mark = secrets.token_hex(16)  # what no text can guess
+        self._parts: list[bytes] = []
+
+    def put(self, data: bytes | str) -> Markup:
+        """Return what stands for some bytes in a template."""
+        from markupsafe import Markup
+
+        self._parts.append(data if isinstance(data, bytes) else data.encode(errors="replace"))
+        return Markup(f"{self._mark}{len(self._parts) - 1}{self._mark}")
+
+    @property
+    def size(self) -> int:
+        """Bytes put in so far."""
+        return sum(map(len, self._parts))
+
+    def sections(
+        self,
+        tables: Iterable[Table],
+        figures: Iterable[Figure],
+        *,
+        prefix: str = "",
+        said: Iterable[str] = (),
+        drawings: Mapping[str, str] | None = None,
+    ) -> dict[Section, Content]:
+        """Put tables and figures into their sections; a table that names none has no place on the page.
+
+        Args:
+            tables, figures: those that have something to show.
+            prefix: what their anchors begin with.
+            said: notes that need not be repeated under each of them, the longest after those that they hold.
+            drawings: of the figures, by name.
+        """
+        found: dict[Section, Content] = {}
+        for figure in figures:
+            caption = figure.caption
+            for note in said:
+                caption = caption.replace(note, "")
+            drawing = (drawings or {}).get(figure.name)
+            shown = self._shown("figure", prefix, figure.name, figure.title, (caption.strip(),), figure.table)
+            if drawing:
+                shown = msgspec.structs.replace(shown, drawing=self.put(drawing))
+            found.setdefault(figure.section, Content([], [])).figures.append(shown)
+        for table in tables:
+            if table.section:
+                notes = tuple(note for note in table.notes if note not in said)
+                shown = self._shown("table", prefix, table.name, table.title, notes, table)
+                found.setdefault(table.section, Content([], [])).tables.append(shown)
+        return found
+
+    def _shown(self, kind: str, prefix: str, name: str, title: str, notes: tuple[str, ...], table: Table) -> Shown:
+        key = f"{prefix}{'numbers' if kind == 'figure' else 'table'}-{name}"
+        self.tables[key] = table
+        return Shown(key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(data_table(table)))
+
+    def render(
+        self, template: str, *, styles: Sequence[str], scripts: Sequence[str], library: str = "", **context: Any
+    ) -> bytes:
+        """Return the page as one HTML file.
+
+        Args:
+            template: its name.
+            styles, scripts: assets.
+            library: a script that others wrote, to stand before ours.
+            context: what the template shows.
+        """
+        style = "".join(map(asset, styles))
+        script = '"use strict";\n' + "\n".join(map(asset, scripts))
+        filled = (
+            _environment()
+            .get_template(template)
+            .render(
+                **context,
+                version=__version__,
+                policy=security_policy(scripts=(library, script) if library else (script,), styles=(style,)),
+                style=self.put(style),
+                script=self.put(script),
+                library=self.put(library),
+                data_csv=self.put(packed(self.tables)),
+                data_glossary=self.put(json_for_html(glossary())),
+            )
+        )
+        pieces = filled.encode(errors="replace").split(self._mark.encode())
+        return b"".join(self._parts[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces))
