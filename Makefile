@@ -19,7 +19,7 @@ test: lint
 	$(BIN)/python -m pytest -n auto -m "not slow"
 
 test-all: lint
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --cov
 
 FUZZ_MINUTES ?= 60
 fuzz: $(VENV)/.dev

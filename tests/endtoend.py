@@ -63,7 +63,8 @@ def environment(server: Served | None = None, **more: str) -> dict[str, str]:
     """Return an environment that names no provider but the server, as `loop`."""
     clean = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(REPO / "src"), "LANG": "C.UTF-8"}
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
-    return clean | served | more
+    measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
+    return clean | measured | served | more
 
 
 def osi(*arguments: object, server: Served | None = None, **variables: str) -> Ran:

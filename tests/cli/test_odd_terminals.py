@@ -188,7 +188,7 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path, monke
     def broken(*_: object) -> None:
         raise KeyError("what was\nlooked up")
 
-    monkeypatch.setattr("opensafeintent.workflows.dataset_info", broken)
+    monkeypatch.setattr("opensafeintent.workflows.datasets.dataset_info", broken)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ran = osi("dataset", "info", "starter")
     assert ran.code == 70
@@ -222,7 +222,7 @@ def test_nothing_else_ends_with_1(
     def failing(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("opensafeintent.workflows.dataset_info", failing)
+    monkeypatch.setattr("opensafeintent.workflows.datasets.dataset_info", failing)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     ran = osi("dataset", "info", "starter")
     assert ran.code == code

@@ -175,7 +175,7 @@ def signalled(*_):
     os.kill(os.getpid(), int(os.environ["NUMBER"]))
     threading.Event().wait(30)
 
-with mock.patch("opensafeintent.workflows.dataset_info", signalled):
+with mock.patch("opensafeintent.workflows.datasets.dataset_info", signalled):
     main()
 """
 
