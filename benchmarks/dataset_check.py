@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 
 from opensafeintent import PromptSet, load_dataset
-from opensafeintent.construction.controls import check
 from opensafeintent.construction.controls.artefacts import artefacts_of
+from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.records import Artefacts
 from opensafeintent.promptsets import Prompts
 from opensafeintent.statistics import Resamples

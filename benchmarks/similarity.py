@@ -24,7 +24,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity import Item, Threshold, duplicates, score_blocks, similar_pairs, words
+from opensafeintent.construction.similarity.join import Item, duplicates, score_blocks, similar_pairs
+from opensafeintent.construction.similarity.rouge import Threshold, words
 
 T = TypeVar("T")
 PUBLISHED = Path(__file__).resolve().parents[2] / "shared" / "data" / "opensafeintent-700.json"

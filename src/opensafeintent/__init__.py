@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # the one list of public names, a line each: what type checkers read here, `_MODULES` reads too
+    from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.huggingface import Publication as Publication
     from opensafeintent.interop.models import served_models as served_models
@@ -34,16 +35,15 @@ if TYPE_CHECKING:  # the one list of public names, a line each: what type checke
     from opensafeintent.workflows.building import BuildOutcome as BuildOutcome
     from opensafeintent.workflows.building import BuildSettings as BuildSettings
     from opensafeintent.workflows.building import build as build
-    from opensafeintent.workflows.checking import DatasetCheck as DatasetCheck
-    from opensafeintent.workflows.checking import check_dataset as check_dataset
+    from opensafeintent.workflows.datasets import Deduplication as Deduplication
     from opensafeintent.workflows.datasets import ExportDatasetSettings as ExportDatasetSettings
     from opensafeintent.workflows.datasets import ExportedDataset as ExportedDataset
+    from opensafeintent.workflows.datasets import check_dataset as check_dataset
     from opensafeintent.workflows.datasets import convert_dataset as convert_dataset
     from opensafeintent.workflows.datasets import dataset_info as dataset_info
+    from opensafeintent.workflows.datasets import dedup_dataset as dedup_dataset
     from opensafeintent.workflows.datasets import export_dataset as export_dataset
     from opensafeintent.workflows.datasets import validate_dataset as validate_dataset
-    from opensafeintent.workflows.deduplicating import Deduplication as Deduplication
-    from opensafeintent.workflows.deduplicating import dedup_dataset as dedup_dataset
     from opensafeintent.workflows.evaluating import demo as demo
     from opensafeintent.workflows.evaluating import evaluate as evaluate
     from opensafeintent.workflows.importing import ImportSettings as ImportSettings

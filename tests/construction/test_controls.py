@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from construction.control_sets import CELL, a_dataset, a_set, a_taxonomy
-from opensafeintent.construction.controls import DatasetCheck, check
-from opensafeintent.construction.controls.records import Difference, Parity
+from opensafeintent.construction.controls.findings import check
+from opensafeintent.construction.controls.records import DatasetCheck, Difference, Parity
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls import check
+from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.records import Alike
 
 ELSEWHERE = ("Fraud and Deception", "Planning and Procedure")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls import check
 from opensafeintent.construction.controls.artefacts import NEEDS_EXTRA, folds_of
+from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.records import Artefacts
 from opensafeintent.promptsets import Dataset
 

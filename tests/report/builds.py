@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.records import Sampling
-from opensafeintent.construction.controls import check
+from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.folder import BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Draft, Rejection, Revision, Seed, StageResult, Topic

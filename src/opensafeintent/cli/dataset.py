@@ -75,7 +75,7 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
 @MAX_ROWS
 def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
-    from opensafeintent.workflows.deduplicating import dedup_dataset
+    from opensafeintent.workflows.datasets import dedup_dataset
 
     result = dedup_dataset(name, out, report, **options)
     kept, dropped = len(result.kept), len(result.dropped)
@@ -93,7 +93,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) ->
 def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
-    from opensafeintent.workflows.checking import check_dataset
+    from opensafeintent.workflows.datasets import check_dataset
 
     show_check(check_dataset(name, taxonomy, out=out, seed=seed, max_rows=max_rows), out)
 

@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from opensafeintent.cli.printing import new_console, plain
-from opensafeintent.construction.controls import DatasetCheck
-from opensafeintent.construction.controls.records import Artefacts, Difference, Evenness, Parity, TellingWord
+from opensafeintent.construction.controls.records import Artefacts, DatasetCheck, Difference, Evenness, Parity, TellingWord
 from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 

@@ -9,7 +9,7 @@ import msgspec
 from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
 from opensafeintent.construction.records import Draft, Rejection, StageResult
-from opensafeintent.construction.similarity import words
+from opensafeintent.construction.similarity.rouge import words
 
 __all__ = ["PARAPHRASES", "ROUNDS", "AnnotationReply", "ParaphraseCheckReply", "ParaphraseReply", "augment"]
 

@@ -10,7 +10,8 @@ import msgspec
 
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, complaint_of_summary, each
 from opensafeintent.construction.records import Rejection, StageResult, Topic
-from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.similarity.index import CellIndex
+from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
 
 __all__ = ["BATCH", "BackfillReply", "Proposal", "fill_cells"]
 

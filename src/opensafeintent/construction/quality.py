@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
 from opensafeintent.construction.records import Draft, Reason, Rejection, StageResult
-from opensafeintent.construction.similarity import PAPER_THRESHOLD, CellIndex, Threshold
+from opensafeintent.construction.similarity.index import CellIndex
+from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["KeptPrompts", "QualityReply", "check_quality"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.calls.models import Price
-from opensafeintent.construction.controls import check
+from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import STAGES
@@ -31,7 +31,7 @@ from opensafeintent.report.figures import write_figures
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables.checks import check_tables
-from opensafeintent.workflows.checking import write_check
+from opensafeintent.workflows.datasets import write_check
 
 __all__ = ["write_build_results"]
 
@@ -75,6 +75,9 @@ def write_build_results(
     dataset = _dataset(path.name, manifest, built)
     named = Dataset(_NAME, dataset.prompt_sets, dataset.taxonomy) if dataset else None
     checked = check(named) if named else None
+    reviewed = None
+    if judged is not None:
+        reviewed = Reviewed(len({label.annotator for label in judged}), len({label.id for label in judged}))
     results = BuildResults(
         manifest,
         built,
@@ -84,28 +87,31 @@ def write_build_results(
         check=checked,
         check_tables=check_tables(checked) if checked else (),
         likeness=likeness_of(named) if named else None,
-        reviewed=None
-        if judged is None
-        else Reviewed(len({label.annotator for label in judged}), len({label.id for label in judged})),
+        reviewed=reviewed,
         prices=dict(prices or {}),
     )
-    tables, figures = build_tables(results), build_figures(results)
-    write_tables(tables, path / "tables")
-    write_figures(figures, path / "figures")
-    if checked and named:
-        write_check(checked, path / "check")
-        write_private(path / "README.md", card(results, named))
-    else:
-        _remove_dataset_results(path)
-    _remove_stale(path, {table.name for table in tables}, {figure.name for figure in figures})
-    page_tables = [*tables, *(table for table in results.check_tables.values() if table.name != "cells")]
-    write_private(path / "build.html", render_build_page(results, page_tables, figures, path / "figures"))
+    _write_page(path, results)
     if dataset:
         folder.write_dataset(dataset, built.finished)
     else:
         folder.remove_results()
     folder.save(msgspec.structs.replace(manifest, complete=True, dataset_hash=dataset.hash if dataset else None))
     return dataset
+
+
+def _write_page(path: Path, results: BuildResults) -> None:
+    """Write the page with its tables and figures, and what is said of the dataset."""
+    tables, figures = build_tables(results), build_figures(results)
+    write_tables(tables, path / "tables")
+    write_figures(figures, path / "figures")
+    if results.check and results.dataset:
+        write_check(results.check, path / "check")
+        write_private(path / "README.md", card(results, results.dataset))
+    else:
+        _remove_dataset_results(path)
+    _remove_stale(path, {table.name for table in tables}, {figure.name for figure in figures})
+    page_tables = [*tables, *(table for table in results.check_tables.values() if table.name != "cells")]
+    write_private(path / "build.html", render_build_page(results, page_tables, figures, path / "figures"))
 
 
 def _dataset(name: str, manifest: BuildManifest, built: Built) -> Dataset | None:

@@ -1,27 +1,41 @@
-"""Look at a dataset, check it, convert it."""
+"""What is done with a dataset: look at it, convert it, export it, check what it controls for, drop what is too similar."""
 
 from __future__ import annotations
 
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
+from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import one_line
 from opensafeintent.interop.huggingface import Publication, write_hub_folder
-from opensafeintent.promptsets import Dataset, load_dataset, read_dataset, write_dataset
+from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy, load_taxonomy
 
+if TYPE_CHECKING:
+    from opensafeintent.construction.controls.records import DatasetCheck
+    from opensafeintent.construction.similarity.index import Match
+    from opensafeintent.construction.similarity.join import Rule
+
 __all__ = [
     "DatasetInfo",
+    "Deduplication",
+    "DroppedSet",
     "ExportDatasetSettings",
     "ExportedDataset",
+    "check_dataset",
     "convert_dataset",
     "dataset_info",
+    "dedup_dataset",
     "export_dataset",
     "validate_dataset",
+    "write_check",
 ]
 
 
@@ -149,3 +163,161 @@ def export_dataset(settings: ExportDatasetSettings) -> ExportedDataset:
         )
     files = write_hub_folder(dataset, settings.out, publication)
     return ExportedDataset(dataset=dataset, files=tuple(files), unsaid=publication.unsaid)
+
+
+class DroppedSet(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the report: a set that was dropped, and the pair of prompts that shows why."""
+
+    id: str
+    twin: str
+    """The earlier set, which was kept."""
+    harm_domain: str
+    task_type: str
+    variant: str
+    twin_variant: str
+    prompt: str
+    twin_prompt: str
+    score: float
+    """ROUGE-L F1, 2·LCS/(words + twin_words)."""
+    lcs: int
+    words: int
+    twin_words: int
+
+
+class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
+    """What `dataset dedup` found."""
+
+    kept: Dataset
+    dropped: tuple[DroppedSet, ...]
+    """In the dataset's order."""
+
+
+def dedup_dataset(
+    name: str,
+    out: Path,
+    report: Path,
+    *,
+    threshold: Fraction | float | str = "0.7",
+    rule: Rule = "paper",
+    taxonomy: Path | None = None,
+    max_rows: int | None = MOST_ROWS,
+) -> Deduplication:
+    """Write the prompt-sets that are not too similar to an earlier one of their cell, and a line on each of the others.
+
+    Args:
+        name: `starter`, a path, or `hf:owner/name[@revision]`.
+        out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
+        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds prompts.
+        threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written, so that 0.7 is 7/10.
+        rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the threshold; `authors`
+            compares the three core prompts joined, and drops at the threshold as well.
+        taxonomy: TOML file of the valid labels; the paper's by default.
+        max_rows: prompt-sets that the dataset may have; None sets no limit.
+
+    Raises:
+        InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be written or is the input.
+    """
+    from opensafeintent.construction.similarity.join import Item, Rule, duplicates
+
+    if rule not in get_args(Rule):
+        raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
+    _refuse_overwriting(name, out, report, taxonomy)
+    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    items = [Item(prompt_set.id, prompt_set.cell, prompt_set.wordings()) for prompt_set in dataset.prompt_sets]
+    found = duplicates(items, threshold, rule).dropped
+    kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)
+    dropped = tuple(_line(item, found[item.id]) for item in dataset.prompt_sets if item.id in found)
+    result = Deduplication(kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped)
+    make_private_folder(report.parent)
+    write_dataset(result.kept, out)
+    write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in dropped))
+    return result
+
+
+def _line(prompt_set: PromptSet, match: Match) -> DroppedSet:
+    return DroppedSet(
+        id=prompt_set.id,
+        twin=match.twin,
+        harm_domain=prompt_set.harm_domain,
+        task_type=prompt_set.task_type,
+        variant=match.variant,
+        twin_variant=match.twin_variant,
+        prompt=match.prompt,
+        twin_prompt=match.twin_prompt,
+        score=match.overlap.score,
+        lcs=match.overlap.lcs,
+        words=match.overlap.words,
+        twin_words=match.overlap.other_words,
+    )
+
+
+def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | None) -> None:
+    if out.suffix not in (".jsonl", ".parquet"):
+        raise InputError(f"{out}: cannot tell the format; valid suffixes: .jsonl, .parquet")
+    if report.suffix != ".jsonl":
+        raise InputError(f"{report}: the report is JSONL; expected a name that ends in .jsonl")
+    if _same(out, report):
+        raise InputError(f"{out}: named for the sets that are kept and for the report; expected two files")
+    for written in (out, report):
+        for read in (Path(name), taxonomy):
+            if read is not None and _same(written, read):
+                raise InputError(f"{written}: is the input, which stays as it is; expected another file")
+
+
+def _same(one: Path, other: Path) -> bool:
+    try:
+        return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+    except (OSError, RuntimeError, ValueError):  # a name that no file can have is not another's
+        return False
+
+
+def check_dataset(
+    name: str,
+    taxonomy: Path | None = None,
+    *,
+    out: Path | None = None,
+    seed: int | None = None,
+    max_rows: int | None = MOST_ROWS,
+) -> DatasetCheck:
+    """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a dataset.
+
+    What is measured and how: docs/dataset-check.md. The same dataset and seed give the same result.
+
+    Args:
+        name: `starter`, a path, or `hf:owner/name[@revision]`.
+        taxonomy: a TOML file of harm domains and task types, in place of the paper's.
+        out: a folder to write `check.json`, `check.md` and `tables/` into; None writes nothing.
+        seed: of the bootstrap and of the classifier's folds, from 0 to 2³² − 1; None takes the one of all intervals.
+        max_rows: prompt-sets that the dataset may have; None sets no limit.
+
+    Raises:
+        InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot be written.
+    """
+    from opensafeintent.construction.controls.findings import check
+
+    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    if out is not None and out.is_file():  # said before the work, not after
+        raise InputError(f"{out}: is a file; expected a folder")
+    found = check(dataset) if seed is None else check(dataset, seed)
+    if out is not None:
+        write_check(found, out)
+    return found
+
+
+def write_check(found: DatasetCheck, out: Path) -> None:
+    """Write a check into a folder: `check.json` for programs, `check.md` for people, and `tables/`.
+
+    The files hold ids and single words, no prompts.
+
+    Raises:
+        InputError: they cannot be written.
+    """
+    from opensafeintent.report.metrics_json import to_json
+    from opensafeintent.report.tables import write_tables
+    from opensafeintent.report.tables.checks import check_page, check_tables
+
+    make_private_folder(out)
+    tables = check_tables(found)
+    write_private(out / "check.json", to_json(found))
+    write_private(out / "check.md", check_page(found, tables))
+    write_tables(tables, out / "tables")

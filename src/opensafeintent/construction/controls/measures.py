@@ -32,7 +32,8 @@ from opensafeintent.construction.controls.records import (
     Spread,
     WithinSets,
 )
-from opensafeintent.construction.similarity import PAPER_THRESHOLD, Item, Threshold, overlap, similar_pairs, words
+from opensafeintent.construction.similarity.join import Item, similar_pairs
+from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold, overlap, words
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import Comparison, Resamples, compare_models
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use

@@ -255,9 +255,6 @@ class CellIndex:
         self._entries: list[Entry] = []
         self._last: tuple[list[str], Encoded] | None = None
 
-    def __len__(self) -> int:
-        return len(self._entries)
-
     def add(self, owner: str, texts: Mapping[str, str]) -> None:
         """Admit an owner's texts, by variant."""
         if texts:
@@ -265,10 +262,10 @@ class CellIndex:
             self._signatures.add(encoded)
             self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
 
-    def closest(self, texts: Mapping[str, str], exclude_owner: str | None = None) -> Match | None:
+    def closest(self, texts: Mapping[str, str]) -> Match | None:
         """Return the most similar pair above the threshold between `texts` (by variant) and what was admitted, or None.
 
-        Of equal scores the one that was admitted first counts, then the first of `texts`. `exclude_owner` is not compared.
+        Of equal scores the one that was admitted first counts, then the first of `texts`.
         """
         if not texts:
             return None
@@ -277,8 +274,6 @@ class CellIndex:
         found: Overlap | None = None
         for pairs in self._signatures.above(encoded):
             for row, column, lcs in zip(*map(np.ndarray.tolist, pairs), strict=True):
-                if self._entries[column].owner == exclude_owner:
-                    continue
                 pair = Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column))
                 rank = (-pair.score, column, row)
                 if best is None or rank < best:

@@ -6,7 +6,6 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Literal, NamedTuple
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import LCSseq
@@ -14,10 +13,9 @@ from rapidfuzz.process import cdist
 
 from opensafeintent.construction.similarity.index import CellIndex, Encoder, Entry, Match, SignatureIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Overlap, Threshold
-from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["Deduplicated", "Item", "Rule", "ScoreBlock", "Scores", "duplicates", "score_blocks", "scores", "similar_pairs"]
+__all__ = ["Deduplicated", "Item", "Rule", "duplicates", "nearest_prompts", "nearest_sets", "score_blocks", "similar_pairs"]
 
 Rule = Literal["paper", "authors"]
 """`paper`: every prompt against every prompt, above the threshold. `authors`: the three core prompts joined by line ends
@@ -108,10 +106,12 @@ def similar_pairs(items: Iterable[Item], threshold: Threshold) -> Iterator[tuple
                         yield owner, Match.between(variant, text, entries[earlier], overlap)
 
 
+# All scores -----------------------------------------------------------------------------------------------------------
+
 _PAIRS_AT_ONCE = 1 << 22
 
 
-class ScoreBlock(NamedTuple):
+class _Block(NamedTuple):
     """Some prompts of a cell (rows: those from `start` on) against those from `start` to the cell's end (columns)."""
 
     entries: Sequence[Entry]
@@ -125,26 +125,7 @@ class ScoreBlock(NamedTuple):
     """Whether the pair counts: of different owners, and not the mirror image of another; shape (row, column)."""
 
 
-class Scores(msgspec.Struct, frozen=True):
-    """How similar the prompts of different sets of one cell are."""
-
-    pairs: int
-    histogram: tuple[int, ...]
-    """Pairs in each of equally wide bins from 0 to 1; a bin holds its lower edge, the last one 1 too."""
-    nearest: dict[tuple[str, str], Match]
-    """By (id, variant), in the order given: the most similar prompt of another set of the cell, where there is one. Of equal
-    scores the first."""
-
-    def nearest_of_sets(self) -> dict[str, Match]:
-        """Return each set's most similar pair, by id."""
-        best: dict[str, Match] = {}
-        for (owner, _), match in self.nearest.items():
-            if owner not in best or match.overlap.score > best[owner].overlap.score:
-                best[owner] = match
-        return best
-
-
-def score_blocks(items: Iterable[Item]) -> Iterator[ScoreBlock]:
+def score_blocks(items: Iterable[Item]) -> Iterator[_Block]:
     """Yield the exact LCS of all pairs of prompts of one cell, in blocks of at most some million pairs."""
     for members in _by_cell(items).values():
         entries = _entries_of(members)
@@ -158,33 +139,34 @@ def score_blocks(items: Iterable[Item]) -> Iterator[ScoreBlock]:
             rows = columns if step >= len(entries) else columns[:step]  # the same list: half of the pairs are computed
             lcs = cdist(rows, columns, scorer=LCSseq.similarity, dtype=kind)
             compared = np.triu(owners[start : start + step, None] != owners[start:], 1)
-            yield ScoreBlock(entries, lengths, start, lcs, compared)
+            yield _Block(entries, lengths, start, lcs, compared)
 
 
-def scores(items: Iterable[Item], bins: int = 100) -> Scores:
+def nearest_prompts(items: Iterable[Item]) -> dict[tuple[str, str], Match]:
     """Compare all prompts of each cell: for datasets of some thousand prompts, as the time grows with their square.
 
-    Raises:
-        InputError: fewer than one bin.
+    Returns:
+        By (id, variant), in the order given: the most similar prompt of another set of the cell, where there is one. Of equal
+        scores the first.
     """
-    if bins < 1:
-        raise InputError(f"a histogram of {bins} bins; expected 1 or more")
-    histogram = np.zeros(bins, dtype=np.int64)
     nearest: dict[tuple[str, str], Match] = {}
     for block in score_blocks(items):
         if block.start == 0:
             best = _Nearest(block.entries)
         total = block.lengths[block.start :][: len(block.lcs), None] + block.lengths[block.start :]
-        doubled = 2 * block.lcs.astype(np.int64)
-        total = np.maximum(total, 1)  # two texts without a word have score 0
-        histogram += np.bincount(
-            np.minimum(doubled * bins // total, bins - 1)[block.compared],
-            minlength=bins,
-        )
-        best.see(block, doubled / total)
+        best.see(block, 2 * block.lcs.astype(np.int64) / np.maximum(total, 1))  # two texts without a word have score 0
         if block.start + len(block.lcs) == len(block.entries):
             nearest |= best.matches(block.lengths)
-    return Scores(int(histogram.sum()), tuple(histogram.tolist()), nearest)
+    return nearest
+
+
+def nearest_sets(items: Iterable[Item]) -> dict[str, Match]:
+    """Return each set's most similar pair of prompts, by id; see `nearest_prompts`."""
+    best: dict[str, Match] = {}
+    for (owner, _), match in nearest_prompts(items).items():
+        if owner not in best or match.overlap.score > best[owner].overlap.score:
+            best[owner] = match
+    return best
 
 
 class _Nearest:
@@ -196,16 +178,14 @@ class _Nearest:
         self._twin = np.zeros(len(entries), dtype=np.intp)
         self._lcs = np.zeros(len(entries), dtype=np.int64)
 
-    def see(self, block: ScoreBlock, score: NDArray[np.float64]) -> None:
+    def see(self, block: _Block, score: NDArray[np.float64]) -> None:
         """Take in a block; of equal scores the earlier prompt stays, so columns, whose twins stand before them, go first."""
         score = np.where(block.compared, score, -1.0)
         rows, columns = (np.arange(block.start, block.start + size) for size in score.shape)
         self._update(columns, rows[score.argmax(axis=0)], score.max(axis=0), block)
         self._update(rows, columns[score.argmax(axis=1)], score.max(axis=1), block)
 
-    def _update(
-        self, prompts: NDArray[np.intp], twins: NDArray[np.intp], score: NDArray[np.float64], block: ScoreBlock
-    ) -> None:
+    def _update(self, prompts: NDArray[np.intp], twins: NDArray[np.intp], score: NDArray[np.float64], block: _Block) -> None:
         better = score > self._score[prompts]
         prompts, twins = prompts[better], twins[better]
         self._score[prompts], self._twin[prompts] = score[better], twins

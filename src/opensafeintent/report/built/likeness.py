@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.construction.controls.measures import has_spaces
-from opensafeintent.construction.similarity import Item, Match, scores
+from opensafeintent.construction.similarity.index import Match
+from opensafeintent.construction.similarity.join import Item, nearest_sets
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -61,7 +62,7 @@ def likeness_of(dataset: Dataset) -> Likeness | None:
 
 
 def _nearest(items: Sequence[Item]) -> tuple[Nearest, ...]:
-    found = [_of(owner, match) for owner, match in scores(items).nearest_of_sets().items()]
+    found = [_of(owner, match) for owner, match in nearest_sets(items).items()]
     return tuple(sorted(found, key=lambda item: (-item.score, item.id, item.twin)))
 
 
