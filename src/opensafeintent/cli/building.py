@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, PRICES, SPREADING, TAXONOMY
+from opensafeintent.cli.options import DATA, MAX_CONNECTIONS, NAME, PATH, SPREADING, judge_max_tokens, ledger_and_limits
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,24 +27,20 @@ __all__ = ["build_command"]
 @click.option("--per-cell", type=int, metavar="N", help="Fill every cell up to N prompt-sets.  [default: seeds alone]")
 @click.option("--stages", default="1-6", show_default=True, metavar="A-B", help="Stages to run; stage 7 needs --labels.")
 @click.option("--limit", type=int, metavar="N", help="Read N seeds at most.")
-@TAXONOMY
-@MAX_ROWS
+@DATA
 @click.option("--templates", type=PATH, metavar="DIR", help="Templates in place of ours, by the same file names.")
 @click.option("--labels", type=PATH, multiple=True, metavar="FILE", help="Labels of the sets by `annotate import`; repeat.")
 @click.option("--temperature", type=float, help="Sampling temperature of the generator.  [default: its provider's]")
 @click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of the generator's reply.")
-@click.option("--judge-max-tokens", type=int, default=2048, show_default=True, help="Token limit of the judge's reply.")
+@judge_max_tokens("the")
 @click.option(
     "--structured-output/--no-structured-output",
     default=True,
     show_default=True,
     help="Ask providers to keep replies to the JSON schema, where they can.",
 )
-@click.option("--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]")
-@click.option("--ledger", type=PATH, metavar="FILE", help="A ledger shared by several builds.")
-@click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls.")
-@click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens.")
-@PRICES
+@MAX_CONNECTIONS
+@ledger_and_limits("builds")
 @SPREADING
 @click.option("--dry-run", is_flag=True, help="Print the calls to expect of each stage, and make none.")
 def build_command(stages: str, **options: Any) -> int:

@@ -8,46 +8,15 @@ from typing import Any
 
 import click
 
-from opensafeintent.cli.agreement import agreement_command
 from opensafeintent.cli.building import build_command
 from opensafeintent.cli.dataset import dataset_group
-from opensafeintent.cli.export import export_command
 from opensafeintent.cli.judge import judge_check_command
-from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, PRICES, SPREADING, TAXONOMY, options_of
-from opensafeintent.cli.people import annotate_group
+from opensafeintent.cli.options import DATA, JUDGING, LIMIT, MAX_MISSING, NAME, PATH, RUNS, SPREADING, ledger_and_limits
+from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, InputError
+from opensafeintent.hostile import terminal_safe
 
 __all__ = ["Escaped", "cli"]
-
-_MAX_MISSING = click.option(
-    "--max-missing",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Exit with 1 where a larger share of the grades is missing.",
-)
-_JUDGING = options_of(
-    click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help="Judge; repeat for a panel."),
-    click.option("--mode-judge", metavar="MODEL", help="Judge of assistance modes.  [default: the first --judge]"),
-    click.option("--judge-max-tokens", type=int, default=2048, show_default=True, help="Token limit of a judge's reply."),
-    click.option(
-        "--modes",
-        type=click.Choice(["dual_use", "core"]),
-        default="dual_use",
-        show_default=True,
-        help="Prompts whose assistance mode is judged.",
-    ),
-    click.option("--rubrics", type=PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'."),
-    click.option(
-        "--grade-parse",
-        type=click.Choice(["strict", "paper"]),
-        default="strict",
-        show_default=True,
-        help="How grades are read; 'paper' takes the first integer of a reply.",
-    ),
-    click.option("--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]"),
-    _MAX_MISSING,
-)
 
 
 class Escaped(Exception):
@@ -96,7 +65,7 @@ def demo_command(out: Path) -> int:
 
 @cli.command("evaluate")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
-@_JUDGING
+@JUDGING
 @click.option("--suite", type=NAME, metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file of yours.")
 @click.option(
     "--dataset",
@@ -105,10 +74,9 @@ def demo_command(out: Path) -> int:
     show_default=True,
     help="'starter', a path, or hf:owner/name[@revision][#file].",
 )
-@TAXONOMY
-@MAX_ROWS
+@DATA
 @click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
-@click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
+@LIMIT
 @click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
 @click.option("--temperature", type=float, help="Sampling temperature of the model under test.  [default: its provider's]")
 @click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response.")
@@ -124,10 +92,7 @@ def demo_command(out: Path) -> int:
     help="Prompts whose appropriate strategy the model is asked for.",
 )
 @click.option("--judge-samples", type=int, metavar="N", help="Grade N responses twice, to tell a judge's own noise.")
-@click.option("--ledger", type=PATH, metavar="FILE", help="A ledger shared by several runs.")
-@click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls.")
-@click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens.")
-@PRICES
+@ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @SPREADING
 @click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
@@ -179,9 +144,8 @@ def _json_or_text(pair: str, text: str) -> Any:
 @click.option(
     "--dataset", type=NAME, metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets."
 )
-@TAXONOMY
-@MAX_ROWS
-@_MAX_MISSING
+@DATA
+@MAX_MISSING
 def import_command(**options: Any) -> int:
     """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of id, variant, response."""
     from opensafeintent.cli.show import show_outcome
@@ -192,7 +156,7 @@ def import_command(**options: Any) -> int:
 
 @cli.command("grade", short_help="Let judges grade imported responses.")
 @click.argument("run", type=PATH)
-@_JUDGING
+@JUDGING
 def grade_command(**options: Any) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
     from opensafeintent.calls.progress import terminal_or_plain
@@ -204,13 +168,13 @@ def grade_command(**options: Any) -> int:
 
 
 @cli.command("report", short_help="Rebuild a run's results: page, figures, tables, metrics.")
-@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+@RUNS
 @click.option("--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
 @click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
 @click.option("--fail-over", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is above X; repeat.")
-@_MAX_MISSING
+@MAX_MISSING
 def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **options: Any) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
@@ -227,7 +191,7 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
 
 
 @cli.command("compare", short_help="Compare every two models, with p values and ranks.")
-@click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+@RUNS
 @click.option("--out", type=PATH, metavar="DIR", help="Write the table of all pairs there.")
 def compare_command(**options: Any) -> int:
     """Compare every two models: paired differences, Holm's correction, rank intervals."""
@@ -262,6 +226,19 @@ def _thresholds(option: str, pairs: tuple[str, ...]) -> dict[str, float]:
     return found
 
 
+@cli.command("export", short_help="Write a run as logs that `inspect view` opens.")
+@click.option("--inspect", "run", type=PATH, required=True, metavar="RUN", help="The run to write as logs of Inspect AI.")
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the logs, one .eval for each model.")
+def export_command(run: Path, out: Path) -> None:
+    """Write a run for other programs: as logs that `inspect view` opens, with grades and judge calls."""
+    from opensafeintent.workflows.tracing import ExportSettings, export_inspect
+
+    written = export_inspect(ExportSettings(run=run, out=out))
+    for path in written:
+        click.echo(terminal_safe(str(path)))
+    click.echo(terminal_safe(f"To look at them: inspect view --log-dir {out}"))
+
+
 @cli.command("models", short_help="List what can be named as a model, and what each needs.")
 def models_command() -> None:
     """List what can be named as a model, which variables each needs, and which are set."""
@@ -271,9 +248,5 @@ def models_command() -> None:
     show_models(served_models())
 
 
-cli.add_command(build_command)
-cli.add_command(dataset_group)
-cli.add_command(export_command)
-cli.add_command(judge_check_command)
-cli.add_command(agreement_command)
-cli.add_command(annotate_group)
+for _command in (build_command, dataset_group, judge_check_command, agreement_command, annotate_group):
+    cli.add_command(_command)

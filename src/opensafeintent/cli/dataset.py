@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, TAXONOMY
+from opensafeintent.cli.options import DATA, NAME, PATH
 from opensafeintent.hostile import terminal_safe
 
 __all__ = ["dataset_group"]
@@ -20,8 +20,7 @@ def dataset_group() -> None:
 
 @dataset_group.command("info")
 @click.argument("name", type=NAME)
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Counts per cell, lengths, and the dataset's hash."""
     from opensafeintent.cli.show import show_dataset_info
@@ -32,8 +31,7 @@ def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> Non
 
 @dataset_group.command("validate")
 @click.argument("name", type=NAME)
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
     """Check every record, and list every problem with its place."""
     from opensafeintent.workflows.datasets import validate_dataset
@@ -47,8 +45,7 @@ def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) ->
 @dataset_group.command("convert")
 @click.argument("name", type=NAME)
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_rows: int) -> None:
     """Write a dataset in our format."""
     from opensafeintent.workflows.datasets import convert_dataset
@@ -71,8 +68,7 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
     show_default=True,
     help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
 )
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
     from opensafeintent.workflows.datasets import dedup_dataset
@@ -88,8 +84,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) ->
 @click.argument("name", type=NAME)
 @click.option("--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there.")
 @click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap and of the classifier's folds.")
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
@@ -111,8 +106,7 @@ def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonom
 @click.option("--creator", metavar="TEXT", help="Who made the dataset.")
 @click.option("--published", metavar="DAY", help="When it is published, e.g. 2026-11-21.")
 @click.option("--version", default="1.0.0", show_default=True, metavar="X.Y.Z", help="Raise X when prompts change.")
-@TAXONOMY
-@MAX_ROWS
+@DATA
 def dataset_export_command(
     name: str,
     folder: Path | None,

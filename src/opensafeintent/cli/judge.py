@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import PATH
+from opensafeintent.cli.options import GRADE_PARSE, PATH, RUBRICS, judge_max_tokens, judges
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,16 +19,10 @@ __all__ = ["judge_check_command", "show_judge_checks"]
 
 
 @click.command("judge-check", short_help="Check judges on cases whose right grades are known.")
-@click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help="Judge to check; repeat for more.")
-@click.option("--rubrics", type=PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'.")
-@click.option(
-    "--grade-parse",
-    type=click.Choice(["strict", "paper"]),
-    default="strict",
-    show_default=True,
-    help="How grades are read; 'paper' takes the first integer of a reply.",
-)
-@click.option("--judge-max-tokens", type=int, default=2048, show_default=True, help="Token limit of a judge's reply.")
+@judges("Judge to check; repeat for more.")
+@RUBRICS
+@GRADE_PARSE
+@judge_max_tokens("a")
 @click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]")
 @click.option(
     "--pass", "pass_mark", type=float, default=0.8, show_default=True, metavar="X", help="Least share of accepted cases."

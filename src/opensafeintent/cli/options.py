@@ -13,7 +13,23 @@ import click
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["MAX_ROWS", "NAME", "PATH", "PRICES", "SPREADING", "TAXONOMY", "options_of"]
+__all__ = [
+    "DATA",
+    "GRADE_PARSE",
+    "JUDGING",
+    "LIMIT",
+    "MAX_CONNECTIONS",
+    "MAX_MISSING",
+    "NAME",
+    "PATH",
+    "RUBRICS",
+    "RUNS",
+    "SPREADING",
+    "judge_max_tokens",
+    "judges",
+    "ledger_and_limits",
+    "options_of",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,13 +95,82 @@ MAX_ROWS = click.option(
     metavar="N",
     help="Refuse data of more rows: prompt-sets, responses, seeds.",
 )
+DATA = options_of(TAXONOMY, MAX_ROWS)
+"""How a dataset is read."""
+LIMIT = click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
+MAX_CONNECTIONS = click.option(
+    "--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]"
+)
+MAX_MISSING = click.option(
+    "--max-missing",
+    type=float,
+    default=0.05,
+    show_default=True,
+    help="Exit with 1 where a larger share of the grades is missing.",
+)
+RUBRICS = click.option(
+    "--rubrics", type=PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'."
+)
+GRADE_PARSE = click.option(
+    "--grade-parse",
+    type=click.Choice(["strict", "paper"]),
+    default="strict",
+    show_default=True,
+    help="How grades are read; 'paper' takes the first integer of a reply.",
+)
+
+
+def judges(text: str) -> Callable[[F], F]:
+    """Return the option that names judges, with its help."""
+    return click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help=text)
+
+
+def judge_max_tokens(whose: str) -> Callable[[F], F]:
+    """Return the option that limits what a judge writes."""
+    return click.option(
+        "--judge-max-tokens", type=int, default=2048, show_default=True, help=f"Token limit of {whose} judge's reply."
+    )
+
+
+JUDGING = options_of(
+    judges("Judge; repeat for a panel."),
+    click.option("--mode-judge", metavar="MODEL", help="Judge of assistance modes.  [default: the first --judge]"),
+    judge_max_tokens("a"),
+    click.option(
+        "--modes",
+        type=click.Choice(["dual_use", "core"]),
+        default="dual_use",
+        show_default=True,
+        help="Prompts whose assistance mode is judged.",
+    ),
+    RUBRICS,
+    GRADE_PARSE,
+    MAX_CONNECTIONS,
+    MAX_MISSING,
+)
+"""Who grades responses, and how."""
+
+
 PRICES = click.option(
     "--prices",
     type=PATH,
     metavar="FILE",
     help='Show what is spent, by a JSON file: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens.',
 )
+
+
+def ledger_and_limits(of: str) -> Callable[[F], F]:
+    """Return the options of what calls may come to, and where their outcomes are kept, for several runs or builds."""
+    return options_of(
+        click.option("--ledger", type=PATH, metavar="FILE", help=f"A ledger shared by several {of}."),
+        click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls."),
+        click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
+        PRICES,
+    )
+
+
 SPREADING = options_of(
     click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
     click.option("--shards", type=int, metavar="N", help="Parts to spread the work in.  [default: by the cluster's size]"),
 )
+RUNS = click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")

@@ -1,4 +1,4 @@
-"""The commands with which people are asked."""
+"""The commands with which people are asked, and their answers compared."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import MAX_ROWS, NAME, PATH, TAXONOMY, options_of
+from opensafeintent.cli.options import DATA, LIMIT, NAME, PATH, options_of
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
     from opensafeintent.people.importing import ImportedLabels
     from opensafeintent.workflows.annotating import ExportedStudy, Form
 
-__all__ = ["annotate_group"]
+__all__ = ["agreement_command", "annotate_group"]
 
 _FORMS = options_of(
     click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the study: forms, and its key."),
@@ -32,9 +32,8 @@ _FORMS = options_of(
 )
 _QUALITY = options_of(
     click.argument("dataset", type=NAME, metavar="DATASET"),
-    TAXONOMY,
-    MAX_ROWS,
-    click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells."),
+    DATA,
+    LIMIT,
     _FORMS,
 )
 _JUDGE = options_of(
@@ -123,6 +122,31 @@ def annotate_import_command(**options: Any) -> None:
 
     settings = ImportAnnotationsSettings(**options)
     _show_import(import_annotations(settings), settings.out)
+
+
+@click.command("agreement", short_help="How far people agree, and a judge with people.")
+@click.argument("labels", nargs=-1, required=True, type=PATH, metavar="LABELS...")
+@click.option(
+    "--run", type=PATH, metavar="RUN", help="The run whose responses were labelled: compare its judges with people."
+)
+@click.option(
+    "--dataset", type=NAME, metavar="NAME", help="The dataset that was labelled: write it without the sets to drop."
+)
+@DATA
+@click.option("--out", type=PATH, metavar="DIR", help="Write agreement.json, tables/ and cleaned.jsonl there.")
+@click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap.")
+def agreement_command(seed: int | None, **options: Any) -> None:
+    """Tell how far people agree, and how far a judge agrees with them.
+
+    LABELS are files that `annotate import` wrote. From labels of prompt-sets: yes rates and agreement by question, and the
+    sets to drop. From labels of responses: the judges of RUN against people.
+    """
+    from opensafeintent.cli.show_agreement import show_agreement
+    from opensafeintent.workflows.agreeing import AgreementSettings, agreement
+
+    if seed is not None:
+        options["seed"] = seed
+    show_agreement(agreement(AgreementSettings(**options)))
 
 
 def _say(text: str) -> None:
