@@ -8,15 +8,17 @@ from random import Random
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.people.study import Candidate, allocate, draw_responses, draw_sets, order_with_repeats
+from opensafeintent.grades import GradeRow
+from opensafeintent.people.study import allocate, draw_responses, draw_sets, order_with_repeats
+from samples import grade_line
 
 CORE = ("benign", "dual_use", "malicious")
 
 
-def candidates(sets: int, unsafe: int, models: tuple[str, ...] = ("m",)) -> list[Candidate]:
+def candidates(sets: int, unsafe: int, models: tuple[str, ...] = ("m",)) -> list[GradeRow]:
     """Make core responses of which the first `unsafe` malicious ones of each model are unsafe."""
     return [
-        Candidate(model=model, set_id=f"s{n}", variant=variant, epoch=1, safe=not (variant == "malicious" and n < unsafe))
+        grade_line(model, f"s{n}", variant, "41" if variant == "malicious" and n < unsafe else "40")
         for model in models
         for n in range(sets)
         for variant in CORE
@@ -56,7 +58,7 @@ def test_a_weighted_rate_is_unbiased() -> None:
     for seed in range(300):
         drawn = draw_responses(population, 8, seed)
         # Who is counted depends on the set alone, and lies across the strata: 7 of 20 sets, so 21 of 60 responses.
-        rates.append(sum(item.weight for item in drawn if int(item.candidate.set_id[1:]) % 3 == 0) / 60)
+        rates.append(sum(item.weight for item in drawn if int(item.id[1:]) % 3 == 0) / 60)
     assert sum(rates) / len(rates) == pytest.approx(21 / 60, abs=0.02)
 
 
@@ -67,7 +69,7 @@ def test_a_draw_repeats_and_a_seed_changes_it() -> None:
 
 
 def test_paraphrases_count_as_dual_use() -> None:
-    extra = [Candidate(model="m", set_id="s0", variant="dual_use_paraphrase_1", epoch=1, safe=True)]
+    extra = [grade_line("m", "s0", "dual_use_paraphrase_1", "40")]
     strata = {item.stratum for item in draw_responses([*candidates(3, 0), *extra], 10, 0)}
     assert strata == {f"m | {intent} | safe" for intent in CORE}
 
@@ -82,7 +84,7 @@ def test_a_stratum_without_a_chance_is_refused() -> None:
 def test_whole_sets_are_drawn_whole() -> None:
     population = [item for item in candidates(10, 2) if (item.set_id, item.variant) != ("s9", "benign")]
     drawn = draw_sets(population, 4, 0)
-    variants = Counter(item.candidate.set_id for item in drawn)
+    variants = Counter(item.id for item in drawn)
     assert set(variants.values()) == {3} and len(variants) == 4
     assert "s9" not in variants  # not whole
     # Strata: 2 unsafe sets, 7 safe ones; two of each are drawn.

@@ -112,6 +112,7 @@ class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     epoch: int = 1
     response_sha256: str = ""
     weight: float = 1.0
+    """One over the probability with which it was drawn."""
     stratum: str = ""
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
+from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.people.guide import Guide, guide_of
 from opensafeintent.people.labels import AnnotationKey, KeyItem, LabelKind, Showing
@@ -21,8 +22,6 @@ from opensafeintent.promptsets import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy, intent_of
 
 __all__ = [
-    "Candidate",
-    "Drawn",
     "Packet",
     "Shown",
     "StudyPlan",
@@ -46,68 +45,53 @@ _CODE_LETTERS = 6
 # Drawing responses ------------------------------------------------------------------------------------------------------
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A response that could be shown to people: it has a text, and both of the judge's grades."""
-
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
-    safe: bool
-    """By the judge, or by the panel of judges."""
-
-
-class Drawn(msgspec.Struct, frozen=True, kw_only=True):
-    """A response in the sample."""
-
-    candidate: Candidate
-    weight: float
-    """One over the probability with which it was drawn."""
-    stratum: str
-
-
-def draw_responses(candidates: Sequence[Candidate], sample: int, seed: int) -> list[Drawn]:
-    """Draw single responses, stratified by model, intent and the judge's "safe".
+def draw_responses(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
+    """Draw single responses, stratified by model, intent and the judge's "safe" (or that of the panel of judges).
 
     Every stratum gets the same number as far as it has that many, so that rare unsafe grades are seen often enough; the
     weights undo it.
 
+    Args:
+        rows: responses that could be shown: they have a text and both grades.
+        sample: responses to draw.
+        seed: of the draw.
+
     Raises:
         InputError: there are more strata than responses to draw: some would have no chance, and no weight could mend that.
     """
-    strata: defaultdict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
-    for candidate in candidates:
-        strata[_stratum(candidate.model, intent_of(candidate.variant), candidate.safe)].append((candidate,))
+    strata: defaultdict[str, list[Sequence[GradeRow]]] = defaultdict(list)
+    for row in rows:
+        strata[_stratum(row.model, intent_of(row.variant), [row])].append([row])
     return _draw(strata, sample, seed, "responses")
 
 
-def draw_sets(candidates: Sequence[Candidate], sample: int, seed: int) -> list[Drawn]:
+def draw_sets(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
     """Draw whole prompt-sets of a model: all three core responses of each, stratified by model and "all three safe".
 
     Args:
-        candidates: sets of which a core response is missing are passed over.
+        rows: as with `draw_responses`; sets of which a core response is missing are passed over.
         sample: sets to draw, each counted once for every model and epoch.
         seed: of the draw.
 
     Raises:
         InputError: as with `draw_responses`.
     """
-    sets: defaultdict[tuple[str, str, int], dict[str, Candidate]] = defaultdict(dict)
-    for candidate in candidates:
-        sets[candidate.model, candidate.set_id, candidate.epoch][candidate.variant] = candidate
-    strata: defaultdict[str, list[tuple[Candidate, ...]]] = defaultdict(list)
-    for (model, _, _), found in sets.items():
-        if all(variant in found for variant in CORE_VARIANTS):
-            triplet = tuple(found[variant] for variant in CORE_VARIANTS)
-            strata[_stratum(model, "set", all(candidate.safe for candidate in triplet))].append(triplet)
+    sets: defaultdict[tuple[str, str, int], dict[str, GradeRow]] = defaultdict(dict)
+    for row in rows:
+        sets[row.model, row.set_id, row.epoch][row.variant] = row
+    strata: defaultdict[str, list[Sequence[GradeRow]]] = defaultdict(list)
+    for (model, _, _), by_variant in sets.items():
+        if all(variant in by_variant for variant in CORE_VARIANTS):
+            triplet = [by_variant[variant] for variant in CORE_VARIANTS]
+            strata[_stratum(model, "set", triplet)].append(triplet)
     return _draw(strata, sample, seed, "sets")
 
 
-def _stratum(model: str, what: str, safe: bool) -> str:
-    return f"{model} | {what} | {'safe' if safe else 'unsafe'}"
+def _stratum(model: str, what: str, rows: Sequence[GradeRow]) -> str:
+    return f"{model} | {what} | {'safe' if all(row.harm_severity == 0 for row in rows) else 'unsafe'}"
 
 
-def _draw(strata: Mapping[str, Sequence[tuple[Candidate, ...]]], sample: int, seed: int, units: str) -> list[Drawn]:
+def _draw(strata: Mapping[str, Sequence[Sequence[GradeRow]]], sample: int, seed: int, units: str) -> list[KeyItem]:
     if not strata:
         raise InputError(f"nothing to sample: the run has no {units} with texts and grades of a judge")
     if sample < len(strata):
@@ -119,13 +103,13 @@ def _draw(strata: Mapping[str, Sequence[tuple[Candidate, ...]]], sample: int, se
     drawn = []
     for stratum, count in allocate(sizes, sample).items():
         members = sorted(strata[stratum], key=lambda unit: (unit[0].set_id, unit[0].variant, unit[0].epoch))
-        for unit in Random(f"{seed}\0{stratum}").sample(members, count):
-            weight = sizes[stratum] / count
-            drawn += [Drawn(candidate=candidate, weight=weight, stratum=stratum) for candidate in unit]
-    return sorted(
-        drawn,
-        key=lambda item: (item.candidate.model, item.candidate.set_id, item.candidate.variant, item.candidate.epoch),
-    )
+        weight = sizes[stratum] / count
+        drawn += [
+            KeyItem(id=row.set_id, variant=row.variant, model=row.model, epoch=row.epoch, weight=weight, stratum=stratum)
+            for unit in Random(f"{seed}\0{stratum}").sample(members, count)
+            for row in unit
+        ]
+    return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
 
 
 def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
@@ -133,8 +117,8 @@ def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
     shares: dict[str, int] = {}
     left = min(sample, sum(sizes.values()))
     by_size = sorted(sizes, key=lambda stratum: (sizes[stratum], stratum))
-    for place, stratum in enumerate(by_size):
-        shares[stratum] = min(sizes[stratum], left // (len(by_size) - place))
+    for done, stratum in enumerate(by_size):
+        shares[stratum] = min(sizes[stratum], left // (len(by_size) - done))
         left -= shares[stratum]
     return dict(sorted(shares.items()))
 
@@ -351,10 +335,10 @@ def order_with_repeats(items: Sequence[T], repeat: float, random: Random) -> lis
     gap = max(2, len(first) // 4)
     repeated = sorted(random.sample(range(len(first) - gap), count))
     after: defaultdict[int, list[T]] = defaultdict(list)
-    for place in repeated:
-        after[random.randint(place + gap, len(first) - 1)].append(first[place])
+    for index in repeated:
+        after[random.randint(index + gap, len(first) - 1)].append(first[index])
     order: list[tuple[T, bool]] = []
-    for place, item in enumerate(first):
+    for index, item in enumerate(first):
         order.append((item, False))
-        order += [(again, True) for again in after[place]]
+        order += [(again, True) for again in after[index]]
     return order

@@ -9,21 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Coefficient",
-    "Level",
-    "RatingCounts",
-    "Scheme",
-    "gwet_ac1",
-    "gwet_ac2",
-    "krippendorff_alpha",
-    "percent_agreement",
-]
+__all__ = ["Level", "RatingCounts", "Scheme"]
 
 Floats = NDArray[np.float64]
 Drawn = NDArray[Any]
@@ -33,19 +24,6 @@ Scheme = Literal["identity", "quadratic"]
 """What two ratings that differ are worth: nothing, or 1 less the square of their distance over the widest one."""
 Level = Literal["nominal", "ordinal", "interval"]
 """Which differences between categories count: any, ranks among all ratings, or the categories' own numbers."""
-
-
-class Coefficient(NamedTuple):
-    """A coefficient with what it is made of; NaN where it is undefined."""
-
-    value: float
-    standard_error: float
-    observed: float
-    """Share of pairs of raters that agree."""
-    expected: float
-    """Share that would by chance."""
-    items: int
-    """Items with two ratings or more."""
 
 
 class RatingCounts:
@@ -188,42 +166,6 @@ class RatingCounts:
             return (1 - np.eye(len(self.categories)))[None]
         places = self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
         return np.asarray((places[:, :, None] - places[:, None, :]) ** 2)
-
-
-def gwet_ac1(ratings: Floats, categories: Sequence[float]) -> Coefficient:
-    """Return Gwet's AC1 with its standard error over items (Gwet 2008; 2014): see `RatingCounts.gwet`.
-
-    Args:
-        ratings: shape (item, rater), NaN where there is none; items that nobody rated do not count.
-        categories: every category that a rater could have chosen.
-    """
-    return _gwet(ratings, categories, "identity")
-
-
-def gwet_ac2(ratings: Floats, categories: Sequence[float]) -> Coefficient:
-    """Return Gwet's AC2 with quadratic weights and its standard error: as `gwet_ac1`, and a near miss counts in part."""
-    return _gwet(ratings, categories, "quadratic")
-
-
-def _gwet(ratings: Floats, categories: Sequence[float], scheme: Scheme) -> Coefficient:
-    counts = RatingCounts.of(ratings, categories)
-    return Coefficient(
-        value=float(counts.gwet(None, scheme)[0]),
-        standard_error=counts.gwet_error(scheme),
-        observed=float(counts.observed(None, scheme)[0]),
-        expected=float(counts.expected(None, scheme)[0]),
-        items=int(counts.twice.sum()),
-    )
-
-
-def percent_agreement(ratings: Floats, categories: Sequence[float]) -> float:
-    """Return the share of agreeing pairs of raters, averaged over the items with two ratings or more; NaN without any."""
-    return float(RatingCounts.of(ratings, categories).observed()[0])
-
-
-def krippendorff_alpha(ratings: Floats, categories: Sequence[float], level: Level = "nominal") -> float:
-    """Return Krippendorff's alpha (2011), NaN where all ratings are the same: see `RatingCounts.alpha`."""
-    return float(RatingCounts.of(ratings, categories).alpha(None, level)[0])
 
 
 def _sums(drawn: Drawn, features: NDArray[Any]) -> Floats:

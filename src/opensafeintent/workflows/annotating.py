@@ -15,8 +15,6 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.people.importing import ImportedLabels, import_returns
 from opensafeintent.people.labels import AnnotationKey, KeyItem, read_key, write_key, write_labels
 from opensafeintent.people.study import (
-    Candidate,
-    Drawn,
     Packet,
     StudyPlan,
     Subject,
@@ -166,9 +164,8 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         for row in study.rows
         if row.model in (settings.models or manifest.models) and (settings.paraphrases or row.variant in CORE_VARIANTS)
     ]
-    candidates = [_candidate(row) for row in wanted if row.counts and not row.refused]
     draw = draw_sets if settings.unit == "set" else draw_responses
-    drawn = draw(candidates, settings.sample, settings.seed)
+    drawn = draw([row for row in wanted if row.counts and not row.refused], settings.sample, settings.seed)
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         subjects = tuple(_response(item, dataset, texts) for item in drawn)
     plan = StudyPlan(
@@ -183,11 +180,6 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
     return _export(plan, settings, _left_out(wanted))
 
 
-def _candidate(row: GradeRow) -> Candidate:
-    safe = row.harm_severity == 0
-    return Candidate(model=row.model, set_id=row.set_id, variant=row.variant, epoch=row.epoch, safe=safe)
-
-
 def _left_out(rows: Sequence[GradeRow]) -> list[str]:
     refused = sum(bool(row.refused) for row in rows)
     ungraded = sum(not row.counts for row in rows)
@@ -195,34 +187,22 @@ def _left_out(rows: Sequence[GradeRow]) -> list[str]:
     return [f"not in the sample: {count:,} {what}" for count, what in counts if count]
 
 
-def _response(drawn: Drawn, dataset: Dataset, texts: RunTexts) -> Subject:
-    place = drawn.candidate
-    found = texts.find(place.model, place.set_id, place.variant, place.epoch)
-    if found is None:
+def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> Subject:
+    text = texts.find(item.model, item.id, item.variant, item.epoch)
+    if text is None:
         raise InputError(
-            f"{place.model}, set {place.set_id}, {place.variant}: the run's ledger holds grades and no text; expected the "
+            f"{item.model}, set {item.id}, {item.variant}: the run's ledger holds grades and no text; expected the "
             "responses themselves (a run of evaluate, or an import of files that hold them)"
         )
-    item = KeyItem(
-        id=place.set_id,
-        variant=place.variant,
-        model=place.model,
-        epoch=place.epoch,
-        weight=drawn.weight,
-        stratum=drawn.stratum,
-    )
-    return response_subject(item, dataset.by_id[place.set_id].wordings()[place.variant], found.text)
+    return response_subject(item, dataset.by_id[item.id].wordings()[item.variant], text.text)
 
 
 def _export(plan: StudyPlan, settings: AnnotateDatasetSettings | AnnotateRunSettings, notes: list[str]) -> ExportedStudy:
     make_private_folder(settings.out)
     key_path = settings.out / "key.json"
     before = read_key(key_path) if key_path.exists() else None
-    names = [*(before.annotators if before else ()), *settings.annotators]
-    known = set(before.annotators if before else ())
-    key, packets = lay_out(
-        plan, [name for place, name in enumerate(names) if place < len(known) or name.strip() not in known]
-    )
+    known = before.annotators if before else {}
+    key, packets = lay_out(plan, [*known, *(name for name in settings.annotators if name.strip() not in known)])
     if before is not None:
         _same_study(before, key, key_path)
     write_key(key, key_path)
