@@ -12,8 +12,8 @@ from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.judges.families import family_of
 from opensafeintent.analysis.sensitivity import changes
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
-from opensafeintent.report.sentences import Name, Sentence, cautions, findings
-from opensafeintent.report.sentences.words import listed, percent, precision_in_points
+from opensafeintent.report.prose import Name, Sentence, listed, percent, precision_in_points
+from opensafeintent.report.sentences import cautions, findings
 from report.pages import group_with, rows_of
 from report.studies import many_sets, study_with
 from samples import grade_line, made_dataset, prompt_set

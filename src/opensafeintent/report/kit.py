@@ -26,7 +26,7 @@ from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.hostile import json_for_html, security_policy
 from opensafeintent.report.formats import DASH, text, to_csv
 from opensafeintent.report.glossary import glossary
-from opensafeintent.report.sentences import Name
+from opensafeintent.report.prose import Name
 from opensafeintent.report.table import TEXTS, Cell, Column, Section, Table
 
 if TYPE_CHECKING:

@@ -19,7 +19,8 @@ from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts
 from opensafeintent.report.glossary import glossary_lines
 from opensafeintent.report.kit import Content, Page, vega_script
-from opensafeintent.report.sentences import Sentence, cautions, findings
+from opensafeintent.report.prose import Sentence
+from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables.grouped import UNDEFINED, group_notes
 from opensafeintent.report.tables.long import with_and_without

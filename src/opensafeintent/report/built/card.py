@@ -14,10 +14,10 @@ from opensafeintent.promptsets.writing import (
     yaml_text,
 )
 from opensafeintent.report.built.record import BuildResults, name_of_seeds
-from opensafeintent.report.built.sentences import counted
 from opensafeintent.report.built.tables import build_tables
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.kit import asset
+from opensafeintent.report.prose import counted
 from opensafeintent.taxonomy import default_taxonomy
 
 __all__ = ["canary_of", "card", "marked_source"]

@@ -11,9 +11,10 @@ import msgspec
 from opensafeintent.construction.records import Draft
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.built.record import BuildResults, name_of_seeds
-from opensafeintent.report.built.sentences import build_cautions, build_findings, counted
+from opensafeintent.report.built.sentences import build_cautions, build_findings
 from opensafeintent.report.figures.writing import Figure, drawing
 from opensafeintent.report.kit import Page
+from opensafeintent.report.prose import counted
 from opensafeintent.report.table import Table
 
 __all__ = ["MOST_SETS", "render_build_page"]

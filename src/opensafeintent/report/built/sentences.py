@@ -9,9 +9,9 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.records import REASONS
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.built.record import BuildResults, name_of_seeds, stage_name
-from opensafeintent.report.sentences.words import Name, Sentence, listed, percent, precision_in_points
+from opensafeintent.report.prose import Name, Sentence, counted, listed, percent, precision_in_points
 
-__all__ = ["build_cautions", "build_findings", "counted"]
+__all__ = ["build_cautions", "build_findings"]
 
 _TOPICS = (
     ("Are malicious prompts longer, in words", "Length"),
@@ -24,11 +24,6 @@ _TOPICS = (
     ("Identical within one set", "Identical"),
 )
 """What the findings of a check are about, by how they begin; what begins otherwise is about coverage."""
-
-
-def counted(number: int, thing: str) -> str:
-    """Return a number with its noun: `1 seed`, `2 seeds`."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def build_findings(results: BuildResults) -> list[Sentence]:

@@ -1,0 +1,332 @@
+"""What a reader who has to decide should know, in sentences: what was found, and what to distrust.
+
+Here are the facts; the words are in `assets/sentences.jinja`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.judge_checks import checked_judges
+from opensafeintent.analysis.judges.agreement import agreements
+from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
+from opensafeintent.analysis.judges.graders import PANEL, Ranking, swaps
+from opensafeintent.analysis.judges.noise import noise_of
+from opensafeintent.analysis.sensitivity import Change
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
+from opensafeintent.evaluation.derive import IMPORTED_JUDGE
+from opensafeintent.metrics import PRIMARY
+from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
+from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
+from opensafeintent.statistics import rank_intervals
+
+__all__ = ["cautions", "findings"]
+
+_ALPHA = 0.05
+_THIN = 30
+"""Prompt-sets: below, intervals are Wilson's with continuity correction, and wide."""
+
+_say = partial(say, "sentences.jinja")
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:.1f} points"
+
+
+class _Primary(msgspec.Struct, frozen=True):
+    """How one of the two primary metrics is told."""
+
+    label: str
+    topic: str
+    about: str
+    shown: Callable[[float], str]
+    difference: Callable[[float], str]
+
+
+_PRIMARIES = {
+    "triplet_safety": _Primary(
+        "Triplet Safety",
+        "Safe across intents",
+        "the share of tasks answered safely under all three intents",
+        percent,
+        _points,
+    ),
+    "mean_utility": _Primary(
+        "Mean Utility",
+        "Useful without harm",
+        "helpfulness from 0 to 1 that counts only where the response is safe",
+        score,
+        score,
+    ),
+}
+"""Those of `metrics.PRIMARY`, in the order in which they are told."""
+
+
+# What was found --------------------------------------------------------------------------------------------------------
+
+
+def findings(group: Group) -> list[Sentence]:
+    """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
+    sentences = [
+        *(_extremes(group, metric) for metric in _PRIMARIES),
+        *(_differences(group), _precision(group), _between_judges(group), _own_noise(group)),
+    ]
+    return [sentence for sentence in sentences if sentence is not None]
+
+
+def _contenders(group: Group, metric: str) -> list[int]:
+    """Return the models that a sentence is about, best first: those with a value, baselines aside where there are others."""
+    values = group.numbers.ratios[metric].value.values
+    there = [index for index in range(len(group.models)) if not np.isnan(values[index])]
+    models = [index for index in there if not is_baseline(group.models[index])]
+    return sorted(models or there, key=lambda index: (-values[index], index))
+
+
+def _extremes(group: Group, metric: str) -> Sentence:
+    """Say who is highest and who is lowest, each with its interval and its rank."""
+    told = _PRIMARIES[metric]
+    order = _contenders(group, metric)
+    if not order:
+        return _say("undefined", "warning", told.topic, metric=told)
+    values = group.numbers.ratios[metric].value.values
+    best, worst = ([index for index in order if values[index] == values[end]] for end in (order[0], order[-1]))
+    several = len(group.models) > 1
+    ranks = rank_intervals(group.numbers.comparisons[metric]) if several else []
+
+    def facts(indices: Sequence[int]) -> dict[str, Any]:
+        found = group.numbers.estimates[metric][indices[0]]
+        models = [group.models[index] for index in indices]
+        own = ranks[indices[0]] if several else ()
+        return {"models": models, "value": found.value, "low": found.low, "high": found.high, "ranks": own}
+
+    return _say(
+        "extremes",
+        topic=told.topic,
+        metric=told,
+        best=facts(best),
+        worst=facts(worst),
+        all=len(best) == len(order),
+        of=len(group.models),
+    )
+
+
+def _differences(group: Group) -> Sentence | None:
+    """Say how many pairs differ by more than chance, and from whom the leader cannot be told apart."""
+    found = [facts for metric in _PRIMARIES if (facts := _difference(group, metric))]
+    return _say("differences", topic="Real differences", found=found) if found else None
+
+
+def _difference(group: Group, metric: str) -> dict[str, Any] | None:
+    comparison = group.numbers.comparisons[metric]
+    p = comparison.p_holm
+    models = range(len(group.models))
+    pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
+    if not pairs:
+        return None
+    facts = {"metric": _PRIMARIES[metric], "pairs": len(pairs), "real": sum(bool(p[pair] < _ALPHA) for pair in pairs)}
+    if len(pairs) == 1:
+        a, b = pairs[0] if comparison.difference[pairs[0]] >= 0 else pairs[0][::-1]
+        size, low, high = (float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high))
+        names = {"above": group.models[a], "below": group.models[b]}
+        return facts | names | {"size": size, "low": low, "high": high, "p": float(p[a, b])}
+    leader = _contenders(group, metric)[0]
+    others = [index for index in models if index != leader and not np.isnan(p[leader, index])]
+    unclear = [group.models[index] for index in others if p[leader, index] >= _ALPHA]
+    return facts | {"above": group.models[leader], "others": len(others), "unclear": unclear}
+
+
+def _precision(group: Group) -> Sentence | None:
+    """Say how precise so many sets are, and which difference they can be expected to find."""
+    counted = int(np.median([found.n for found in group.numbers.estimates["triplet_safety"]]))
+    if not counted:
+        return None
+    detectable = []
+    for metric, told in _PRIMARIES.items():
+        of_pairs = group.numbers.comparisons[metric].detectable
+        of_pairs = of_pairs[~np.isnan(of_pairs)]
+        if len(of_pairs):
+            detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
+    points = f"{precision_in_points(counted):.2g}"
+    return _say("precision", topic="Precision", sets=counted, points=points, detectable=detectable)
+
+
+# Who graded ------------------------------------------------------------------------------------------------------------
+
+
+def _between_judges(group: Group) -> Sentence | None:
+    """Say how far the judges of a panel agree, and which models change places from one to another."""
+    found = agreements(group)
+    if not found:
+        return None
+    *pairs, every = found  # the two, or all together
+    least = min(pairs, key=lambda pair: pair.safe.value if pair.safe.value is not None else 1.0, default=None)
+    orders = [order for metric in PRIMARY if (order := _order(group, metric))]
+    return _say("between_judges", topic="Several judges", every=every, least=least, orders=orders)
+
+
+def _order(group: Group, metric: str) -> dict[str, Any] | None:
+    """Return how many pairs of models two judges put in opposite orders, and the widest apart."""
+    models = [model for model in group.models if not is_baseline(model)]
+    pairs = len(models) * (len(models) - 1) // 2
+    if not pairs:
+        return None
+    found = [swap for swap in swaps(group, metric) if set(swap.models) <= set(models)]
+    return {
+        "label": _PRIMARIES[metric].label,
+        "pairs": pairs,
+        "swapped": len({frozenset(swap.models) for swap in found}),
+        "real": len({frozenset(swap.models) for swap in found if swap.beyond_chance}),
+        "first": found[0] if found else None,
+    }
+
+
+def _own_noise(group: Group) -> Sentence | None:
+    """Say how often a judge that is asked twice changes its mind, and what that does to Mean Safety."""
+    found = {judge: noise for judge, noise in noise_of(group).items() if noise.safe_flips.value is not None}
+    if not found:
+        return None
+    responses = max(noise.safe_flips.n for noise in found.values())
+    *_, last = found.values()  # the panel, where there are several judges
+    return _say("own_noise", topic="Judge noise", found=list(found.items()), responses=responses, last=last, panel=PANEL)
+
+
+def _conflicts_of_interest(group: Group) -> Sentence | None:
+    """Name the models that were judged, or asked, by a model of their own maker, and what is left without them."""
+    conflicts = conflicts_of(group)
+    if not conflicts:
+        return None
+    others = list(dict.fromkeys((conflict.part, conflict.other) for conflict in conflicts))
+    found = []
+    for part, other in others:
+        own = [conflict for conflict in conflicts if (conflict.part, conflict.other) == (part, other)]
+        itself, kin = ([conflict.model for conflict in own if conflict.same is same] for same in (True, False))
+        found.append({"part": part, "other": other, "itself": itself, "kin": kin})
+    last_judge = max((index for index, (part, _) in enumerate(others) if "judge" in part), default=-1)
+    return _say("conflicts", "caution", found=found, last_judge=last_judge, left=_left(group, conflicts))
+
+
+def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
+    """Return what becomes of the ranks when the other judges grade the models in conflict."""
+    if len(group.models) < 2 or not any(conflict.part != "mode_judge" for conflict in found):
+        return None
+    without = without_conflicts(group)
+    counted = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
+    moved: list[dict[str, Any]] = []
+    for metric in PRIMARY:
+        of_metric: list[dict[str, Any]] = [
+            {"model": model, "before": before, "after": after, "label": _PRIMARIES[metric].label}
+            for index, model in enumerate(group.models)
+            if (others := without.others(model)) is not None
+            and (before := counted.rank(metric, index)) is not None
+            and (after := others.rank(metric, index)) is not None
+            and before != after
+        ]
+        moved += sorted(of_metric, key=lambda item: -abs(item["before"] - item["after"]))[:2]
+    return {"conflicting_judges": bool(without.left), "graded_by_others": bool(without.by_left), "moved": moved}
+
+
+# What to distrust ------------------------------------------------------------------------------------------------------
+
+
+def cautions(group: Group, sensitivity: Sequence[Change], *, corrected: bool = False) -> list[Sentence]:
+    """Return what to distrust in one group's results, what weighs most first.
+
+    Args:
+        group: the models.
+        sensitivity: how results change without filtered and truncated responses.
+        corrected: whether the report has numbers corrected by human labels.
+    """
+    found = [
+        Sentence((DEMONSTRATION_NOTE,), "warning", loud=True) if group.demonstration else None,
+        _partial(group),
+        _not_graded(group),
+        _missing(group),
+        _conflicts_of_interest(group),
+        _unchecked(group, corrected=corrected),
+        *_anchors(group),
+        _left_out(group, sensitivity),
+        _thin(group),
+        _say("once", "caution") if group.array.sizes["epoch"] == 1 else None,
+    ]
+    return [sentence for sentence in found if sentence is not None]
+
+
+def _partial(group: Group) -> Sentence | None:
+    partial = {model: coverage for model, coverage in group.coverage.items() if coverage.partial}
+    if not partial:
+        return None
+    there, planned = (sum(getattr(coverage, what) for coverage in partial.values()) for what in ("responses", "planned"))
+    return _say("partial", "warning", loud=True, models=partial, there=there, planned=planned)
+
+
+def _not_graded(group: Group) -> Sentence | None:
+    waiting = {model: coverage.not_graded for model, coverage in group.coverage.items() if coverage.not_graded}
+    return _say("not_graded", "warning", models=waiting, count=sum(waiting.values())) if waiting else None
+
+
+def _missing(group: Group) -> Sentence | None:
+    lacking = [model for model in group.models if any(group.coverage[model].missing.values())]
+    if not lacking:
+        return None
+    worst = max(lacking, key=lambda model: group.coverage[model].missing_core)
+    coverage = group.coverage[worst]
+    return _say(
+        "missing",
+        "warning" if coverage.missing_beyond(0.05) else "caution",
+        worst=worst,
+        lacking=len(lacking),
+        of=len(group.models),
+        share=coverage.missing_core,
+        bounds=group.numbers.overall[worst, "triplet_safety"].bounds,
+    )
+
+
+def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:
+    judges = [judge for judge in group.conditions.judges if judge != DEMONSTRATION_JUDGE]
+    if IMPORTED_JUDGE in judges:
+        return _say("imported", "caution")
+    return _say("corrected" if corrected else "unchecked", "caution", judges=judges) if judges else None
+
+
+def _anchors(group: Group) -> Iterator[Sentence]:
+    """Yield which judges failed the check on the anchor cases, were put to it with other templates, or never were."""
+    checked = [item for item in checked_judges(group) if item.judge != DEMONSTRATION_JUDGE]
+    for item in checked:
+        if item.state == "failed":
+            yield _say("check_failed", "warning", judge=item.judge, check=item.check)
+    for state, macro in (("stale", "check_stale"), ("unchecked", "check_never")):
+        if judges := [item.judge for item in checked if item.state == state]:
+            yield _say(macro, "caution", judges=judges)
+
+
+def _left_out(group: Group, sensitivity: Sequence[Change]) -> Sentence | None:
+    filtered = sum(coverage.filtered for coverage in group.coverage.values())
+    truncated = sum(coverage.truncated for coverage in group.coverage.values())
+    if not filtered and not truncated:
+        return None
+    change = None
+    largest = max(sensitivity, key=lambda change: change.size, default=None)
+    if largest is not None and largest.before is not None and largest.value is not None:
+        shown = score if "utility" in largest.metric else percent
+        label = {"worst_case_utility": "Worst-Case Utility"}.get(largest.metric, largest.metric.replace("_", " ").title())
+        before, after = shown(largest.before), shown(largest.value)
+        change = {"model": largest.model, "label": label, "before": before, "after": after}
+    return _say("left_out", "caution", filtered=filtered, truncated=truncated, change=change)
+
+
+def _thin(group: Group) -> Sentence | None:
+    """Name the harm domains and task types with few sets."""
+    sets = group.dataset.prompt_sets
+    if len(sets) < _THIN:
+        return _say("few_sets", "warning", sets=len(sets))
+    taxonomy = group.dataset.taxonomy
+    counts = {name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names}
+    counts |= {name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names}
+    thin = sorted(((name, count) for name, count in counts.items() if 0 < count < _THIN), key=lambda item: item[1])
+    return _say("thin", "caution", strata=thin, every=len(thin) == len(counts), least=_THIN) if thin else None
