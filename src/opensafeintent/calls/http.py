@@ -50,6 +50,10 @@ _LONGEST_WAIT = 300.0
 """Seconds; what a provider asks for beyond is not waited out."""
 LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that goes on beyond is not heard out."""
+_RETRIED = ("unsupported_field", "rate_limited", "server")
+"""Kinds of failure that another attempt may mend."""
+_FATAL = ("unauthorized", "no_credit", "unknown_model")
+"""Kinds that every further call to the model would meet."""
 _OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens", "response_format")
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
@@ -190,49 +194,43 @@ class ChatModel:
         fields = (error.get(field) for field in ("code", "type", "message", "innererror", "metadata"))
         told = " ".join(str(value)[:_MOST_READ] for value in fields if value)
         message = self._scrub(str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
-        line = f"{status} from {self._endpoint.base_url}: {message}"
-
-        def failure(kind: str, *, retry: bool = False, fatal: bool = False, throttled: bool = False) -> Failure:
-            wait = _seconds(retry_after) if retry else None
-            return Failure(
-                kind=kind,
-                error=line,
-                retry=retry,
-                fatal=fatal,
-                throttled=throttled,
-                retry_after=wait,
-                body=reply[:LONGEST_ERROR],
-                seconds=seconds,
-            )
-
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
+        kind = self._kind(status, error, told, structured=structured)
+        variable = self._endpoint.key_variable
+        hint = {"unauthorized": f" (check {variable})", "no_credit": f" (the account behind {variable})"}.get(kind, "")
+        return Failure(
+            kind=kind,
+            error=f"{status} from {self._endpoint.base_url}: {message}{hint}",
+            retry=kind in _RETRIED,
+            fatal=kind in _FATAL,
+            throttled=kind == "rate_limited",
+            retry_after=_seconds(retry_after) if kind in _RETRIED else None,
+            body=reply[:LONGEST_ERROR],
+            seconds=seconds,
+        )
+
+    def _kind(self, status: int, error: dict[str, Any], told: str, *, structured: bool) -> str:
+        """Tell what failed, by an error's status and what it says; a field that is not taken is left out from here on."""
         match status:
             case 403 if _CONTENT.search(told):
-                return failure("rejected")
+                return "rejected"
             case 401 | 403:
-                line += f" (check {self._endpoint.key_variable})"
-                return failure("unauthorized", fatal=True)
+                return "unauthorized"
             case 402:
-                line += f" (the account behind {self._endpoint.key_variable})"
-                return failure("no_credit", fatal=True)
+                return "no_credit"
             case 404:
-                return failure("unknown_model", fatal=True)
+                return "unknown_model"
             case 400 | 422 if self._adapt(error, told, structured=structured):
-                return failure("unsupported_field", retry=True)
+                return "unsupported_field"
             case 400 if UNKNOWN_MODEL.search(told):
-                return failure("unknown_model", fatal=True)
-            case 429 if NO_CREDIT.search(told):
-                line += f" (the account behind {self._endpoint.key_variable})"
-                return failure("no_credit", fatal=True)
+                return "unknown_model"
             case 429:
-                return failure("rate_limited", retry=True, throttled=True)
+                return "no_credit" if NO_CREDIT.search(told) else "rate_limited"
             case 408 | 409 | 425:
-                return failure("server", retry=True)
-            case _ if status >= 500:
-                return failure("server", retry=True)
+                return "server"
             case _:
-                return failure("rejected")
+                return "server" if status >= 500 else "rejected"
 
     def _adapt(self, error: dict[str, Any], told: str, *, structured: bool) -> bool:
         """Leave out, or rename, a field that this model does not take; tell whether anything changed.

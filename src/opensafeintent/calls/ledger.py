@@ -135,10 +135,8 @@ class Ledger:
         if (outcome := self._pending.get(key)) is not None:
             return outcome
         with reading(self.path):
-            row = self._reader.execute(
-                f"SELECT {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'", (key,)
-            ).fetchone()
-            return None if row is None else _outcome(row)
+            row = self._reader.execute(_FIND_ONE, (key,)).fetchone()
+            return None if row is None else _outcome(row[2:])
 
     def find_all(self, keys: Collection[bytes]) -> dict[bytes, Located]:
         """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands at a time.

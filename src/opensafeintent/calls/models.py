@@ -72,12 +72,17 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
     return found
 
 
-def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
+def _in_process(name: str) -> ScriptedModel | ReplayModel | None:
+    """Return what answers for a name without a provider."""
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
-    if name.startswith("replay/"):
-        return ReplayModel(name)
+    return ReplayModel(name) if name.startswith("replay/") else None
+
+
+def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
+    if (model := _in_process(name)) is not None:
+        return model
     if others is not None and _is_foreign(name):
         return others.open(name, http)
     return ChatModel(name, resolve_endpoint(name), http)
@@ -104,11 +109,8 @@ def model_identity(name: str, others: OtherProviders | None = None) -> str:
     Raises:
         InputError: the name or its file is not usable.
     """
-    check_model_name(name)
-    if name.startswith("baseline/"):
-        return ScriptedModel(name).identity
-    if name.startswith("replay/"):
-        return ReplayModel(name).identity
+    if (model := _in_process(name)) is not None:
+        return model.identity
     if others is not None and _is_foreign(name):
         others.check(name)
     else:

@@ -145,12 +145,7 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, 
         InputError: the name is not usable, or a variable that it needs is not set.
     """
     slug, model = split_name(name)
-    return _endpoint(name, slug, model, ENDPOINTS.get(slug) or Provider(""), environment, for_calls=for_calls)
-
-
-def _endpoint(
-    name: str, slug: str, model: str, provider: Provider, environment: Mapping[str, str], *, for_calls: bool
-) -> Endpoint:
+    provider = ENDPOINTS.get(slug) or Provider("")
     url_variable, key_variable = variables(slug)
     base_url = (environment.get(url_variable) or provider.base_url).strip()
     if not base_url and for_calls:

@@ -161,6 +161,9 @@ _ROWS = (
 )
 
 
+_OF_ONE = "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
+
+
 class _Record(TypedDict, total=False):
     """What a record may hold; ledgers of version 1 have no checksum to tell that it was changed."""
 
@@ -262,9 +265,7 @@ class Imports:
         """Return row id and text of an imported response; (0, None) where there is none."""
         with reading(self._path):
             found = self._reader.execute(
-                "SELECT id, response FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? "
-                "AND epoch = ? ORDER BY response IS NULL, id LIMIT 1",
-                (dataset, *place),
+                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id LIMIT 1", (dataset, *place)
             ).fetchone()
             if found is None:
                 return 0, None
@@ -274,11 +275,7 @@ class Imports:
     def rows_at(self, dataset: str, place: tuple[str, str, str, int]) -> list[int]:
         """Return the ids of all rows of an imported response: its text and its grades may come from several files."""
         with reading(self._path):
-            rows = self._reader.execute(
-                "SELECT id FROM imported WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? "
-                "ORDER BY id",
-                (dataset, *place),
-            ).fetchall()
+            rows = self._reader.execute(f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *place)).fetchall()
         return [number for (number,) in rows]
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
@@ -289,8 +286,7 @@ class Imports:
         source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
         place = (dataset, row.model, row.set_id, row.variant, row.epoch)
         with reading(self._path):
-            at_place = "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ? ORDER BY imported.id"
-            there = typed(connection.execute(_ROWS + at_place, place).fetchall(), list[_Row])
+            there = typed(connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", place).fetchall(), list[_Row])
             known = _merged([found.content for found in there])
         merged = _merged([*([known] if known else []), (row.response, row.record)])
         if merged is None:

@@ -154,13 +154,11 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         record,
         taxonomy,
         labels=record,
-        prompts=Prompts(
-            benign=prompts.text("benign"), dual_use=prompts.text("dual_use"), malicious=prompts.text("malicious")
-        ),
+        prompts=_prompts(prompts, "{}"),
         underlying_task=record.text("underlying_task"),
-        paraphrases=record.texts("dual_use_paraphrases"),
-        benign_use=record.optional_text("dual_use_benign_use"),
-        misuse_risk=record.optional_text("dual_use_misuse_risk"),
+        dual_use_paraphrases=record.texts("dual_use_paraphrases"),
+        dual_use_benign_use=record.optional_text("dual_use_benign_use"),
+        dual_use_misuse_risk=record.optional_text("dual_use_misuse_risk"),
         source=record.optional_text("source"),
     )
 
@@ -174,15 +172,11 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
         record,
         taxonomy,
         labels=labels,
-        prompts=Prompts(
-            benign=prompts.text("benign_prompt"),
-            dual_use=prompts.text("dual_use_prompt"),
-            malicious=prompts.text("malicious_prompt"),
-        ),
+        prompts=_prompts(prompts, "{}_prompt"),
         underlying_task=labels.text("topic_summary"),
-        paraphrases=record.texts("dual_use_paraphrases"),
-        benign_use=check.optional_text("dual_use_prompt_plausible_benign_use"),
-        misuse_risk=check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
+        dual_use_paraphrases=record.texts("dual_use_paraphrases"),
+        dual_use_benign_use=check.optional_text("dual_use_prompt_plausible_benign_use"),
+        dual_use_misuse_risk=check.optional_text("dual_use_prompt_meaningful_misuse_risk"),
         source=origin.optional_text("source_dataset"),
     )
 
@@ -198,43 +192,30 @@ def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
         record,
         taxonomy,
         labels=record,
-        prompts=Prompts(
-            benign=record.text("prompt_benign"),
-            dual_use=record.text("prompt_dual_use"),
-            malicious=record.text("prompt_malicious"),
-        ),
+        prompts=_prompts(record, "prompt_{}"),
         underlying_task=record.text("underlying_task"),
-        paraphrases=tuple(record.text(field) for _, field in numbered),
-        benign_use=record.optional_text("dual_use_prompt_plausible_benign_use"),
-        misuse_risk=record.optional_text("dual_use_prompt_meaningful_misuse_risk"),
+        dual_use_paraphrases=tuple(record.text(field) for _, field in numbered),
+        dual_use_benign_use=record.optional_text("dual_use_prompt_plausible_benign_use"),
+        dual_use_misuse_risk=record.optional_text("dual_use_prompt_meaningful_misuse_risk"),
         source=record.optional_text("source"),
     )
 
 
-def _build(
-    record: Record,
-    taxonomy: Taxonomy,
-    *,
-    labels: Record,
-    prompts: Prompts,
-    underlying_task: str,
-    paraphrases: tuple[str, ...],
-    benign_use: str | None,
-    misuse_risk: str | None,
-    source: str | None,
-) -> PromptSet:
+def _prompts(record: Record, named: str) -> Prompts:
+    """Return the triplet of a record whose fields are named like this."""
+    return Prompts(**{intent: record.text(named.format(intent)) for intent in CORE_VARIANTS})
+
+
+def _build(record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any) -> PromptSet:
+    """Return a prompt-set; `fields` are those of its record that are texts."""
     harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
     task_type = labels.choice("task_type", taxonomy.type_names)
     return PromptSet(
-        id=record.optional_text("id") or content_id(harm_domain, task_type, prompts, paraphrases),
+        id=record.optional_text("id") or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
         harm_domain=harm_domain,
         task_type=task_type,
-        underlying_task=underlying_task,
         prompts=prompts,
-        dual_use_paraphrases=paraphrases,
-        dual_use_benign_use=benign_use,
-        dual_use_misuse_risk=misuse_risk,
-        source=source,
+        **fields,
         language=record.optional_text("language"),
     )
 
