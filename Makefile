@@ -4,13 +4,14 @@
 # make test-engine   run what needs torch and transformers
 # make fuzz   damage what every reader reads, with new seeds, for FUZZ_MINUTES (an hour)
 # make docs   build the documentation into build/docs
+# make release VERSION=x.y.z   check, build and tag a release; nothing is uploaded
 # make lock   pin the newest versions that pyproject.toml allows
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test test-all fuzz engine test-engine lint docs bench lock clean
+.PHONY: demo test test-all fuzz engine test-engine lint docs bench release lock clean
 
 demo: $(VENV)/.base
 	$(BIN)/opensafeintent demo
@@ -52,6 +53,9 @@ docs: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python benchmarks/evaluate.py
+
+release:
+	.ci/release "$(VERSION)"
 
 # Debian's python3 comes without venv's ensurepip; virtualenv then does the same.
 $(BIN)/python:
