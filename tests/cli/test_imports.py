@@ -26,9 +26,15 @@ COMMANDS = [
 _TRIES = 7
 
 
-def python(code: str, *arguments: str) -> str:
+def started(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run Python by itself: what measures coverage loads modules of its own."""
+    plain = {name: value for name, value in environment().items() if not name.startswith("COVERAGE_")}
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60).stdout
+    return subprocess.run(command, env=plain, capture_output=True, text=True, check=True, timeout=60)
+
+
+def python(code: str, *arguments: str) -> str:
+    return started(code, *arguments).stdout
 
 
 def loaded_by(code: str, *arguments: str) -> set[str]:
@@ -66,9 +72,7 @@ _TAKEN = "\nimport resource, sys; print(sum(resource.getrusage(resource.RUSAGE_S
 def seconds(code: str, *arguments: str) -> float:
     """Return the CPU seconds that it takes to start Python and run `code`: others on the machine do not count."""
     pytest.importorskip("resource")
-    command = [sys.executable, "-c", code + _TAKEN, *arguments]
-    ran = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
-    return float(ran.stderr)
+    return float(started(code + _TAKEN, *arguments).stderr)
 
 
 @pytest.mark.parametrize(
