@@ -7,8 +7,11 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+
+import msgspec
 
 from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
@@ -17,8 +20,9 @@ from opensafeintent.calls.records import Answered, Message, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
+from opensafeintent.files import locked_folder, write_private
 
-__all__ = ["Entry", "Ledger", "Located", "open_for_run"]
+__all__ = ["Entry", "Ledger", "LedgerFolder", "Located", "open_for_run"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
@@ -326,3 +330,59 @@ def open_for_run(path: Path, *, own: bool) -> Iterator[Ledger]:
     """
     with in_use(path, alone=own) as alone, Ledger(path, sharing=None if alone else Sharing()) as ledger:
         yield ledger
+
+
+# The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time -----------------------
+
+
+class _HasLedger(Protocol):
+    @property
+    def ledger(self) -> str:
+        """Relative to the folder, or absolute where it is shared."""
+        ...
+
+
+Manifest = TypeVar("Manifest", bound=_HasLedger)
+
+
+class LedgerFolder(Generic[Manifest]):
+    """What the folders of runs and of builds have in common."""
+
+    manifest_name: ClassVar[str]
+    doing: ClassVar[str]
+    """What a process does in it, for the error of another: `evaluating into`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def manifest_path(self) -> Path:
+        """Where the manifest is."""
+        return self.path / self.manifest_name
+
+    def save(self, manifest: Manifest) -> None:
+        """Write the manifest."""
+        text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
+        write_private(self.manifest_path, text + b"\n")
+
+    def ledger_path(self, manifest: Manifest) -> Path:
+        """Where the ledger is."""
+        return self.path / manifest.ledger
+
+    def open_ledger(self, manifest: Manifest) -> AbstractContextManager[Ledger]:
+        """Open the ledger for calls: the folder's own, or one that others may write too.
+
+        Raises:
+            InputError: see `open_for_run`.
+        """
+        return open_for_run(self.ledger_path(manifest), own=not Path(manifest.ledger).is_absolute())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep the folder for this process.
+
+        Raises:
+            InputError: another process is at work in it.
+        """
+        with locked_folder(self.path, self.doing):
+            yield

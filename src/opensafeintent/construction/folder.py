@@ -8,8 +8,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.folder import LedgerFolder
-from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.asking import AT_ONCE, ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
-from opensafeintent.calls.folder import LedgerFolder
+from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import sha256_hex
