@@ -60,7 +60,7 @@ def read_bytes(path: Path, shown: str | None = None) -> bytes:
         raise InputError(f"{shown or path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
 
 
-def as_text(raw: bytes, place: str) -> str:
+def as_text(raw: bytes, location: str) -> str:
     """Return bytes as the UTF-8 that they have to be, a byte order mark taken off.
 
     Raises:
@@ -70,7 +70,7 @@ def as_text(raw: bytes, place: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{place}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8") from error
+        raise InputError(f"{location}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8") from error
 
 
 def read_text(path: Path, shown: str | None = None) -> str:
@@ -97,35 +97,35 @@ def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None
     return parse_json(read_bytes(path), kind, str(path), what, schema=schema)
 
 
-def parse_json(raw: bytes, kind: type[T], place: str, what: str, *, schema: int | None = None) -> T:
+def parse_json(raw: bytes, kind: type[T], location: str, what: str, *, schema: int | None = None) -> T:
     """Read JSON; see `read_json`.
 
     Raises:
-        InputError: it is something else than `kind`, or of another schema; the text names the place.
+        InputError: it is something else than `kind`, or of another schema; the text names the location.
     """
-    text = as_text(raw, place)
+    text = as_text(raw, location)
     try:
         if schema is None:
             return msgspec.json.decode(text, type=kind)
         value: Any = msgspec.json.decode(text)
         if isinstance(value, dict) and value.get("schema", schema) != schema:
-            raise InputError(f"{place}: schema {value['schema']}; this program reads {schema}")
+            raise InputError(f"{location}: schema {value['schema']}; this program reads {schema}")
         _check_depth(value)
         return msgspec.convert(value, kind)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise _other(place, what, error) from error
+        raise _other(location, what, error) from error
 
 
-def parse_toml(text: str, kind: type[T], place: str, what: str) -> T:
+def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
     """Read TOML as `kind`; `what` says what that is for a reader.
 
     Raises:
-        InputError: it is something else; the text names the place.
+        InputError: it is something else; the text names the location.
     """
     try:
         return msgspec.convert(tomllib.loads(text), kind)
     except (ValueError, OverflowError, RecursionError) as error:
-        raise _other(place, what, error) from error
+        raise _other(location, what, error) from error
 
 
 def any_json(text: str) -> Any:
@@ -148,9 +148,9 @@ def any_json(text: str) -> Any:
     return value
 
 
-def _other(place: str, what: str, error: Exception) -> InputError:
+def _other(location: str, what: str, error: Exception) -> InputError:
     complaint = "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
-    return InputError(f"{place}: not {what}: {complaint}")
+    return InputError(f"{location}: not {what}: {complaint}")
 
 
 def _first_line(complaint: str) -> str:
@@ -227,17 +227,17 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         InputError: it cannot be written.
     """
     try:
-        place = Path(os.path.realpath(path))  # of a link, the file that it leads to
-        if place.exists() and not place.is_file():  # a device would be replaced by a file
+        target = Path(os.path.realpath(path))  # of a link, the file that it leads to
+        if target.exists() and not target.is_file():  # a device would be replaced by a file
             raise InputError(f"{path}: is not a file; expected one, or a new name")
-        beside = place.with_name(f".{place.name[:40]}.{secrets.token_hex(6)}")
+        beside = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}")
         handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666)
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
-            if not private and place.exists():
-                beside.chmod(stat.S_IMODE(place.stat().st_mode))
-            beside.replace(place)
+            if not private and target.exists():
+                beside.chmod(stat.S_IMODE(target.stat().st_mode))
+            beside.replace(target)
         except BaseException:  # an interruption as well: nothing half-written stays
             beside.unlink(missing_ok=True)
             raise

@@ -26,7 +26,7 @@ DEMONSTRATION_JUDGE = "baseline/judge"
 
 
 class _Script(msgspec.Struct, frozen=True):
-    """The data file: what is said, and the words that are gone by."""
+    """The data file: what is said, and the words that decide."""
 
     refusal: str
     answer: str
@@ -138,9 +138,9 @@ def _marked_parts(text: str) -> dict[str, str]:
     """Return what stands between this project's own delimiters, by name; the first nonce is the true one."""
     parts: dict[str, str] = {}
     nonce = ""
-    for name, found, content in _MARKED.findall(text):
-        nonce = nonce or found
-        if found == nonce:
+    for name, code, content in _MARKED.findall(text):
+        nonce = nonce or code
+        if code == nonce:
             parts.setdefault(name, content)
     return parts
 

@@ -1,7 +1,7 @@
 """The scripted generator and judge of construction: plainly artificial prompt-sets, and faults on demand.
 
 Both answer from the messages alone. A fault is named behind the model's name with the share of replies that have it:
-`baseline/generator:malformed=0.2,near-duplicate=0.1`; without a share every reply has it. Which replies those are hangs on
+`baseline/generator:malformed=0.2,near-duplicate=0.1`; without a share every reply has it. Which replies those are depends on
 the conversation alone, so that a build is the same each time.
 """
 
@@ -108,12 +108,12 @@ class _Task:
 
     def count(self) -> int:
         """How many texts the contract asks for."""
-        found = re.search(r"exactly (\d+)", self.contract)
-        return int(found[1]) if found else 1
+        match = re.search(r"exactly (\d+)", self.contract)
+        return int(match[1]) if match else 1
 
 
 def _share(*about: str) -> float:
-    """Return a number in [0, 1) that hangs on the texts alone."""
+    """Return a number in [0, 1) that depends on the texts alone."""
     return int(sha256_hex("\0".join(about))[:8], 16) / 2**32
 
 
@@ -201,11 +201,11 @@ def _made_up_words(about: str) -> Iterator[str]:
     syllables = _script().syllables.split()
     for number in range(10_000):
         digits = sha256_hex(f"{about}\0{number}")
-        yield "".join(syllables[int(digits[4 * place : 4 * place + 4], 16) % len(syllables)] for place in range(3))
+        yield "".join(syllables[int(digits[4 * index : 4 * index + 4], 16) % len(syllables)] for index in range(3))
 
 
 def _things(about: str) -> str:
-    """Return a list of made-up words that hangs on a text alone."""
+    """Return a list of made-up words that depends on a text alone."""
     words: list[str] = []
     for word in _made_up_words(about):
         if word not in words:

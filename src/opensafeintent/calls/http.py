@@ -312,12 +312,12 @@ class Secrets:
     """Values that must not be quoted: as they are, and as JSON may write them, each character escaped or not."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        found = sorted({value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True)
-        self._texts = found
-        self._raw = [value.encode("utf-8", "surrogateescape") for value in found]
-        self._begun = re.compile(_any_escape(set("".join(found))).encode("utf-8", "surrogateescape"))
+        secrets = sorted({value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True)
+        self._texts = secrets
+        self._raw = [value.encode("utf-8", "surrogateescape") for value in secrets]
+        self._begun = re.compile(_any_escape(set("".join(secrets))).encode("utf-8", "surrogateescape"))
         """Whether any of their characters is there in escapes: this is looked for in every reply, and hardly ever found."""
-        pattern = "|".join("".join(map(_in_json, value)) for value in found)
+        pattern = "|".join("".join(map(_in_json, value)) for value in secrets)
         self._escaped = re.compile(pattern)
         self._escaped_raw = re.compile(pattern.encode("utf-8", "surrogateescape"))
 

@@ -131,8 +131,8 @@ class Ledger:
         """Return what tells whether a file that is read without locks is still the same."""
         if not self._unlocked:
             return None
-        found = self.path.stat()
-        return found.st_mtime_ns, found.st_size
+        status = self.path.stat()
+        return status.st_mtime_ns, status.st_size
 
     def find(self, key: bytes) -> Answered | Refused | None:
         """Return the outcome that satisfies a key, if there is one."""
@@ -147,8 +147,8 @@ class Ledger:
 
         Calls that were made at about the same time lie together in the file: ask for such keys together.
         """
-        found = {key: Located(0, outcome) for key in keys if (outcome := self._pending.get(key)) is not None}
-        left = [key for key in dict.fromkeys(keys) if key not in found]
+        located = {key: Located(0, outcome) for key in keys if (outcome := self._pending.get(key)) is not None}
+        left = [key for key in dict.fromkeys(keys) if key not in located]
         with reading(self.path):
             for start in range(0, len(left), _KEYS_AT_ONCE):
                 some = left[start : start + _KEYS_AT_ONCE]
@@ -156,8 +156,8 @@ class Ledger:
                     some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
                 for key, row, *content in self._reader.execute(_FIND_MANY if len(some) > 1 else _FIND_ONE, some):
                     if (outcome := _outcome(content)) is not None:
-                        found[key] = Located(typed(row, int), outcome)
-        return found
+                        located[key] = Located(typed(row, int), outcome)
+        return located
 
     def stored(self, key: bytes) -> Answered | Refused:
         """Return the outcome of a key that has one.

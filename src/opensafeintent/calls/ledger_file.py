@@ -187,8 +187,8 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         if version_of(connection) < _SCHEMA_VERSION:  # another process may have been first
-            found = [(why, identity) for identity, _, why in _uncounted(connection, "main")]
-            connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", found)
+            changes = [(why, identity) for identity, _, why in _uncounted(connection, "main")]
+            connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 

@@ -60,16 +60,16 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
     Raises:
         InputError: names, files or variables are not usable; a line each.
     """
-    found: dict[str, Model] = {}
+    opened: dict[str, Model] = {}
     problems: list[str] = []
     for name in names:
         try:
-            found[name] = _open(name, http, others)
+            opened[name] = _open(name, http, others)
         except InputError as error:
             problems.append(str(error))
     if problems:
         raise InputError(*problems)
-    return found
+    return opened
 
 
 def _in_process(name: str) -> ScriptedModel | ReplayModel | None:
@@ -238,13 +238,13 @@ def load_suite(name: str) -> Suite:
     return _parse(read_text(path), str(path))
 
 
-def _parse(text: str, place: str) -> Suite:
-    suite = parse_toml(text, Suite, place, 'a suite (name = "…" and [[models]] with model = "…")')
+def _parse(text: str, location: str) -> Suite:
+    suite = parse_toml(text, Suite, location, 'a suite (name = "…" and [[models]] with model = "…")')
     if not suite.models:
-        raise InputError(f"{place}: no models in it")
+        raise InputError(f"{location}: no models in it")
     twice = sorted({name for name in suite.names if suite.names.count(name) > 1})
     if twice:
-        raise InputError(f"{place}: {twice[0]} is there twice")
+        raise InputError(f"{location}: {twice[0]} is there twice")
     return suite
 
 

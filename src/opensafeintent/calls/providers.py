@@ -210,17 +210,19 @@ def proxy_for(base_url: str) -> Proxy | None:
     variable = lower if os.environ.get(lower) else lower.upper()
     url = named.strip() if "://" in named else f"http://{named.strip()}"
     try:
-        found = urlsplit(url)
-        proxy = Proxy(f"{found.scheme}://{found.netloc.rpartition('@')[2]}", _credentials(found.username, found.password))
-        host = (found.hostname or "").encode("idna")
-        usable = bool(host) and found.port != 0 and found.path in ("", "/") and not re.search(r"\s", url)
+        address = urlsplit(url)
+        proxy = Proxy(
+            f"{address.scheme}://{address.netloc.rpartition('@')[2]}", _credentials(address.username, address.password)
+        )
+        host = (address.hostname or "").encode("idna")
+        usable = bool(host) and address.port != 0 and address.path in ("", "/") and not re.search(r"\s", url)
     except ValueError:
         usable = False
-    if usable and found.scheme.startswith("socks"):
+    if usable and address.scheme.startswith("socks"):
         raise InputError(
-            f"{variable} names a {found.scheme} proxy, which cannot be used; expected one of http:// or https://"
+            f"{variable} names a {address.scheme} proxy, which cannot be used; expected one of http:// or https://"
         )
-    if not usable or found.scheme not in ("http", "https") or found.query or found.fragment:
+    if not usable or address.scheme not in ("http", "https") or address.query or address.fragment:
         raise InputError(f"{variable} is not the address of a proxy; expected one such as http://proxy.example:3128")
     return proxy
 

@@ -109,7 +109,7 @@ def read_recorded(path: Path) -> list[RecordedResponse]:
 
 
 def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> list[RecordedResponse]:
-    """Turn the records of a file, each with its place, into responses.
+    """Turn the records of a file, each with its location, into responses.
 
     Raises:
         InputError: a record is not a response, or a response is there twice.
@@ -117,14 +117,13 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     responses: list[RecordedResponse] = []
     seen: dict[tuple[str, str, int], str] = {}
     try:
-        for place, data in records:
-            response = parse_recorded(Record(data, place))
+        for location, data in records:
+            response = parse_recorded(Record(data, location))
             key = (response.set_id, response.variant, response.epoch)
             if key in seen:
-                raise InputError(
-                    f"{place}: {response.set_id}, {response.variant}, epoch {response.epoch} is there already, at {seen[key]}"
-                )
-            seen[key] = place
+                named = f"{response.set_id}, {response.variant}, epoch {response.epoch}"
+                raise InputError(f"{location}: {named} is there already, at {seen[key]}")
+            seen[key] = location
             responses.append(response)
     except Problem as problem:
         raise InputError(str(problem)) from problem
@@ -191,7 +190,7 @@ class _Row(NamedTuple):
     textless: int
 
     @property
-    def place(self) -> tuple[str, str, str, int]:
+    def key(self) -> tuple[str, str, str, int]:
         return self[:4]
 
     @property
@@ -202,7 +201,7 @@ class _Row(NamedTuple):
             if self.sha is None or self.body is None:
                 raise LookupError("the text of an imported response is not there")
             text = text_of(self.sha, self.body)
-        return text, _unsealed(self.record, self.place)
+        return text, _unsealed(self.record, self.key)
 
 
 class Imports:
@@ -242,12 +241,12 @@ class Imports:
         with reading(self._path):
             where = "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id"
             rows = typed(self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row])
-        by_place: dict[tuple[str, str, str, int], list[_Row]] = {}
+        by_key: dict[tuple[str, str, str, int], list[_Row]] = {}
         for row in rows:
-            by_place.setdefault(row.place, []).append(row)
-        for (model, set_id, variant, epoch), found in by_place.items():
+            by_key.setdefault(row.key, []).append(row)
+        for (model, set_id, variant, epoch), same in by_key.items():
             with reading(self._path):
-                merged = _merged([row.content for row in found])
+                merged = _merged([row.content for row in same])
             if merged is None:
                 raise InputError(f"{self._path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
             yield ImportedRow(
@@ -257,25 +256,25 @@ class Imports:
                 epoch=epoch,
                 response=merged[0],
                 record=merged[1],
-                source=found[0].source,
-                source_sha256=found[0].source_sha256,
+                source=same[0].source,
+                source_sha256=same[0].source_sha256,
             )
 
-    def at(self, dataset: str, place: tuple[str, str, str, int]) -> tuple[int, str | None]:
+    def at(self, dataset: str, key: tuple[str, str, str, int]) -> tuple[int, str | None]:
         """Return row id and text of an imported response; (0, None) where there is none."""
         with reading(self._path):
-            found = self._reader.execute(
-                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id LIMIT 1", (dataset, *place)
+            first = self._reader.execute(
+                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id LIMIT 1", (dataset, *key)
             ).fetchone()
-            if found is None:
+            if first is None:
                 return 0, None
-            row, text = typed(found, tuple[int, int | None])
+            row, text = typed(first, tuple[int, int | None])
             return row, None if text is None else text_at(self._reader, text)
 
-    def rows_at(self, dataset: str, place: tuple[str, str, str, int]) -> list[int]:
+    def rows_at(self, dataset: str, key: tuple[str, str, str, int]) -> list[int]:
         """Return the ids of all rows of an imported response: its text and its grades may come from several files."""
         with reading(self._path):
-            rows = self._reader.execute(f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *place)).fetchall()
+            rows = self._reader.execute(f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *key)).fetchall()
         return [number for (number,) in rows]
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
@@ -284,10 +283,10 @@ class Imports:
             "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (row.source_sha256, row.source, now)
         )
         source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
-        place = (dataset, row.model, row.set_id, row.variant, row.epoch)
+        key = (dataset, row.model, row.set_id, row.variant, row.epoch)
         with reading(self._path):
-            there = typed(connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", place).fetchall(), list[_Row])
-            known = _merged([found.content for found in there])
+            there = typed(connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", key).fetchall(), list[_Row])
+            known = _merged([known.content for known in there])
         merged = _merged([*([known] if known else []), (row.response, row.record)])
         if merged is None:
             raise InputError(
@@ -299,30 +298,30 @@ class Imports:
             connection.execute(
                 "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (source, *place, response, _sealed(row.record, place[1:])),
+                (source, *key, response, _sealed(row.record, key[1:])),
             )
 
 
-def _sealed(record: dict[str, Any], place: tuple[str, str, str, int]) -> str:
-    """Return a record as it is stored: with a checksum of it and its place, for grades have nothing else to tell by."""
-    return canonical_json(record | {_CHECKSUM: _checksum(record, place)}).decode()
+def _sealed(record: dict[str, Any], key: tuple[str, str, str, int]) -> str:
+    """Return a record as it is stored: with a checksum of it and of its key, for grades have nothing else to tell by."""
+    return canonical_json(record | {_CHECKSUM: _checksum(record, key)}).decode()
 
 
-def _unsealed(stored: str, place: tuple[str, str, str, int]) -> dict[str, Any]:
+def _unsealed(stored: str, key: tuple[str, str, str, int]) -> dict[str, Any]:
     """Return a record from its stored form; earlier ledgers have no checksums.
 
     Raises:
         ValueError: it is not what was stored.
     """
     record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
-    if record.pop(_CHECKSUM, None) not in (None, _checksum(record, place)):
+    if record.pop(_CHECKSUM, None) not in (None, _checksum(record, key)):
         raise ValueError("an imported grade is not the one whose checksum stands beside it")
     typed(record, _Record)
     return record
 
 
-def _checksum(record: dict[str, Any], place: tuple[str, str, str, int]) -> int:
-    return zlib.crc32(canonical_json([record, place]))
+def _checksum(record: dict[str, Any], key: tuple[str, str, str, int]) -> int:
+    return zlib.crc32(canonical_json([record, key]))
 
 
 def _merged(contents: list[_Content]) -> _Content | None:

@@ -89,7 +89,9 @@ def is_filter(error: dict[str, Any]) -> bool:
     if isinstance(metadata.get("flagged_input"), str) or _some_texts(metadata.get("reasons")):  # OpenRouter's moderation
         return True
     results = (_inside(holder, name) for holder in inner for name in ("content_filter_result", "content_filter_results"))
-    return any(isinstance(found, dict) and found.get("filtered") is True for result in results for found in result.values())
+    return any(
+        isinstance(verdict, dict) and verdict.get("filtered") is True for result in results for verdict in result.values()
+    )
 
 
 def _inner_errors(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -100,8 +102,8 @@ def _inner_errors(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _inside(holder: dict[str, Any], name: str) -> dict[str, Any]:
-    found = holder.get(name)
-    return found if isinstance(found, dict) else {}
+    value = holder.get(name)
+    return value if isinstance(value, dict) else {}
 
 
 def _some_texts(value: Any) -> bool:

@@ -95,7 +95,7 @@ def settled(path: Path, beside: Path) -> Path:
     """Return a ledger that can be read wherever its writer is: itself, or a copy with what its write-ahead log holds.
 
     A writer that was killed leaves its log behind. On a network file system, what such a log's index says is only of use to
-    the machine that wrote it; a copy without the index is read anew.
+    the machine that wrote it; a copy without the index is read afresh.
 
     Args:
         path: a ledger.
@@ -216,11 +216,11 @@ class _Copy:
 
     def _text(self, identity: int) -> int:
         if identity not in self._ids:
-            found = self._connection.execute("SELECT sha, body FROM source.texts WHERE id = ?", (identity,)).fetchone()
-            if found is None:
+            row = self._connection.execute("SELECT sha, body FROM source.texts WHERE id = ?", (identity,)).fetchone()
+            if row is None:
                 raise LookupError(f"text {identity} is missing")
-            self._connection.execute("INSERT OR IGNORE INTO main.texts (sha, body) VALUES (?, ?)", found)
-            sha = found[0]
+            self._connection.execute("INSERT OR IGNORE INTO main.texts (sha, body) VALUES (?, ?)", row)
+            sha = row[0]
             self._ids[identity] = self._connection.execute("SELECT id FROM main.texts WHERE sha = ?", (sha,)).fetchone()[0]
         return self._ids[identity]
 
@@ -314,7 +314,7 @@ class ShardLedger(Ledger):
             if (outcome := ledger.find(key)) is not None:
                 self.found_earlier += 1
                 return outcome
-        return next((found for ledger in self._known if (found := ledger.find(key)) is not None), None)
+        return next((outcome for ledger in self._known if (outcome := ledger.find(key)) is not None), None)
 
     def noted(self, model: Model) -> Model:
         """Return a model whose attempts are noted as they begin: what is begun and not recorded was lost."""
@@ -403,6 +403,6 @@ def _counts(files: AttemptFiles) -> tuple[Counter[bytes], Counter[bytes], int]:
             reading(files.ledger),
             closing(connect(path, readonly=True)) as connection,
         ):
-            found = connection.execute("SELECT key, input_tokens + output_tokens FROM calls").fetchall()
-            rows = typed(found, list[tuple[bytes, int]])
+            counted = connection.execute("SELECT key, input_tokens + output_tokens FROM calls").fetchall()
+            rows = typed(counted, list[tuple[bytes, int]])
     return begun, Counter(key for key, _ in rows), sum(tokens for _, tokens in rows)

@@ -365,10 +365,10 @@ class Writer:
 def _identity(path: Path) -> tuple[int, int] | None:
     """Return what tells a file from another of its name; None where there is none."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _tell(news: Sequence[_News], free: Callable[[bytes], None]) -> None:

@@ -116,7 +116,7 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
     if not isinstance(listed, list):
         record.fail("response_score_failures", f"is {listed!r}; expected a list")
     for number, item in enumerate(listed):
-        failure = Record(item, f"{record.place}, field response_score_failures[{number}]")
+        failure = Record(item, f"{record.location}, field response_score_failures[{number}]")
         name = failure.text("prompt")
         reason = one_line(str(failure.data.get("error") or "failed"), 80)
         if name == "datapoint":

@@ -29,20 +29,20 @@ _FLAT_PARAPHRASE = re.compile(r"prompt_dual_use_(\d+)")
 
 
 class Record:
-    """A JSON object with its place, whose fields are read with a check."""
+    """A JSON object with its location, whose fields are read with a check."""
 
-    def __init__(self, data: Any, place: str) -> None:
+    def __init__(self, data: Any, location: str) -> None:
         if not isinstance(data, dict):
-            raise Problem(f"{place}: expected a JSON object, found {_kind(data)}")
+            raise Problem(f"{location}: expected a JSON object, found {_kind(data)}")
         self.data: dict[str, Any] = data
-        self.place = place
+        self.location = location
 
     def __contains__(self, field: str) -> bool:
         return self.data.get(field) is not None
 
     def fail(self, field: str, complaint: str) -> NoReturn:
         """Raise the problem that `field` has."""
-        raise Problem(f"{self.place}, field {one_line(field, 60)}: {complaint}")
+        raise Problem(f"{self.location}, field {one_line(field, 60)}: {complaint}")
 
     def text(self, field: str) -> str:
         """Return a text that has to be there."""
@@ -86,7 +86,7 @@ class Record:
         """Return an object that has to be there."""
         if field not in self:
             self.fail(field, "missing; expected an object")
-        return Record(self.data[field], f"{self.place}, field {field}")
+        return Record(self.data[field], f"{self.location}, field {field}")
 
     def choice(self, field: str, valid: Iterable[str]) -> str:
         """Return a text that is one of `valid`."""
@@ -166,8 +166,8 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
 def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
     prompts = record.record("generated_prompts")
     labels = record.record("generation_metadata")
-    check = record.record("verification_intent") if "verification_intent" in record else Record({}, record.place)
-    origin = record.record("origin_metadata") if "origin_metadata" in record else Record({}, record.place)
+    check = record.record("verification_intent") if "verification_intent" in record else Record({}, record.location)
+    origin = record.record("origin_metadata") if "origin_metadata" in record else Record({}, record.location)
     return _build(
         record,
         taxonomy,
@@ -243,27 +243,27 @@ def read_dataset(
     prompt_sets: list[PromptSet] = []
     shapes: dict[str, str] = {}
 
-    def take(place: str, data: Any) -> None:
+    def take(location: str, data: Any) -> None:
         try:
-            prompt_set = parse_prompt_set(Record(data, place), labels)
+            prompt_set = parse_prompt_set(Record(data, location), labels)
         except Problem as problem:
             problems.append(str(problem))
             return
         if prompt_set.id in seen:
             first = seen[prompt_set.id]
             problems.append(
-                f"{place}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at {first}; ids are unique"
+                f"{location}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at {first}; ids are unique"
             )
             return
-        seen[prompt_set.id] = place
+        seen[prompt_set.id] = location
         prompt_sets.append(prompt_set)
 
     limit = RowLimit(max_rows)
     for file in origin.files:
-        for number, (place, data) in enumerate(_until_problem(read_records(file.path, file.shown, limit), problems)):
+        for number, (location, data) in enumerate(_until_problem(read_records(file.path, file.shown, limit), problems)):
             if not number and (shape := shape_of(data)):
                 shapes.setdefault(shape, file.shown)
-            take(place, data)
+            take(location, data)
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())
         raise InputError(f"{name}: its files are in different formats, so more than one dataset ({named}); name one of them")
@@ -282,7 +282,7 @@ def _until_problem(records: Iterator[tuple[str, Any]], problems: list[str]) -> I
 
 
 def load_dataset(name: str, taxonomy: Taxonomy | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
-    """Read a dataset, or refuse it with the place of the first problem. The arguments are those of `read_dataset`.
+    """Read a dataset, or refuse it with the location of the first problem. The arguments are those of `read_dataset`.
 
     Raises:
         InputError: there is nothing under that name, something in it is not a valid prompt-set, or it has too many rows.

@@ -72,15 +72,15 @@ _CSV_FORM = "expected UTF-8, a text with commas or line breaks between double qu
 
 
 class Problem(Exception):
-    """One thing wrong in one record: its place and what would be valid."""
+    """One thing wrong in one record: its location and what would be valid."""
 
 
 def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield (place, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a `.parquet` file.
+    """Yield (location, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a `.parquet` file.
 
     Args:
         path: the file.
-        shown: what places and errors call it; its path by default.
+        shown: what locations and errors call it; its path by default.
         limit: what may be read; by default as much as `RowLimit()` allows, of this file.
 
     Raises:
@@ -95,7 +95,7 @@ def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = 
             return
         case ".csv":
             cells = read_csv(path, name, limit)
-            yield from ((place, {field: cell for field, cell in row.items() if cell}) for place, row in cells)
+            yield from ((location, {field: cell for field, cell in row.items() if cell}) for location, row in cells)
             return
         case suffix:
             for record in _json_records(_read_text(path, name, limit), name, lines=suffix == ".jsonl"):
@@ -132,7 +132,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (place, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR, and nothing else is one.
+    """Yield (location, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR, and nothing else is one.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or holds more than the limit.
@@ -247,7 +247,7 @@ def parquet_rows(source: Path | IO[bytes], name: str, limit: RowLimit, column: s
 
 def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
     """Return the paths of all columns of texts, which are read as dictionaries, and the width of the widest other value."""
-    columns = [schema.column(place) for place in range(len(schema))]
+    columns = [schema.column(index) for index in range(len(schema))]
     texts = [one.path for one in columns if one.physical_type == "BYTE_ARRAY" and one.logical_type.type != "DECIMAL"]
     return texts, max((one.length or 8 for one in columns), default=8)
 

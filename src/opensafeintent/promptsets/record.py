@@ -116,9 +116,9 @@ def stratified_sample(prompt_sets: Sequence[PromptSet], limit: int | None) -> tu
     for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
         cells[prompt_set.cell].append(prompt_set)
     rounds = sorted(
-        (place, sha256_hex("\0".join(cell)), prompt_set.id)
+        (index, sha256_hex("\0".join(cell)), prompt_set.id)
         for cell, members in cells.items()
-        for place, prompt_set in enumerate(members)
+        for index, prompt_set in enumerate(members)
     )
     chosen = {set_id for _, _, set_id in rounds[:limit]}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)

@@ -28,7 +28,7 @@ Shown = Callable[[str], str]
 
 
 class DataFile(msgspec.Struct, frozen=True):
-    """A file of records, and what places and errors call it."""
+    """A file of records, and what locations and errors call it."""
 
     path: Path
     shown: str
@@ -49,12 +49,12 @@ def files_by_card(folder: Path, shown: Shown) -> Origin | None:
     Raises:
         InputError: the card cannot be read, has several configurations and no default, or names no file that is there.
     """
-    place = shown(CARD)
-    configs = _configs(folder / CARD, place)
+    location = shown(CARD)
+    configs = _configs(folder / CARD, location)
     if not configs:
         return None
-    config = _default(configs, place, lambda one: [shown(path) for path in _matching(folder, one, place)])
-    return _origin(folder, _matching(folder, config, place), shown)
+    config = _default(configs, location, lambda one: [shown(path) for path in _matching(folder, one, location)])
+    return _origin(folder, _matching(folder, config, location), shown)
 
 
 def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Origin:
@@ -63,11 +63,11 @@ def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Or
     Raises:
         InputError: there is none.
     """
-    found = [path for path in _data_files(folder) if chosen is None or PurePosixPath(path).is_relative_to(chosen)]
-    if not found:
+    paths = [path for path in _data_files(folder) if chosen is None or PurePosixPath(path).is_relative_to(chosen)]
+    if not paths:
         raise InputError(f"{shown(chosen) if chosen else shown('')}: holds no {_listed(SUFFIXES)} file")
-    parquet = [path for path in found if path.endswith(".parquet")]
-    return _origin(folder, parquet or found, shown)
+    parquet = [path for path in paths if path.endswith(".parquet")]
+    return _origin(folder, parquet or paths, shown)
 
 
 def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
@@ -77,8 +77,8 @@ def _origin(folder: Path, paths: Iterable[str], shown: Shown) -> Origin:
 
 
 def _data_files(folder: Path) -> list[str]:
-    found = (path for path in folder.rglob("*") if _is_data(path))
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = (path for path in folder.rglob("*") if _is_data(path))
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def _is_data(path: Path) -> bool:
@@ -93,7 +93,7 @@ def _listed(names: Iterable[str]) -> str:
 # The card ------------------------------------------------------------------------------------------------------------
 
 
-def _configs(card: Path, place: str) -> list[dict[str, Any]]:
+def _configs(card: Path, location: str) -> list[dict[str, Any]]:
     try:
         with card.open(encoding="utf-8-sig") as file:
             if file.readline().rstrip() != "---":
@@ -101,20 +101,20 @@ def _configs(card: Path, place: str) -> list[dict[str, Any]]:
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{place}: cannot read the dataset card: {error}") from error
+        raise InputError(f"{location}: cannot read the dataset card: {error}") from error
     try:
         from huggingface_hub import metadata_load
     except ImportError as error:
-        raise InputError(f'{place}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"') from error
+        raise InputError(f'{location}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"') from error
     try:
         data = metadata_load(card)
     except Exception as error:  # the YAML reader's own errors, of a library that is not named among our dependencies
-        raise InputError(f"{place}: its first lines are not YAML: {one_line(str(error))}") from error
+        raise InputError(f"{location}: its first lines are not YAML: {one_line(str(error))}") from error
     configs = data.get("configs") if isinstance(data, dict) else None
     return [config for config in configs if isinstance(config, dict)] if isinstance(configs, list) else []
 
 
-def _default(configs: list[dict[str, Any]], place: str, files_of: Callable[[dict[str, Any]], list[str]]) -> dict[str, Any]:
+def _default(configs: list[dict[str, Any]], location: str, files_of: Callable[[dict[str, Any]], list[str]]) -> dict[str, Any]:
     """Return the configuration that is read when none is named, by the hub's rule."""
     if len(configs) == 1:
         return configs[0]
@@ -124,28 +124,28 @@ def _default(configs: list[dict[str, Any]], place: str, files_of: Callable[[dict
     named = "; ".join(
         f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}" for one in configs[:_MOST_NAMED]
     )
-    raise InputError(f"{place}: names {len(configs)} configurations and no default; name a file of one ({named})")
+    raise InputError(f"{location}: names {len(configs)} configurations and no default; name a file of one ({named})")
 
 
-def _matching(folder: Path, config: dict[str, Any], place: str) -> list[str]:
+def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     """Return the data files that a configuration's patterns match, in the order of the patterns."""
     below = config.get("data_dir")
     patterns = list(_patterns(config.get("data_files", "**/*")))
     if isinstance(below, str):
         patterns = [f"{below}/{pattern}" for pattern in patterns]
-    found: dict[str, None] = {}
+    matched: dict[str, None] = {}
     for pattern in patterns:
         if ".." in PurePosixPath(pattern).parts:
-            raise InputError(f"{place}: names data files outside its folder: {one_line(pattern, 80)}")
+            raise InputError(f"{location}: names data files outside its folder: {one_line(pattern, 80)}")
         try:
             paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern) if _is_data(path))
         except (ValueError, NotImplementedError, IndexError) as error:
-            raise InputError(f"{place}: cannot find the data files {one_line(pattern, 80)!r}: {error}") from error
-        found |= dict.fromkeys(paths)
-    if not found:
+            raise InputError(f"{location}: cannot find the data files {one_line(pattern, 80)!r}: {error}") from error
+        matched |= dict.fromkeys(paths)
+    if not matched:
         named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
-        raise InputError(f"{place}: of the data files that it names ({named}) there is no {_listed(SUFFIXES)} file")
-    return list(found)
+        raise InputError(f"{location}: of the data files that it names ({named}) there is no {_listed(SUFFIXES)} file")
+    return list(matched)
 
 
 def _patterns(data_files: Any) -> Iterator[str]:
@@ -224,22 +224,22 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
             raise InputError(f"{name}: holds no .jsonl or .parquet file")
         for path in paths:
             with files.open(path, "rb", block_size=_BLOCK) as file:
-                place = f"{name}, {path}"
+                location = f"{name}, {path}"
                 if path.endswith(".parquet"):
-                    yield from (row[column] for row in parquet_rows(file, place, limit, column))
+                    yield from (row[column] for row in parquet_rows(file, location, limit, column))
                 else:
-                    for value in _jsonl_column(file, column, place):
-                        limit.count(place)
+                    for value in _jsonl_column(file, column, location):
+                        limit.count(location)
                         yield value
 
 
-def _jsonl_column(file: Iterable[bytes], column: str, place: str) -> Iterator[Any]:
+def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator[Any]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
                 yield any_json(line.decode())[column]
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{place}, line {number}: expected a JSON object with the field {column!r}") from error
+                raise InputError(f"{location}, line {number}: expected a JSON object with the field {column!r}") from error
 
 
 def _parts(name: str) -> tuple[str, str | None, str | None]:

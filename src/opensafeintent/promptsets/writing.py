@@ -35,7 +35,7 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
     """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or `.parquet`.
 
     Raises:
-        InputError: another suffix, a missing extra, or a place that cannot be written.
+        InputError: another suffix, a missing extra, or a path that cannot be written.
     """
     writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if path.suffix not in writers:
@@ -112,19 +112,19 @@ def canary_of(dataset_hash: str) -> str:
 
 def canary_in(dataset: Dataset) -> str | None:
     """Return the canary that every record carries in its `source`; None where there is none, or more than one."""
-    found = {match["guid"] if (match := _CANARY.search(item.source or "")) else None for item in dataset.prompt_sets}
-    return found.pop() if len(found) == 1 else None
+    canaries = {match["guid"] if (match := _CANARY.search(item.source or "")) else None for item in dataset.prompt_sets}
+    return canaries.pop() if len(canaries) == 1 else None
 
 
 def markdown_text(text: str, most: int = _LONGEST) -> Plain:
     """Return a text as Markdown shows it: on one line and without markup."""
-    return Plain(_MARKUP.sub(lambda found: "\\" + found.group(), one_line(text, most)))
+    return Plain(_MARKUP.sub(lambda match: "\\" + match.group(), one_line(text, most)))
 
 
 def yaml_text(text: str, most: int = _LONGEST) -> Plain:
     """Return a text as a quoted YAML scalar on one line."""
     quoted = json.dumps(one_line(text, most), ensure_ascii=False)
-    return Plain(_NOT_IN_YAML.sub(lambda found: f"\\u{ord(found.group()):04x}", quoted))
+    return Plain(_NOT_IN_YAML.sub(lambda match: f"\\u{ord(match.group()):04x}", quoted))
 
 
 def size_category(rows: int) -> Plain:

@@ -149,16 +149,16 @@ def _names() -> tuple[str, ...]:
 def _from_folder(folder: Path) -> dict[str, str]:
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of templates")
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
         if path.name not in _names():
             if path.suffix in (".md", ".toml"):
                 raise InputError(f"{path}: not a template's name; {nearest(path.name, _names())}")
             continue
-        found[path.name] = read_text(path).replace("\r\n", "\n")
-    if not found:
+        texts[path.name] = read_text(path).replace("\r\n", "\n")
+    if not texts:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(_names())}")
-    return found
+    return texts
 
 
 def parse_instructions(sources: Mapping[str, str]) -> Instructions:
@@ -193,7 +193,7 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
 def _parse_reasons(source: str) -> dict[Intent, dict[Reading, str]]:
     reasons = parse_toml(source, dict[Intent, dict[Reading, str]], _REASONS, "a list of reasons for repair")
     for expected in CORE_VARIANTS:
-        for found in READINGS:
-            if found != expected and not reasons.get(expected, {}).get(found, "").strip():
-                raise InputError(f"{_REASONS}: no reason for [{expected}] {found}")
+        for reading in READINGS:
+            if reading != expected and not reasons.get(expected, {}).get(reading, "").strip():
+                raise InputError(f"{_REASONS}: no reason for [{expected}] {reading}")
     return reasons

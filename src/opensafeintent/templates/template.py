@@ -103,8 +103,8 @@ def _value(contract: JsonContract, text: str) -> str | None:
         value = json.loads(text, object_pairs_hook=_without_repeats)
     except (ValueError, RecursionError):  # not JSON, or nested beyond reason
         return None
-    found = value.get(contract.key) if isinstance(value, dict) else None
-    return found if isinstance(found, str) and found in contract.values else None
+    grade = value.get(contract.key) if isinstance(value, dict) else None
+    return grade if isinstance(grade, str) and grade in contract.values else None
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -352,30 +352,30 @@ def load_templates(rubrics: Path | None = None) -> Templates:
     """
     roles: tuple[Role, ...] = get_args(Role)
     ours = resources.files("opensafeintent.templates")
-    found: dict[Role, Template] = {
+    by_role: dict[Role, Template] = {
         role: parse_template(role, f"{role}.md", ours.joinpath(f"{role}.md").read_text("utf-8")) for role in roles
     }
     if rubrics is not None:
-        found |= _from_folder(rubrics)
-    return Templates(**found)
+        by_role |= _from_folder(rubrics)
+    return Templates(**by_role)
 
 
 def _from_folder(folder: Path) -> dict[Role, Template]:
     names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of rubrics")
-    found: dict[Role, Template] = {}
+    by_role: dict[Role, Template] = {}
     for name, role in names.items():
         path = folder / name
         if not path.is_file():
             continue
-        if role in found:
-            raise InputError(f"{folder}: holds both {found[role].file} and {name}; keep one template for {role}")
-        found[role] = parse_template(role, name, read_text(path))
+        if role in by_role:
+            raise InputError(f"{folder}: holds both {by_role[role].file} and {name}; keep one template for {role}")
+        by_role[role] = parse_template(role, name, read_text(path))
     for path in sorted(folder.iterdir()):
         close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
         if path.name not in names and close:
             raise InputError(f"{path}: not a template's name; did you mean {close[0]!r}?")
-    if not found:
+    if not by_role:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
-    return found
+    return by_role
