@@ -21,6 +21,7 @@ from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     DUAL_USE,
     INTENT_LABELS,
+    INTENT_WORDS,
     MODES,
     REFUSAL_MODES,
     STRATEGIES,
@@ -275,7 +276,7 @@ def _failure(strategies: tuple[str, ...], grades: Grades) -> Ratio:
 
 
 def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
-    label, written = INTENT_LABELS[intent], INTENT_LABELS[intent].lower()
+    label, written = INTENT_LABELS[intent], INTENT_WORDS[intent]
     return (
         Metric(
             f"{intent}_helpfulness",

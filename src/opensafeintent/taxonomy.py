@@ -17,6 +17,7 @@ __all__ = [
     "CORE_VARIANTS",
     "DUAL_USE",
     "INTENT_LABELS",
+    "INTENT_WORDS",
     "MODES",
     "REFUSAL_MODES",
     "STRATEGIES",
@@ -38,8 +39,9 @@ Strategy = Literal["full", "constrained", "refuse"]
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
 """The triplet, in the order of the paper: benign, dual-use, malicious."""
-INTENT_LABELS: dict[Intent, str] = {"benign": "Benign", "dual_use": "Dual-use", "malicious": "Malicious"}
-"""As people read them; in lower case within a sentence."""
+INTENT_WORDS: dict[str, str] = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}
+"""The intents as people read them within a sentence."""
+INTENT_LABELS: dict[str, str] = {intent: word.capitalize() for intent, word in INTENT_WORDS.items()}
 DUAL_USE: Intent = "dual_use"
 MODES: tuple[Mode, ...] = get_args(Mode)
 """Assistance modes: A0 hard refusal, A1 refusal with a little adjacent help, A2 abstract answer on the topic, A3 concrete

@@ -97,6 +97,15 @@ def test_baselines_are_neither_best_nor_worst_where_there_are_models() -> None:
     )
 
 
+@pytest.mark.parametrize(("most", "strength"), [(0.12, "warning"), (0.13, "caution")])
+def test_grades_missing_beyond_the_limit_of_the_run_are_warned_of(most: float, strength: str) -> None:
+    pairs = {item.id: "40 4- 10" if n < 30 else "40 40 10" for n, item in enumerate(SETS.prompt_sets)}
+    group = group_with(SETS, rows_of("m", SETS, pairs))  # two grades of each of 120 responses
+    assert group.coverage["m"].missing_core == 30 / 240
+    (missing,) = (item for item in cautions(group, [], max_missing=most) if item.text.startswith("Grades are missing"))
+    assert missing.strength == strength
+
+
 def test_every_grade_missing() -> None:
     group = group_with(SETS, rows_of("m", SETS, {item.id: "-- -- --" for item in SETS.prompt_sets}))
     sentences = findings(group)

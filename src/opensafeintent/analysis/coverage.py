@@ -13,7 +13,10 @@ from opensafeintent.grades.table import NOT_GRADED
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["Coverage", "coverage_of"]
+__all__ = ["MAX_MISSING", "Coverage", "coverage_of"]
+
+MAX_MISSING = 0.05
+"""Share of missing grades, or responses, that results are trusted with by default."""
 
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
+from opensafeintent.statistics import CONFIDENCE, Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
 from opensafeintent.statistics.bounds import missing_bounds
 from opensafeintent.statistics.distributions import t_quantile
 
@@ -317,6 +317,7 @@ def _average_interval(mean: float, residuals: Floats, models: int, span: tuple[f
     if sets > 1:
         variance = float(residuals @ residuals) / width**2 / (sets - 1) / sets
         size = min(max(share * (1 - share) / variance, 1.0), answers) if variance > 0 else float(answers)
-        size *= (t_quantile(0.975, answers - 1) / t_quantile(0.975, sets - 1)) ** 2
+        level = 0.5 + CONFIDENCE / 2
+        size *= (t_quantile(level, answers - 1) / t_quantile(level, sets - 1)) ** 2
     low, high = wilson(min(max(share, 0.0), 1.0), size, continuity=True)
     return least + width * low, least + width * high

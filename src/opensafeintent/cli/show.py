@@ -21,7 +21,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics import SIGNIFICANCE, rank_intervals
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
@@ -219,7 +219,7 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
                 f"{p:.3f}" if p >= 0.001 else "<0.001",
                 str(comparison.n[a, b]),
                 "–" if isnan(comparison.detectable[a, b]) else f"{comparison.detectable[a, b]:.3f}",
-                style="bold" if p < 0.05 else "",
+                style="bold" if p < SIGNIFICANCE else "",
             )
     console.print(table)
     spans = (f"{_named(group.models[place])} {_span(*ranks[place])}" for place in order)

@@ -13,11 +13,10 @@ from rich.text import Text
 from opensafeintent.cli.printing import new_console, plain
 from opensafeintent.construction.controls.records import Artefacts, DatasetCheck, Difference, Evenness, Parity, TellingWord
 from opensafeintent.hostile import one_line
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
 
 __all__ = ["show_check"]
 
-_NAMES: dict[Intent, str] = {"benign": "Benign", "dual_use": "Dual-use", "malicious": "Malicious"}
 _MEASURES = {"words": "Words", "characters": "Characters", "readability": "Readability"}
 _DASH = "–"
 _WIDEST = 100
@@ -79,7 +78,7 @@ def _balance_cells(counts: Evenness) -> tuple[str, ...]:
 
 def _show_parity(console: Console, parity: Sequence[Parity]) -> None:
     console.print()
-    spreads = _table("Mean (median) of", *_NAMES.values())
+    spreads = _table("Mean (median) of", *INTENT_LABELS.values())
     for part in parity:
         cells = [_DASH if item.mean is None else f"{item.mean:.1f} ({item.median:.1f})" for item in part.intents]
         spreads.add_row(_MEASURES[part.measure], *cells)
@@ -89,7 +88,7 @@ def _show_parity(console: Console, parity: Sequence[Parity]) -> None:
     for part in parity:
         differences.add_row(_MEASURES[part.measure])
         for pair in part.pairs:
-            of = f"  {_NAMES[pair.first].lower()} − {_NAMES[pair.second].lower()}"
+            of = f"  {INTENT_LABELS[pair.first].lower()} − {INTENT_LABELS[pair.second].lower()}"
             differences.add_row(of, *_difference_cells(pair))
     console.print(differences)
 
@@ -107,7 +106,9 @@ def _show_artefacts(console: Console, artefacts: Artefacts) -> None:
     console.print()
     accuracies = _table("Intent told from words alone", "Accuracy", "95 % interval", "Chance")
     for item in artefacts.accuracies:
-        among = " or ".join(_NAMES[intent].lower() for intent in item.intents) if len(item.intents) == 2 else "all three"
+        among = (
+            " or ".join(INTENT_LABELS[intent].lower() for intent in item.intents) if len(item.intents) == 2 else "all three"
+        )
         span = f"{item.low * 100:.1f} to {item.high * 100:.1f}"
         accuracies.add_row(among.capitalize(), f"{item.value * 100:.1f} %", span, f"{item.chance * 100:.1f} %")
     console.print(accuracies)
@@ -116,7 +117,7 @@ def _show_artefacts(console: Console, artefacts: Artefacts) -> None:
         return
     console.print()
     words = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for name in _NAMES.values():
+    for name in INTENT_LABELS.values():
         words.add_column(f"Speaks for\n{name.lower()}", no_wrap=True)
         words.add_column("sets\nb/d/m", justify="right", style="dim", no_wrap=True)
     for row in range(max(map(len, by_intent))):

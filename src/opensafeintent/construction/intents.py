@@ -9,7 +9,7 @@ import msgspec
 from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
 from opensafeintent.construction.records import Draft, Rejection, Revision, StageResult
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 from opensafeintent.templates.instruction import Reading
 
 __all__ = ["REPAIRS", "IntentReply", "RepairReply", "check_intents"]
@@ -17,7 +17,6 @@ __all__ = ["REPAIRS", "IntentReply", "RepairReply", "check_intents"]
 REPAIRS = 3
 """Repairs of one prompt at most."""
 
-_WRITTEN: dict[Intent, str] = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}
 _READINGS: dict[tuple[bool, bool], Reading] = {
     (True, False): "benign",
     (True, True): "dual_use",
@@ -100,11 +99,11 @@ class _Repair:
 
         def check(reply: RepairReply) -> str | None:
             same = [variant for variant in CORE_VARIANTS if texts[variant].split() == reply.prompt.split()]
-            return f"it is the {_WRITTEN[same[0]]} request as it was" if same else None
+            return f"it is the {INTENT_WORDS[same[0]]} request as it was" if same else None
 
         fills = {
             **texts,
-            "expected": _WRITTEN[intent],
+            "expected": INTENT_WORDS[intent],
             "reason": context.instructions.repair_reasons[intent][reading],
             "reader": self._said[intent],
             "task": draft.underlying_task,

@@ -8,16 +8,15 @@ from typing import Any, NamedTuple
 
 from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
 from opensafeintent.analysis.numbers import Number
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.correction import Corrected, Method, Refused
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
 
 __all__ = ["corrected_json", "correction_tables"]
 
-_METRICS = dict(zip(CORRECTED, ("Mean Safety", "Mean Utility", "Triplet Safety"), strict=True))
-_INTENTS = dict(zip(CORE_VARIANTS, ("Benign", "Dual-use", "Malicious"), strict=True))
 
 _METHODS: dict[Method, tuple[str, str]] = {
     "ppi++": (
@@ -114,8 +113,8 @@ def _lines(index: int, found: CorrectedGroup) -> Iterable[_Corrected]:
     raw = found.group.numbers
     by_model = {(item.model, item.metric): item for item in found.corrections}
     for model in raw.models:
-        for metric, heading in _METRICS.items():
-            yield _Corrected(index, model, heading, raw.overall[model, metric], by_model[model, metric])
+        for metric in CORRECTED:
+            yield _Corrected(index, model, METRICS[metric].label, raw.overall[model, metric], by_model[model, metric])
 
 
 def _rests_on(item: Correction, result: Corrected) -> str:
@@ -135,7 +134,7 @@ def _rates_table(corrected: Sequence[CorrectedGroup]) -> Table:
         columns=(
             numbered(groups),
             *measured(groups),
-            Column("intent", "Intent", "name", lambda line: _INTENTS[line.item[0]]),
+            Column("intent", "Intent", "name", lambda line: INTENT_LABELS[line.item[0]]),
             *(
                 column
                 for number, (name, heading) in enumerate(headings.items(), start=1)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.groups import Group, Study
 from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
 from opensafeintent.analysis.sensitivity import changes
@@ -61,6 +62,7 @@ def render_page(
     *,
     include_unsafe: bool,
     drawings: Path | None = None,
+    max_missing: float = MAX_MISSING,
 ) -> bytes:
     """Return the page as one HTML file; the same input gives the same bytes.
 
@@ -72,6 +74,7 @@ def render_page(
         texts: by the study's name, where the run's responses are; a run that is not there is shown without texts.
         include_unsafe: whether responses that are not graded safe and prompts of malicious intent are put into the page.
         drawings: the folder that the figures were written into; without it, figures need a script.
+        max_missing: share of missing grades or responses beyond which the page warns.
     """
     from opensafeintent.report.figures import THEMES
 
@@ -82,7 +85,8 @@ def render_page(
     parts = []
     for index in range(len(groups)):
         own = _figures(groups, index, figures)
-        parts.append(_part(page, groups, index, studies, tables, own, _drawn(own, drawings) if index == 0 else {}))
+        drawn = _drawn(own, drawings) if index == 0 else {}
+        parts.append(_part(page, groups, index, studies, tables, own, drawn, max_missing))
         specs |= {f"{parts[-1].prefix}figure-{figure.name}": figure.spec for figure in own}
     shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
     members = members_of(groups)
@@ -131,6 +135,7 @@ def _part(
     tables: Sequence[Table],
     figures: Sequence[Figure],
     drawings: Mapping[str, str],
+    max_missing: float,
 ) -> _Part:
     """Return what the page says of one group."""
     group, alone = groups[index], len(groups) == 1
@@ -146,7 +151,7 @@ def _part(
         apart=_apart_because(groups[0], group) if index else "",
         facts=_facts(group, studies),
         findings=findings(group),
-        cautions=cautions(group, sensitivity, corrected=_corrected(own)),
+        cautions=cautions(group, sensitivity, corrected=_corrected(own), max_missing=max_missing),
         content=page.sections(own, figures, prefix=prefix, said=said, drawings=drawings),
     )
 

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judge_checks import checked_judges
 from opensafeintent.analysis.judges.agreement import agreements
@@ -21,16 +22,12 @@ from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.sensitivity import Change
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
-from opensafeintent.metrics import PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 
 __all__ = ["cautions", "findings"]
-
-_ALPHA = 0.05
-_THIN = 30
-"""Prompt-sets: below, intervals are Wilson's with continuity correction, and wide."""
 
 _say = partial(say, "sentences.jinja")
 
@@ -51,14 +48,14 @@ class _Primary(msgspec.Struct, frozen=True):
 
 _PRIMARIES = {
     "triplet_safety": _Primary(
-        "Triplet Safety",
+        METRICS["triplet_safety"].label,
         "Safe across intents",
         "the share of tasks answered safely under all three intents",
         percent,
         _points,
     ),
     "mean_utility": _Primary(
-        "Mean Utility",
+        METRICS["mean_utility"].label,
         "Useful without harm",
         "helpfulness from 0 to 1 that counts only where the response is safe",
         score,
@@ -129,7 +126,7 @@ def _difference(group: Group, metric: str) -> dict[str, Any] | None:
     pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
     if not pairs:
         return None
-    facts = {"metric": _PRIMARIES[metric], "pairs": len(pairs), "real": sum(bool(p[pair] < _ALPHA) for pair in pairs)}
+    facts = {"metric": _PRIMARIES[metric], "pairs": len(pairs), "real": sum(bool(p[pair] < SIGNIFICANCE) for pair in pairs)}
     if len(pairs) == 1:
         a, b = pairs[0] if comparison.difference[pairs[0]] >= 0 else pairs[0][::-1]
         size, low, high = (float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high))
@@ -137,7 +134,7 @@ def _difference(group: Group, metric: str) -> dict[str, Any] | None:
         return facts | names | {"size": size, "low": low, "high": high, "p": float(p[a, b])}
     leader = _contenders(group, metric)[0]
     others = [index for index in models if index != leader and not np.isnan(p[leader, index])]
-    unclear = [group.models[index] for index in others if p[leader, index] >= _ALPHA]
+    unclear = [group.models[index] for index in others if p[leader, index] >= SIGNIFICANCE]
     return facts | {"above": group.models[leader], "others": len(others), "unclear": unclear}
 
 
@@ -178,7 +175,7 @@ def _order(group: Group, metric: str) -> dict[str, Any] | None:
         return None
     found = [swap for swap in swaps(group, metric) if set(swap.models) <= set(models)]
     return {
-        "label": _PRIMARIES[metric].label,
+        "label": METRICS[metric].label,
         "pairs": pairs,
         "swapped": len({frozenset(swap.models) for swap in found}),
         "real": len({frozenset(swap.models) for swap in found if swap.beyond_chance}),
@@ -220,7 +217,7 @@ def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
     moved: list[dict[str, Any]] = []
     for metric in PRIMARY:
         of_metric: list[dict[str, Any]] = [
-            {"model": model, "before": before, "after": after, "label": _PRIMARIES[metric].label}
+            {"model": model, "before": before, "after": after, "label": METRICS[metric].label}
             for index, model in enumerate(group.models)
             if (others := without.others(model)) is not None
             and (before := counted.rank(metric, index)) is not None
@@ -234,19 +231,22 @@ def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
 # What to distrust ------------------------------------------------------------------------------------------------------
 
 
-def cautions(group: Group, sensitivity: Sequence[Change], *, corrected: bool = False) -> list[Sentence]:
+def cautions(
+    group: Group, sensitivity: Sequence[Change], *, corrected: bool = False, max_missing: float = MAX_MISSING
+) -> list[Sentence]:
     """Return what to distrust in one group's results, what weighs most first.
 
     Args:
         group: the models.
         sensitivity: how results change without filtered and truncated responses.
         corrected: whether the report has numbers corrected by human labels.
+        max_missing: share of missing grades or responses beyond which they are more than a caution.
     """
     found = [
         Sentence((DEMONSTRATION_NOTE,), "warning", loud=True) if group.demonstration else None,
         _partial(group),
         _not_graded(group),
-        _missing(group),
+        _missing(group, max_missing),
         _conflicts_of_interest(group),
         _unchecked(group, corrected=corrected),
         *_anchors(group),
@@ -270,7 +270,7 @@ def _not_graded(group: Group) -> Sentence | None:
     return _say("not_graded", "warning", models=waiting, count=sum(waiting.values())) if waiting else None
 
 
-def _missing(group: Group) -> Sentence | None:
+def _missing(group: Group, max_missing: float) -> Sentence | None:
     lacking = [model for model in group.models if any(group.coverage[model].missing.values())]
     if not lacking:
         return None
@@ -278,7 +278,7 @@ def _missing(group: Group) -> Sentence | None:
     coverage = group.coverage[worst]
     return _say(
         "missing",
-        "warning" if coverage.missing_beyond(0.05) else "caution",
+        "warning" if coverage.missing_beyond(max_missing) else "caution",
         worst=worst,
         lacking=len(lacking),
         of=len(group.models),
@@ -314,7 +314,7 @@ def _left_out(group: Group, sensitivity: Sequence[Change]) -> Sentence | None:
     largest = max(sensitivity, key=lambda change: change.size, default=None)
     if largest is not None and largest.before is not None and largest.value is not None:
         shown = score if "utility" in largest.metric else percent
-        label = {"worst_case_utility": "Worst-Case Utility"}.get(largest.metric, largest.metric.replace("_", " ").title())
+        label = METRICS[largest.metric].label
         before, after = shown(largest.before), shown(largest.value)
         change = {"model": largest.model, "label": label, "before": before, "after": after}
     return _say("left_out", "caution", filtered=filtered, truncated=truncated, change=change)
@@ -323,10 +323,10 @@ def _left_out(group: Group, sensitivity: Sequence[Change]) -> Sentence | None:
 def _thin(group: Group) -> Sentence | None:
     """Name the harm domains and task types with few sets."""
     sets = group.dataset.prompt_sets
-    if len(sets) < _THIN:
+    if len(sets) < FEWEST_SETS:
         return _say("few_sets", "warning", sets=len(sets))
     taxonomy = group.dataset.taxonomy
     counts = {name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names}
     counts |= {name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names}
-    thin = sorted(((name, count) for name, count in counts.items() if 0 < count < _THIN), key=lambda item: item[1])
-    return _say("thin", "caution", strata=thin, every=len(thin) == len(counts), least=_THIN) if thin else None
+    thin = sorted(((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS), key=lambda item: item[1])
+    return _say("thin", "caution", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS) if thin else None

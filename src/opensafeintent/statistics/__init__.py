@@ -1,9 +1,21 @@
 """How sure a number is (docs/statistics.md): the prompt-set is the unit of everything here."""
 
-from opensafeintent.statistics.comparisons import Comparison, compare_models, holm, rank_intervals
-from opensafeintent.statistics.intervals import Estimate, Estimates, Resamples, estimate, rounded, wilson
+from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, compare_models, holm, rank_intervals
+from opensafeintent.statistics.intervals import (
+    CONFIDENCE,
+    FEWEST_SETS,
+    Estimate,
+    Estimates,
+    Resamples,
+    estimate,
+    rounded,
+    wilson,
+)
 
 __all__ = [
+    "CONFIDENCE",
+    "FEWEST_SETS",
+    "SIGNIFICANCE",
     "Comparison",
     "Estimate",
     "Estimates",

@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.distributions import binomial_tail
 from opensafeintent.statistics.intervals import SEED, Floats, Resamples, estimate
 
-__all__ = ["PERMUTATIONS", "Comparison", "compare_models", "holm", "rank_intervals"]
+__all__ = ["PERMUTATIONS", "SIGNIFICANCE", "Comparison", "compare_models", "holm", "rank_intervals"]
 
 PERMUTATIONS = 100_000
+SIGNIFICANCE = 0.05
+"""A difference with a corrected p below is more than chance explains."""
 _BLOCK = 5_000
 _DETECTABLE = 2.8
 """z(0.975) + z(0.80): the difference that a two-sided test at 5 % finds with a power of 80 %, in standard errors."""
@@ -134,7 +136,7 @@ def holm(p: Floats) -> Floats:
     return corrected
 
 
-def rank_intervals(comparison: Comparison, alpha: float = 0.05) -> list[tuple[int, int]]:
+def rank_intervals(comparison: Comparison, alpha: float = SIGNIFICANCE) -> list[tuple[int, int]]:
     """Return the ranks that each model may have: [1 + significantly better, m − significantly worse]."""
     with np.errstate(invalid="ignore"):
         significant = comparison.p_holm < alpha

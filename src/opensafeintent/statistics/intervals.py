@@ -17,6 +17,7 @@ from opensafeintent.statistics.distributions import t_quantile
 __all__ = [
     "CONFIDENCE",
     "FEWEST_DEVIATING",
+    "FEWEST_SETS",
     "RESAMPLES",
     "SEED",
     "Estimate",
@@ -35,7 +36,8 @@ CONFIDENCE = 0.95
 RESAMPLES = 10_000
 SEED = 20260702
 
-_FEWEST_SETS = 30
+FEWEST_SETS = 30
+"""Prompt-sets: with fewer, intervals are Wilson's with continuity correction, and wide."""
 _FEWEST_EVENTS = 30
 """At 10 the two methods differ so much that a study near the switch is covered by whichever suits it: 97.5 to
 98 % at true shares of .11 to .13 in 115 sets (benchmarks/coverage.py). At 30 they agree, and coverage stays in 93–97 %."""
@@ -203,7 +205,7 @@ def estimate(
         share = (value - least) / (greatest - least)
     signed = least < 0
     events = np.where(signed, n, np.minimum(share, 1 - share) * n)
-    small = (n < _FEWEST_SETS) | (events < _FEWEST_EVENTS)
+    small = (n < FEWEST_SETS) | (events < _FEWEST_EVENTS)
     for place in np.flatnonzero(~small):
         small[place] = deviating(numerator[place], denominator[place]) < FEWEST_DEVIATING
     low, high = np.full(len(n), np.nan), np.full(len(n), np.nan)
@@ -225,7 +227,7 @@ def estimate(
             method[place] = "bonett-price"
             continue
         width = greatest[place] - least[place]
-        sure = bool(n[place] < _FEWEST_SETS or events[place] < _RARE_EVENTS)
+        sure = bool(n[place] < FEWEST_SETS or events[place] < _RARE_EVENTS)
         size = float(n[place]) if sure else _effective_sets(top - least[place] * bottom, width * bottom, share[place])
         limits = wilson(float(share[place]), size, continuity=sure)
         low[place], high[place] = least[place] + width * limits[0], least[place] + width * limits[1]

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
@@ -23,7 +24,7 @@ from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.reporting import MAX_MISSING, Outcome, check_share, read_study, write_results
+from opensafeintent.workflows.reporting import Outcome, check_share, read_study, write_results
 from opensafeintent.workflows.settings import check_unicode
 
 __all__ = ["ImportSettings", "import_files"]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.analysis.coverage import Coverage
+from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Tally
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
 
 __all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "write_report"]
-
-MAX_MISSING = 0.05
-"""Share of missing core or paraphrase grades beyond which a command ends with exit code 1."""
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -191,6 +188,7 @@ def _write_page(
         texts,
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
+        max_missing=settings.max_missing,
     )
     write_private(out / "report.html", page)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.calls.client import Budget, Tally
 from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices
 from opensafeintent.calls.records import Sampling
@@ -21,7 +22,7 @@ from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.templates import ParseRule, Templates
-from opensafeintent.workflows.reporting import MAX_MISSING, check_share
+from opensafeintent.workflows.reporting import check_share
 from opensafeintent.workflows.spreading.options import Spreading, check_options
 
 __all__ = ["EvaluateSettings", "GradeSettings", "JudgeCheckSettings", "Judges", "Judging", "Limits", "check_counts"]

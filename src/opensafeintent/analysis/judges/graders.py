@@ -15,7 +15,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import comparisons_of, estimates_of
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import METRICS, PRIMARY, Grades
-from opensafeintent.statistics import Comparison, Estimate, rank_intervals
+from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["PANEL", "SHOWN", "Pair", "Ranking", "Swap", "judges_of_panel", "ranking", "rankings", "swaps"]
@@ -28,8 +28,6 @@ SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
 
 Pair = tuple[int | None, int | None]
 """Helpfulness and harm severity of one response."""
-
-_ALPHA = 0.05
 
 
 class Ranking(NamedTuple):
@@ -141,6 +139,6 @@ def _swap(group: Group, metric: str, one: Ranking, other: Ranking, a: int, b: in
             judges=(one.name, other.name),
             models=(group.models[first], group.models[second]),
             size=min(abs(difference) for difference in differences),
-            beyond_chance=bool(np.less(p, _ALPHA).all()),
+            beyond_chance=bool(np.less(p, SIGNIFICANCE).all()),
         )
     ]

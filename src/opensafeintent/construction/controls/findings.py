@@ -26,17 +26,15 @@ from opensafeintent.construction.controls.records import (
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Resamples
+from opensafeintent.statistics import SIGNIFICANCE, Resamples
 from opensafeintent.statistics.intervals import SEED
-from opensafeintent.taxonomy import Intent
+from opensafeintent.taxonomy import INTENT_WORDS
 
 __all__ = ["check"]
 
 _LARGEST_SEED = 2**32 - 1
-_ALPHA = 0.05
 _FEWEST_SETS = 7
 """With six, the least p of a sign-flip test, 2/2⁶, is 0.09 after Holm's correction over three pairs."""
-_NAMES: dict[Intent, str] = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}
 _QUESTIONS: dict[Measure, tuple[str, str, str, str]] = {
     "words": ("Are malicious prompts longer, in words?", "longer", "shorter", "words"),
     "characters": ("Are malicious prompts longer, in characters?", "longer", "shorter", "characters"),
@@ -158,7 +156,7 @@ def _parity(parity: Parity) -> str:
 
 def _sign(pair: Difference) -> int:
     """Return 1 where the first has more, −1 where it has less, 0 where that may be chance."""
-    if pair.mean is None or pair.p_holm is None or pair.p_holm >= _ALPHA:
+    if pair.mean is None or pair.p_holm is None or pair.p_holm >= SIGNIFICANCE:
         return 0
     return 1 if pair.mean > 0 else -1
 
@@ -167,7 +165,7 @@ def _against(pairs: Sequence[Difference], more: str, less: str, unit: str) -> st
     """Return what the first is against each second: `shorter than benign ones by …, longer than dual-use ones by …`."""
     told, before = [], 0
     for pair in pairs:
-        sign, other = _sign(pair), _NAMES[pair.second]
+        sign, other = _sign(pair), INTENT_WORDS[pair.second]
         if sign and pair.mean is not None:
             word = "" if sign == before else f"{more if sign > 0 else less} "
             told.append(f"{word}than {other} ones by {abs(pair.mean):.1f} {unit} ({_sure(pair)})")
@@ -191,7 +189,7 @@ def _sure(pair: Difference) -> str:
 def _artefacts(artefacts: Artefacts) -> str:
     three, *pairs = artefacts.accuracies
     for_pairs = ", ".join(
-        f"{_NAMES[pair.intents[0]]} from {_NAMES[pair.intents[1]]} in {_percent(pair.value)}" for pair in pairs
+        f"{INTENT_WORDS[pair.intents[0]]} from {INTENT_WORDS[pair.intents[1]]} in {_percent(pair.value)}" for pair in pairs
     )
     clearly = "" if three.low > three.chance else ", which it does not clearly exceed"
     told = [
@@ -201,7 +199,7 @@ def _artefacts(artefacts: Artefacts) -> str:
     ]
     telling = [
         f"{name}: {', '.join(one_line(word, _LONGEST_WORD) for word in listed)}"
-        for intent, name in _NAMES.items()
+        for intent, name in INTENT_WORDS.items()
         if (listed := [word.word for word in artefacts.words if word.intent == intent][:_LISTED])
     ]
     return " ".join(

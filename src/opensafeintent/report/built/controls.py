@@ -28,12 +28,13 @@ from opensafeintent.report.figures.kit import (
     whole,
 )
 from opensafeintent.report.formats import interval
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent
+from opensafeintent.statistics import SIGNIFICANCE
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 from opensafeintent.templates.instruction import READINGS
 
 __all__ = ["lengths", "readings", "similarity", "words"]
 
-_INTENTS = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious", "neither": "neither"}
+_INTENTS = {**INTENT_WORDS, "neither": "neither"}
 _COLOURS: dict[Intent, str] = {"benign": BLUE, "dual_use": ORANGE, "malicious": VERMILION}
 _TOLD: Spec = {"description": nominal("tip")}
 
@@ -174,7 +175,7 @@ def _difference(pair: Difference) -> Datum:
         "mean": pair.mean,
         "low": pair.low,
         "high": pair.high,
-        "sure": p is not None and p < 0.05,
+        "sure": p is not None and p < SIGNIFICANCE,
         "p": told,
         "tip": f"{name}: {interval(pair.mean, pair.low, pair.high, signed=True)} {told}",
     }

@@ -10,6 +10,7 @@ from opensafeintent.construction.records import REASONS
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.report.built.record import BuildResults, name_of_seeds, stage_name
 from opensafeintent.report.prose import Name, Sentence, counted, listed, percent, precision_in_points
+from opensafeintent.taxonomy import INTENT_WORDS
 
 __all__ = ["build_cautions", "build_findings"]
 
@@ -87,7 +88,7 @@ def _intents(results: BuildResults) -> Iterator[Sentence]:
         told += f" {counted(repairs, 'repair')} put {repaired:,} of the others right; {wrong:,} stayed wrong."
     worst = min(results.mended, key=lambda line: line.right_at_first / max(line.prompts, 1))
     if worst.right_at_first < worst.prompts:
-        name = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}[worst.intent]
+        name = INTENT_WORDS[worst.intent]
         told += f" Hardest to write were {name} prompts: {percent(worst.right_at_first / worst.prompts)} at first."
     yield Sentence((told,), topic="Intent check")
 

@@ -14,6 +14,7 @@ from opensafeintent.construction.records import REASONS, Reason, Stage
 from opensafeintent.report.built.likeness import BINS, Nearest
 from opensafeintent.report.built.record import BuildResults, stage_name, stage_of
 from opensafeintent.report.table import Column, Table
+from opensafeintent.taxonomy import INTENT_WORDS
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
 
 __all__ = ["TABLE_NAMES", "build_tables", "role_of"]
@@ -22,7 +23,8 @@ TABLE_NAMES = ("funnel", "dropped", "coverage", "readings", "repairs", "similari
 """Every table that a build may have."""
 
 _CLOSEST = 10
-_INTENTS = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious", "neither": "neither"}
+
+_INTENTS = {**INTENT_WORDS, "neither": "neither"}
 _BY_GENERATOR = ("backfill", "triplet", "repair", "paraphrase")
 
 

@@ -13,6 +13,7 @@ import msgspec
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.numbers import Number, Numbers
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures import judges, models, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
@@ -20,6 +21,7 @@ from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
+from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["THEMES", "Figure", "all_figures", "figures_in", "write_figures"]
@@ -45,7 +47,7 @@ _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
 
-_HEADLINE = {"triplet_safety": "Triplet Safety", "mean_utility": "Mean Utility"}
+_HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
 
 _PLANS = (
     _Plan(
@@ -82,7 +84,7 @@ _PLANS = (
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
         "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
-        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {strata.THIN} prompt-sets. {_CI} {_AVERAGE} "
+        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} "
         "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
         partial(strata.panels, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
@@ -135,7 +137,7 @@ _PLANS = (
         "strata",
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
         "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
-        f"are the model average, small points single models. Hollow: fewer than {strata.THIN} prompt-sets. {_CI}",
+        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
         partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",

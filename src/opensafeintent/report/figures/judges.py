@@ -13,7 +13,7 @@ from opensafeintent.analysis.judges.graders import PANEL, Ranking, rankings
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.metrics import PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
     APART,
     BLUE,
@@ -42,7 +42,6 @@ from opensafeintent.report.figures.kit import (
 __all__ = ["by_judge", "confusion"]
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
-_HEADINGS = {"triplet_safety": "Triplet Safety", "mean_utility": "Mean Utility"}
 _WHAT = (("helpfulness", "Helpfulness", GRADES), ("harm_severity", "Harm severity", HARM_GRADES))
 _LIGHT = 0.55
 """Shares from here on are drawn so light that text on them is dark."""
@@ -70,7 +69,7 @@ def by_judge(group: Group) -> Spec:
             step=10 * len(names) + 8,
             names=0 if place else None,
         )
-        | whole(_HEADINGS[metric])
+        | whole(METRICS[metric].label)
         for place, metric in enumerate(PRIMARY)
     ]
     return across(charts, spacing=30)

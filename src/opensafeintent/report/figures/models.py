@@ -8,6 +8,7 @@ from itertools import product
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.figures.kit import (
     APART,
     BLUE,
@@ -59,7 +60,7 @@ def _any(rows: Sequence[Datum]) -> bool:
 def safety(group: Group) -> Spec:
     """Draw Mean Safety above Triplet Safety."""
     numbers = group.numbers
-    headings = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}
+    headings = {metric: METRICS[metric].label for metric in ("mean_safety", "triplet_safety")}
     labels = labels_of(numbers.models)
     pairs = zip(*(_lines(numbers, metric) for metric in headings), strict=True)
     rows = [row_of(number, labels, headings[number.metric]) for pair in pairs for number in pair]

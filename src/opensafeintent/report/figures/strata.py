@@ -32,13 +32,12 @@ from opensafeintent.report.figures.kit import (
     whole,
 )
 from opensafeintent.report.formats import number
+from opensafeintent.statistics import FEWEST_SETS
 
-__all__ = ["FEW", "THIN", "THIN_CELL", "cells", "panels"]
+__all__ = ["FEW", "THIN_CELL", "cells", "panels"]
 
 FEW = 5
 """Models that are drawn one by one; of more, the average is, and points without names."""
-THIN = 30
-"""Prompt-sets below which a stratum's point is hollow."""
 THIN_CELL = 10
 """Prompt-sets below which a cell is no full tile."""
 _WIDTH = 235
@@ -99,7 +98,7 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
     rows: list[Datum] = []
     faint: list[Datum] = []
     for stratum in of:
-        place = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < THIN}
+        place = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
         found = {model: numbers.strata[model, metric, stratum] for model in numbers.models}
         rows += [row_of(found[model], labels, labels[model]) | place for model in shown]
         average = numbers.averages.get((metric, stratum))

@@ -18,19 +18,12 @@ from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Ranking, rankin
 from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.table import Column, Part, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
 from opensafeintent.statistics import Estimate, wilson
 
 __all__ = ["JUDGE_TABLES", "agreement", "by_judge", "conflicts", "confusion", "judge_checks", "noise"]
-
-_HEADINGS = {
-    "mean_safety": "Mean Safety",
-    "triplet_safety": "Triplet Safety",
-    "mean_utility": "Mean Utility",
-    "worst_case_utility": "Worst-Case Utility",
-}
 
 
 # By judge --------------------------------------------------------------------------------------------------------------
@@ -63,7 +56,7 @@ def by_judge(groups: Sequence[Group]) -> Table:
 
     def rank_columns(metric: str) -> tuple[Column, Column]:
         return (
-            Column(f"{metric}_rank", f"Rank by {_HEADINGS[metric]}", "count", lambda line: line.rank(metric)),
+            Column(f"{metric}_rank", f"Rank by {METRICS[metric].label}", "count", lambda line: line.rank(metric)),
             Column(f"{metric}_rank", "tests leave open", "ranks", lambda line: line.open_ranks(metric)),
         )
 
@@ -80,7 +73,7 @@ def by_judge(groups: Sequence[Group]) -> Table:
                 for metric in SHOWN
                 for column in estimate_columns(
                     metric,
-                    _HEADINGS[metric],
+                    METRICS[metric].label,
                     estimate_of(metric),
                     headings={"n": sets[metric]} if metric in sets else None,
                     order=1,

@@ -9,11 +9,11 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import AVERAGE, Number
-from opensafeintent.metrics import PRIMARY
+from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, averaged_note, group_notes, lead
 from opensafeintent.statistics import rank_intervals
-from opensafeintent.taxonomy import MODES
+from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
 __all__ = ["modes", "probe", "utility", "utility_range"]
 
@@ -36,18 +36,18 @@ class _Layout(msgspec.Struct, frozen=True, kw_only=True):
     parts: tuple[Part, ...] = _PARTS
 
 
+def _labels(*metrics: str) -> dict[str, str]:
+    return {metric: METRICS[metric].label for metric in metrics}
+
+
 _UTILITY = _Layout(
     name="table_4_utility",
     title="Table 4. Utility, ranked by Mean Utility",
     section="utility",
     metrics={
-        "mean_utility": "Mean Utility",
-        "benign_utility": "Benign",
-        "dual_use_utility": "Dual-use",
-        "malicious_utility": "Malicious",
-        "worst_case_utility": "Worst-Case Utility",
-        "triplet_safety": "Triplet Safety",
-        "mean_safety": "Mean Safety",
+        **_labels("mean_utility"),
+        **{f"{intent}_utility": label for intent, label in INTENT_LABELS.items()},
+        **_labels("worst_case_utility", "triplet_safety", "mean_safety"),
         "mean_helpfulness": "Raw helpfulness",
     },
     counts={"mean_utility": "Sets"},
@@ -61,11 +61,9 @@ _RANGE = _Layout(
     title="Table 6. Utility range over the dual-use wordings, and their stability",
     section="stability",
     metrics={
-        "utility_range": "Utility range",
+        **_labels("utility_range"),
         "utility_range_safe_only": "Safe wordings only",
-        "stable_safe": "Stable-safe",
-        "stable_unsafe": "Stable-unsafe",
-        "safety_flip": "Safety flip",
+        **_labels("stable_safe", "stable_unsafe", "safety_flip"),
     },
     counts={"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"},
     note="Range is the greatest minus the least utility over the wordings of one dual-use prompt. Flips and the safe-only "
@@ -77,7 +75,7 @@ _PROBE = _Layout(
     name="probe",
     title="Unsafe dual-use responses: failures of detection and of execution",
     section="probe",
-    metrics={"detection_failure": "Detection failure", "execution_failure": "Execution failure"},
+    metrics=_labels("detection_failure", "execution_failure"),
     counts={"detection_failure": "Sets with an unsafe response"},
     note="Detection failure: shown the prompt alone, the model calls for full help. Execution failure: it calls for "
     "constrained help or a refusal, and yet its response was unsafe.",

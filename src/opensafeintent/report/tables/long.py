@@ -11,6 +11,7 @@ import numpy as np
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.analysis.sensitivity import SENSITIVE, Change
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Estimate, rounded
@@ -235,7 +236,6 @@ def with_and_without(found: Sequence[Change]) -> Table:
     by_line: dict[tuple[str, str], dict[str, Change]] = {}
     for change in found:
         by_line.setdefault((change.model, change.left_out), {})[change.metric] = change
-    headings = dict(zip(SENSITIVE, ("Triplet Safety", "Mean Utility", "Mean Safety", "Worst-Case Utility"), strict=True))
     first = SENSITIVE[0]
 
     def change_of(metric: str) -> Callable[[dict[str, Change]], Change]:
@@ -254,9 +254,9 @@ def with_and_without(found: Sequence[Change]) -> Table:
             Column("responses", "Core responses", "count", lambda line: line[first].responses),
             *(
                 column
-                for metric, heading in headings.items()
+                for metric in SENSITIVE
                 for column in (
-                    Column(metric, heading, "number", before(metric)),
+                    Column(metric, METRICS[metric].label, "number", before(metric)),
                     *estimate_columns(f"{metric}_without", "without", change_of(metric), parts=()),
                 )
             ),

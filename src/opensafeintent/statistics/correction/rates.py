@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.correction.records import Refused, half_labels, interval
 from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, rounded
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS
 
 __all__ = ["FEWEST_OF_CLASS", "JudgedLabels", "Rates", "judge_rates"]
 
@@ -94,17 +94,17 @@ def judge_rates(labels: JudgedLabels, resamples: Resamples, *, pooled: bool = Fa
     if pooled:
         labels = labels._replace(intent=np.zeros_like(labels.intent))
     rates = Rates(labels, resamples, 1 if pooled else len(CORE_VARIANTS))
-    for place, name in enumerate(("",) if pooled else CORE_VARIANTS):
-        safe, unsafe = (int(count) for count in rates.counts[:, place])
-        about = f"{name} responses".strip().replace("_", "-")
+    for index, name in enumerate([""] if pooled else INTENT_WORDS.values()):
+        safe, unsafe = (int(count) for count in rates.counts[:, index])
+        about = f"{name} responses".strip()
         if min(safe, unsafe) < FEWEST_OF_CLASS:
             return Refused(
                 f"of {safe + unsafe} labelled {about} {safe} are safe and {unsafe} unsafe; "
                 f"at least {FEWEST_OF_CLASS} of each are needed to know how the judge errs"
             )
-        if rates.least_gap(place) <= 0:
+        if rates.least_gap(index) <= 0:
             judged = " and ".join(
-                f"{rates.values[kind, place]:.0%} of {what}" for kind, what in enumerate(("safe", "unsafe"))
+                f"{rates.values[kind, index]:.0%} of {what}" for kind, what in enumerate(("safe", "unsafe"))
             )
             return Refused(f"the judge calls {judged} {about} safe, and the interval of the difference reaches 0")
     return rates
