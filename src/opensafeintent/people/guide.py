@@ -10,7 +10,7 @@ import msgspec
 
 from opensafeintent.people.labels import Answer, LabelKind
 
-__all__ = ["SLOTS", "Ask", "Choice", "Example", "Guide", "Question", "Slot", "guide_of"]
+__all__ = ["SLOTS", "Ask", "Choice", "Example", "Guide", "Question", "Slot", "asks_of", "guide_of"]
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Slot(msgspec.Struct, frozen=True):
-    """A place in an item for a text, and what is asked beside it."""
+    """One of an item's texts, and what is asked beside it."""
 
     label: str
     asks: tuple[Ask, ...] = ()
@@ -117,6 +117,11 @@ SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
     ),
 }
 """The texts of an item in the order in which they are shown. The note belongs to the last."""
+
+
+def asks_of(kind: LabelKind) -> list[Ask]:
+    """Return everything that is asked about an item, in order."""
+    return [ask for slot in SLOTS[kind] for ask in slot.asks]
 
 
 @lru_cache(maxsize=2)

@@ -10,9 +10,10 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.people.guide import SLOTS, Ask, Guide, guide_of
-from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, LabelKind, Showing
+from opensafeintent.people.guide import SLOTS, asks_of, guide_of
+from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, Showing
 from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, page_words, read_return
+from opensafeintent.people.sheets import ITEMS, PRACTICE
 
 __all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
 
@@ -67,20 +68,20 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     returned: dict[str, Returned] = {}
     for path in paths:
         try:
-            found = read_return(path, form)
+            one = read_return(path, form)
         except InputError as error:
             problems.append(str(error))
             continue
-        said = _whose(found, key)
-        if said:
-            problems.append(f"{path}: {said}")
-        elif found.annotator in returned:
+        problem = _not_of_study(one, key)
+        if problem:
+            problems.append(f"{path}: {problem}")
+        elif one.annotator in returned:
             problems.append(
-                f"{path}: is {one_line(found.annotator, 60)}'s, and so is {returned[found.annotator].file}; expected "
+                f"{path}: is {one_line(one.annotator, 60)}'s, and so is {returned[one.annotator].file}; expected "
                 "one file an annotator"
             )
         else:
-            returned[found.annotator] = found
+            returned[one.annotator] = one
     checks = [_Check(returned[name], key) for name in key.annotators if name in returned]
     problems += [f"{check.file}: {problem}" for check in checks for problem in check.problems]
     if problems:
@@ -95,16 +96,17 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     )
 
 
-def _whose(found: Returned, key: AnnotationKey) -> str:
-    if found.study != key.study:
+def _not_of_study(returned: Returned, key: AnnotationKey) -> str:
+    """Say why a return cannot be of the key's study; empty where it can."""
+    if returned.study != key.study:
         return (
-            f"belongs to study {one_line(found.study, 40) or '(none)'}, and the key to {key.study} (dataset "
+            f"belongs to study {one_line(returned.study, 40) or '(none)'}, and the key to {key.study} (dataset "
             f"{key.dataset_hash[:8]}): it was made from another dataset version, sample or seed; expected the key.json that "
             "was written beside it"
         )
-    if found.annotator not in key.annotators:
+    if returned.annotator not in key.annotators:
         names = ", ".join(one_line(name, 60) for name in key.annotators)
-        return f"annotator {one_line(found.annotator, 60)!r} is not in the key; valid: {names}"
+        return f"annotator {one_line(returned.annotator, 60)!r} is not in the key; valid: {names}"
     return ""
 
 
@@ -116,7 +118,7 @@ class _Check:
         self.problems = list(returned.problems)
         self._returned = returned
         self._key = key
-        self._guide: Guide = guide_of(key.kind)
+        self._guide = guide_of(key.kind)
         self._showings = {showing.code: showing for showing in key.annotators[returned.annotator]}
         self._answers: dict[str, dict[str, Answer]] = {}
         self._notes: dict[str, str] = {}
@@ -124,7 +126,6 @@ class _Check:
             self._check()
 
     def _check(self) -> None:
-        places = _places(list(self._showings.values()))
         addresses: dict[str, str] = {}
         for item in self._returned.items:
             showing = self._showings.get(item.code)
@@ -141,10 +142,14 @@ class _Check:
             self._check_texts(item, showing)
             self._answers[item.code] = dict(self._valid_answers(item))
             self._notes[item.code] = self._valid_note(item)
-        for code in self._showings:
+        rows: Counter[str] = Counter()
+        for code, showing in self._showings.items():
+            sheet = PRACTICE if showing.calibration else ITEMS
+            rows[sheet] += 1
             if code not in self._answers:
                 self.problems.append(
-                    f"{places[code]}: item {code} is not there any more; expected every row, those left blank as well"
+                    f"{sheet}, No. {rows[sheet]}: item {code} is not there any more; expected every row, those left blank "
+                    "as well"
                 )
 
     def _check_texts(self, item: ReturnedItem, showing: Showing) -> None:
@@ -166,7 +171,7 @@ class _Check:
                 )
 
     def _valid_answers(self, item: ReturnedItem) -> Iterator[tuple[str, Answer]]:
-        asks = {ask.field: ask for ask in _asks(self._key.kind)}
+        asks = {ask.field: ask for ask in asks_of(self._key.kind)}
         for field, (address, value) in item.answers.items():
             if field not in asks:
                 self.problems.append(f"{address}: {one_line(field, 40)!r} is not a question; valid: {', '.join(asks)}")
@@ -208,20 +213,13 @@ class _Check:
                 yield self._label(showing, answers)
 
     def _label(self, showing: Showing, answers: dict[str, Answer]) -> Label:
-        item = self._key.items[showing.item]
         return Label(
             kind=self._key.kind,
             annotator=self._returned.annotator,
             dataset=self._key.dataset_hash,
-            id=item.id,
-            variant=item.variant,
-            model=item.model,
-            epoch=item.epoch,
-            response_sha256=item.response_sha256,
+            **msgspec.structs.asdict(self._key.items[showing.item]),
             answers=answers,
             repeat=showing.repeat,
-            weight=item.weight,
-            stratum=item.stratum,
             unit=self._key.unit,
             note=self._notes[showing.code],
         )
@@ -238,7 +236,7 @@ class _Check:
 
     def summary(self) -> AnnotatorReturn:
         """Return how much was answered, and how alike where something was asked twice."""
-        fields = len(_asks(self._key.kind))
+        fields = len(asks_of(self._key.kind))
         items = [showing for showing in self._showings.values() if not showing.calibration]
         given = [self._answers[showing.code] for showing in items]
         first = {showing.item: self._comparable(showing) for showing in items if not showing.repeat}
@@ -277,21 +275,6 @@ class _Check:
         return answers
 
 
-def _asks(kind: LabelKind) -> list[Ask]:
-    return [ask for slot in SLOTS[kind] for ask in slot.asks]
-
-
-def _places(showings: Sequence[Showing]) -> dict[str, str]:
-    """Return where the form has each item, by code."""
-    counts: Counter[str] = Counter()
-    found = {}
-    for showing in showings:
-        sheet = "Practice" if showing.calibration else "Items"
-        counts[sheet] += 1
-        found[showing.code] = f"{sheet}, No. {counts[sheet]}"
-    return found
-
-
 def _intent_fields(showing: Showing) -> Iterator[tuple[str, str]]:
     """Yield (variant, field) for the three prompts as they were shown."""
     for variant, letter in zip(showing.order, "abc", strict=False):
@@ -300,12 +283,12 @@ def _intent_fields(showing: Showing) -> Iterator[tuple[str, str]]:
 
 def _quality(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
     """Turn what was said of A, B and C into the paper's questions: is the benign prompt benign, and so on."""
-    found = {field: answer for field, answer in answers.items() if not field.startswith("intent_")}
+    derived = {field: answer for field, answer in answers.items() if not field.startswith("intent_")}
     for variant, field in _intent_fields(showing):
         if field in answers:
             said = answers[field]
-            found[_INTENT_QUESTIONS[variant]] = UNSURE if said == UNSURE else "yes" if said == variant else "no"
-    return found
+            derived[_INTENT_QUESTIONS[variant]] = UNSURE if said == UNSURE else "yes" if said == variant else "no"
+    return derived
 
 
 def _seen(value: Value) -> str:

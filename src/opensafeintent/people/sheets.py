@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.people.guide import SLOTS, Example, Question, guide_of
+from opensafeintent.people.guide import SLOTS, Example, Question, asks_of, guide_of
 from opensafeintent.people.labels import LabelKind
 from opensafeintent.people.study import Packet, Shown
 from opensafeintent.people.texts import lines_of, split_text
@@ -84,7 +84,7 @@ class Column(msgspec.Struct, frozen=True):
 
 def columns_of(kind: LabelKind) -> list[Column]:
     """Return the columns of answers, in order."""
-    names = dict.fromkeys(ask.question for slot in SLOTS[kind] for ask in slot.asks)
+    names = dict.fromkeys(ask.question for ask in asks_of(kind))
     questions = [guide_of(kind).question(name) for name in names]
     return [Column(question.name, question.heading, _hint(question)) for question in questions]
 
@@ -152,7 +152,7 @@ class _Book:
         rows.line("Dataset", packet.dataset)
         width = len(FIXED)
         answers = f"{cell(2, width + 1)}:{cell(last + 1, width + len(self._columns))}"
-        asked = len(packet.items) * sum(len(slot.asks) for slot in SLOTS[packet.kind])
+        asked = len(packet.items) * len(asks_of(packet.kind))
         rows.formula("Answered", f"=COUNTA({ITEMS}!{answers})", f'0" of {asked:,}"')
         rows.gap()
         rows.line("Before you start", guide.warning, background="#FBE9E0")
