@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from string import ascii_uppercase
 from typing import Any
@@ -121,7 +121,9 @@ class _Book:
         self._workbook = workbook
         self._packet = packet
         self._guide = packet.guide
+        self._slots = SLOTS[packet.kind]
         self._columns = columns_of(packet.kind)
+        self._note = len(FIXED) + len(self._columns)
         self._formats: dict[tuple[tuple[str, Any], ...], Any] = {}
 
     def write(self) -> None:
@@ -144,14 +146,13 @@ class _Book:
 
     def _instructions(self, sheet: Any, last: int) -> None:
         packet, guide = self._packet, self._guide
-        rows = _Prose(self, sheet)
+        rows = _Prose(self._format, sheet)
         rows.title(guide.title)
         rows.gap()
         rows.line("Study", packet.study)
         rows.line("Annotator", packet.annotator)
         rows.line("Dataset", packet.dataset)
-        width = len(FIXED)
-        answers = f"{cell(2, width + 1)}:{cell(last + 1, width + len(self._columns))}"
+        answers = f"{cell(2, len(FIXED) + 1)}:{cell(last + 1, self._note)}"
         asked = len(packet.items) * len(asks_of(packet.kind))
         rows.formula("Answered", f"=COUNTA({ITEMS}!{answers})", f'0" of {asked:,}"')
         rows.gap()
@@ -180,7 +181,7 @@ class _Book:
     def _solutions(self) -> None:
         sheet = self._workbook.add_worksheet(_SOLUTIONS)
         sheet.set_tab_color("#B8860B")
-        rows = _Prose(self, sheet)
+        rows = _Prose(self._format, sheet)
         rows.title("Look here after you have answered the practice items")
         rows.gap()
         rows.line("", _COMPARING)
@@ -190,10 +191,10 @@ class _Book:
         self._finish(sheet, f"A1:B{rows.rows}")
 
     def _example(self, rows: _Prose, example: Example, *, with_texts: bool) -> None:
-        for slot, text in zip(SLOTS[self._packet.kind], example.texts, strict=True):
-            if with_texts:
+        if with_texts:
+            for slot, text in zip(self._slots, example.texts, strict=True):
                 rows.line(slot.label, text)
-        for slot in SLOTS[self._packet.kind]:
+        for slot in self._slots:
             for ask in slot.asks:
                 question = self._guide.question(ask.question)
                 labels = {choice.value: choice.label for choice in question.choices}
@@ -209,42 +210,36 @@ class _Book:
         sheet.set_tab_color(color)
         self._head(sheet)
         row = 0
-        for place, shown in enumerate(items):
-            row = self._item(sheet, row, shown, _BAND if place % 2 else _PAPER)
-        first = len(FIXED)
-        last_column = first + len(self._columns)
+        for index, shown in enumerate(items):
+            row = self._item(sheet, row, shown, _BAND if index % 2 else _PAPER)
         done = self._workbook.add_format({"bg_color": _DONE})
-        sheet.conditional_format(1, first, row, last_column - 1, {"type": "no_blanks", "format": done})
+        sheet.conditional_format(1, len(FIXED), row, self._note - 1, {"type": "no_blanks", "format": done})
         sheet.freeze_panes(1, 3)
         sheet.repeat_rows(0)
-        self._finish(sheet, f"A1:{cell(row + 1, last_column + 1)}")
+        self._finish(sheet, f"A1:{cell(row + 1, self._note + 1)}")
         return row
 
     def _head(self, sheet: Any) -> None:
-        dark = {"bg_color": _HEAD, "font_color": "#FFFFFF", "valign": "vcenter", "border": 1, "border_color": _HEAD}
+        dark = {"bg_color": _HEAD, "font_color": _PAPER, "border": 1, "border_color": _HEAD}
         bold = self._format(**dark, bold=True)
-        large = self._workbook.add_format({"bold": True, "font_color": "#FFFFFF", "font_name": "Arial", "font_size": 10})
+        large = self._workbook.add_format({"bold": True, "font_color": _PAPER, "font_name": "Arial", "font_size": 10})
         small = self._workbook.add_format({"font_color": "#CBD3DE", "font_name": "Arial", "font_size": 8})
         beside = self._format(**dark, bold=True, align="left", indent=1)
         for column, heading in enumerate(FIXED):
             sheet.write_string(0, column, heading, self._format(**dark, bold=True, align="center") if column < 2 else beside)
-        for place, asked in enumerate(self._columns, start=len(FIXED)):
-            sheet.write_rich_string(0, place, large, asked.heading, small, f"\n{asked.hint}", bold)
-        sheet.write_string(0, len(FIXED) + len(self._columns), NOTE, bold)
+        for column, asked in enumerate(self._columns, start=len(FIXED)):
+            sheet.write_rich_string(0, column, large, asked.heading, small, f"\n{asked.hint}", bold)
+        sheet.write_string(0, self._note, NOTE, bold)
         sheet.set_row(0, 48)
-        part = 13.0 if len(SLOTS[self._packet.kind]) > 2 else 18.5
-        for column, width in enumerate((5.5, 10.5, part, _TEXT_COLUMNS * _A_CHARACTER)):
+        fixed = (5.5, 10.5, 13.0 if len(self._slots) > 2 else 18.5, _TEXT_COLUMNS * _A_CHARACTER)
+        answers = (15.5 if len(asked.hint) > 30 else 13.0 for asked in self._columns)
+        for column, width in enumerate((*fixed, *answers, 28)):
             sheet.set_column(column, column, width)
-        for place, asked in enumerate(self._columns, start=len(FIXED)):
-            sheet.set_column(place, place, 15.5 if len(asked.hint) > 30 else 13.0)
-        note = len(FIXED) + len(self._columns)
-        sheet.set_column(note, note, 28)
 
     def _item(self, sheet: Any, row: int, shown: Shown, paper: str) -> int:
         """Write one item below `row`; return its last row."""
-        slots = SLOTS[self._packet.kind]
         top = True
-        for slot, text in zip(slots, shown.texts, strict=True):
+        for slot, text in zip(self._slots, shown.texts, strict=True):
             parts = split_text(text, _TEXT_COLUMNS, _MOST_LINES)
             for number, part in enumerate(parts, start=1):
                 row += 1
@@ -260,27 +255,23 @@ class _Book:
                 sheet.write_string(row, 3, shown_text, self._format(**edge, align="left", indent=1, **lie))
                 sheet.set_row(row, max(2, lines_of(shown_text, _TEXT_COLUMNS)) * _LINE + _PADDING)
                 asked = {ask.question for ask in slot.asks} if number == len(parts) else set()
-                self._answers(sheet, row, asked, edge, note=bool(asked) and slot is slots[-1])
+                self._answers(sheet, row, asked, edge, note=bool(asked) and slot is self._slots[-1])
                 top = False
         return row
 
     def _answers(self, sheet: Any, row: int, asked: set[str], edge: dict[str, Any], *, note: bool) -> None:
-        first = len(FIXED)
         line = {name: edge[name] for name in ("top", "top_color")}
         closed = self._format(**edge)
         around = {"left": 1, "right": 1, "bottom": 1, "left_color": _RULE, "right_color": _RULE, "bottom_color": _RULE}
         opened = {"bg_color": _OPEN, "locked": False} | line | around
-        for place, column in enumerate(self._columns, start=first):
+        for at, column in enumerate(self._columns, start=len(FIXED)):
             if column.question not in asked:
-                sheet.write_blank(row, place, None, closed)
+                sheet.write_blank(row, at, None, closed)
                 continue
-            sheet.write_blank(row, place, None, self._format(**opened, align="center", valign="vcenter", bold=True))
-            sheet.data_validation(row, place, row, place, self._choices(self._guide.question(column.question)))
-        at = first + len(self._columns)
-        if note:
-            sheet.write_blank(row, at, None, self._format(**opened | {"bg_color": "#FFFFFF"}, font_size=9, num_format="@"))
-        else:
-            sheet.write_blank(row, at, None, closed)
+            sheet.write_blank(row, at, None, self._format(**opened, align="center", bold=True))
+            sheet.data_validation(row, at, row, at, self._choices(self._guide.question(column.question)))
+        free = self._format(**opened | {"bg_color": _PAPER}, font_size=9, num_format="@") if note else closed
+        sheet.write_blank(row, self._note, None, free)
 
     def _choices(self, question: Question) -> dict[str, Any]:
         values: list[Any] = [choice.answer if choice.value.isdigit() else choice.label for choice in question.choices]
@@ -306,8 +297,8 @@ class _Book:
 class _Prose:
     """A sheet of text in two columns: what it is about, and the text."""
 
-    def __init__(self, book: _Book, sheet: Any) -> None:
-        self._book = book
+    def __init__(self, form: Callable[..., Any], sheet: Any) -> None:
+        self._form = form
         self._sheet = sheet
         self._row = -1
         sheet.set_column(0, 0, 26)
@@ -318,9 +309,6 @@ class _Prose:
         self._sheet.set_row(self._row, height)
         return self._row
 
-    def _form(self, **properties: Any) -> Any:
-        return self._book._format(**properties)
-
     @property
     def rows(self) -> int:
         """Rows so far."""
@@ -328,12 +316,12 @@ class _Prose:
 
     def title(self, text: str) -> None:
         row = self._next(32)
-        self._sheet.write_string(row, 0, text, self._form(bold=True, font_size=18, text_wrap=False, valign="vcenter"))
+        self._sheet.write_string(row, 0, text, self._form(bold=True, font_size=18, text_wrap=False))
 
     def heading(self, text: str) -> None:
         self.gap()
         row = self._next(24)
-        form = self._form(bold=True, font_size=13, text_wrap=False, bottom=1, bottom_color=_GREY, valign="vcenter")
+        form = self._form(bold=True, font_size=13, text_wrap=False, bottom=1, bottom_color=_GREY)
         self._sheet.write_string(row, 0, text, form)
         self._sheet.write_blank(row, 1, None, form)
 
