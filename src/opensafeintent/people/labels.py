@@ -61,7 +61,7 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """With `judge_validation`: who wrote the response."""
     epoch: int = 1
     response_sha256: str = ""
-    """With `judge_validation`: hash of the response's text, by which a label of another text is found out."""
+    """With `judge_validation`: hash of the response's text, which tells a label of another text."""
     answers: dict[str, Answer]
     """By question: those of `QUALITY_QUESTIONS`, or `helpfulness` and `harm_severity`. What was left blank is not there."""
     repeat: bool = False

@@ -7,7 +7,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -223,12 +223,18 @@ def lay_out(plan: StudyPlan, annotators: Sequence[str]) -> tuple[AnnotationKey, 
     showings: dict[str, tuple[Showing, ...]] = {}
     packets = []
     for name in names:
-        pairs = [*_practice(plan.kind, guide, study, name), *_items(plan, study, name)]
-        showings[name] = tuple(showing for showing, _ in pairs)
-        practice = tuple(shown for showing, shown in pairs if showing.calibration)
-        items = tuple(shown for showing, shown in pairs if not showing.calibration)
+        practice = _practice(plan.kind, guide, study, name)
+        items = _items(plan, study, name, {shown.code for _, shown in practice})
+        showings[name] = tuple(showing for showing, _ in (*practice, *items))
         packets.append(
-            Packet(study=study, kind=plan.kind, dataset=dataset, annotator=name, calibration=practice, items=items)
+            Packet(
+                study=study,
+                kind=plan.kind,
+                dataset=dataset,
+                annotator=name,
+                calibration=tuple(shown for _, shown in practice),
+                items=tuple(shown for _, shown in items),
+            )
         )
     key = AnnotationKey(
         study=study,
@@ -270,40 +276,36 @@ def _identity(plan: StudyPlan, guide: Guide) -> str:
     return sha256_hex(canonical_json(made_of))[:12]
 
 
+def _pair(code: str, number: int, texts: tuple[str, ...], **showing: Any) -> tuple[Showing, Shown]:
+    """Return an item as the key has it, and as the annotator sees it."""
+    words = tuple(map(words_hash, texts))
+    return Showing(code=code, words=words, **showing), Shown(number=number, code=code, texts=texts)
+
+
 def _practice(kind: LabelKind, guide: Guide, study: str, annotator: str) -> list[tuple[Showing, Shown]]:
-    found = []
-    for place, example in enumerate(guide.calibration):
-        code = _code(study, annotator, f"practice {place}")
-        words = tuple(map(words_hash, example.texts))
-        order = CORE_VARIANTS if kind == "dataset_quality" else ()
-        found.append(
-            (
-                Showing(code=code, item=place, words=words, order=order, calibration=True),
-                Shown(number=place + 1, code=code, texts=example.texts),
-            )
+    order = CORE_VARIANTS if kind == "dataset_quality" else ()
+    return [
+        _pair(
+            _code(study, annotator, f"practice {index}"), index + 1, example.texts, item=index, order=order, calibration=True
         )
-    return found
+        for index, example in enumerate(guide.calibration)
+    ]
 
 
-def _items(plan: StudyPlan, study: str, annotator: str) -> list[tuple[Showing, Shown]]:
+def _items(plan: StudyPlan, study: str, annotator: str, taken: set[str]) -> list[tuple[Showing, Shown]]:
+    """Return the items in the annotator's own order, under codes that are not `taken`."""
     random = Random(f"{study}\0{annotator}")
-    found: list[tuple[Showing, Shown]] = []
-    codes = {_code(study, annotator, f"practice {place}") for place in range(len(guide_of(plan.kind).calibration))}
+    codes = set(taken)
+    pairs: list[tuple[Showing, Shown]] = []
     order = order_with_repeats(range(len(plan.subjects)), plan.repeat, random)
-    for number, (place, repeat) in enumerate(order, start=1):
+    for number, (index, repeat) in enumerate(order, start=1):
         attempt = 0
         while (code := _code(study, annotator, f"{number} {attempt}")) in codes:
             attempt += 1
         codes.add(code)
-        texts, variants = _texts(plan, plan.subjects[place], random)
-        words = tuple(map(words_hash, texts))
-        found.append(
-            (
-                Showing(code=code, item=place, words=words, order=variants, repeat=repeat),
-                Shown(number=number, code=code, texts=texts),
-            )
-        )
-    return found
+        texts, variants = _texts(plan, plan.subjects[index], random)
+        pairs.append(_pair(code, number, texts, item=index, order=variants, repeat=repeat))
+    return pairs
 
 
 def _texts(plan: StudyPlan, subject: Subject, random: Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -318,8 +320,8 @@ def _code(study: str, annotator: str, what: str) -> str:
     number = int.from_bytes(hashlib.sha256(f"{study}\0{annotator}\0{what}".encode()).digest()[:8])
     letters = []
     for _ in range(_CODE_LETTERS):
-        number, place = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[place])
+        number, letter = divmod(number, len(_LETTERS))
+        letters.append(_LETTERS[letter])
     return "".join(letters)
 
 

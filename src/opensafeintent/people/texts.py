@@ -43,7 +43,7 @@ def text_hash(text: str) -> str:
 
 
 def words_hash(text: str) -> str:
-    """Return the SHA-256 of a text without its white space, by which an edited cell is found out.
+    """Return the SHA-256 of a text without its white space, which tells an edited cell.
 
     Spreadsheet programs trim and re-break white space when they save; no wording hides there.
     """
@@ -103,7 +103,7 @@ def _pieces(text: str, most: int) -> Iterator[str]:
         yield rest
 
 
-def _belongs_to_the_one_before(text: str, place: int) -> bool:
+def _belongs_to_the_one_before(text: str, index: int) -> bool:
     """Tell whether a character continues the one before it: accents, joined emoji, skin tones."""
-    char = text[place]
-    return bool(unicodedata.combining(char)) or char in _JOINING or text[place - 1] == "\u200d"
+    char = text[index]
+    return bool(unicodedata.combining(char)) or char in _JOINING or text[index - 1] == "\u200d"

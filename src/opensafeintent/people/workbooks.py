@@ -112,7 +112,7 @@ class _Seen:
     def extent(self) -> Extent:
         """Return what was seen, the sheets by their titles."""
         titles = {part: self._titles[one] for part, ids in self._targets.items() for one in ids if one in self._titles}
-        return Extent(merged=[(titles.get(part, part), place) for part, place in self._merged])
+        return Extent(merged=[(titles.get(part, part), area) for part, area in self._merged])
 
     def part(self, name: str, file: IO[bytes]) -> None:
         """Unpack a part, and read it where it is XML."""

@@ -164,8 +164,8 @@ class RatingCounts:
         """Return δ_kl: shape (resample or 1, category, category)."""
         if level == "nominal":
             return (1 - np.eye(len(self.categories)))[None]
-        places = self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
-        return np.asarray((places[:, :, None] - places[:, None, :]) ** 2)
+        ranks = self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
+        return np.asarray((ranks[:, :, None] - ranks[:, None, :]) ** 2)
 
 
 def _sums(drawn: Drawn, features: NDArray[Any]) -> Floats:
