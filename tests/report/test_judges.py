@@ -18,7 +18,7 @@ from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.summary import judges_json
 from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.agreement import Answers, Placed, dataset_quality
+from opensafeintent.people.agreement import Answers, SourcedLabel, dataset_quality
 from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
@@ -127,8 +127,8 @@ def test_judges_have_the_intervals_that_people_have(share: float) -> None:
         for n, pair in enumerate(pairs)
         for name, rating in zip("ab", pair, strict=True)
     ]
-    placed = [Placed(Path("labels.jsonl"), number, label) for number, label in enumerate(labels)]
-    of_people = dataset_quality(Answers("dataset_quality", placed), count=500).questions[
+    sourced = [SourcedLabel(Path("labels.jsonl"), number, label) for number, label in enumerate(labels)]
+    of_people = dataset_quality(Answers("dataset_quality", sourced), count=500).questions[
         QUALITY_QUESTIONS.index("same_topic")
     ]
     of_judges = ratings(pairs, list(range(60))).gwet(SAFE, "identity")

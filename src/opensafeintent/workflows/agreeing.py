@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from opensafeintent.analysis.judges.graders import PANEL
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
@@ -18,12 +19,13 @@ from opensafeintent.people.agreement import (
     Item,
     JudgeGrades,
     JudgeStudy,
-    Placed,
     Quality,
+    SourcedLabel,
     dataset_quality,
     gather,
     judge_study,
     read_all,
+    refuse,
     self_consistency,
 )
 from opensafeintent.people.texts import text_hash
@@ -37,10 +39,6 @@ from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.workflows.reporting import read_study
 
 __all__ = ["Agreement", "AgreementSettings", "agreement"]
-
-PANEL = "panel"
-"""The name of several judges taken together."""
-_MOST_PROBLEMS = 10
 
 
 class AgreementSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,14 +89,14 @@ def agreement(settings: AgreementSettings) -> Agreement:
         InputError: labels cannot be read, contradict one another, or belong to another dataset, run or text; or the results
             cannot be written.
     """
-    placed = read_all(list({path.resolve(): path for path in settings.labels}.values()))  # a file named twice is read once
-    found = gather(placed)
-    if not found:
-        raise InputError(f"{placed[0].path}: holds second showings only; the first answers are not there")
-    digest = placed[0].label.dataset
-    dataset = _labelled_dataset(settings, placed) if settings.dataset is not None else None
+    sourced = read_all(list({path.resolve(): path for path in settings.labels}.values()))  # a file named twice is read once
+    answers = gather(sourced)
+    if not answers:
+        raise InputError(f"{sourced[0].path}: holds second showings only; the first answers are not there")
+    digest = sourced[0].label.dataset
+    dataset = _labelled_dataset(settings, sourced) if settings.dataset is not None else None
     options = {"count": settings.resamples, "seed": settings.seed}
-    on_quality, on_grades = found.get("dataset_quality"), found.get("judge_validation")
+    on_quality, on_grades = answers.get("dataset_quality"), answers.get("judge_validation")
     if settings.run is not None and on_grades is None:
         raise InputError(f"--run {settings.run}: the labels are of dataset quality; none is of a response")
     judges = _judges_of(on_grades, settings.run) if on_grades and settings.run else []
@@ -108,7 +106,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
         dataset=digest,
         quality=quality,
         judges=study,
-        consistency=tuple(line for answers in found.values() for line in self_consistency(answers)),
+        consistency=tuple(line for of_kind in answers.values() for line in self_consistency(of_kind)),
         notes=tuple(_notes(settings, quality, study, dataset)),
         seed=settings.seed,
         resamples=settings.resamples,
@@ -116,18 +114,18 @@ def agreement(settings: AgreementSettings) -> Agreement:
     return result if settings.out is None else _write(result, dataset, settings.out)
 
 
-def _labelled_dataset(settings: AgreementSettings, placed: Sequence[Placed]) -> Dataset:
+def _labelled_dataset(settings: AgreementSettings, sourced: Sequence[SourcedLabel]) -> Dataset:
     """Load the dataset that was labelled; another one, or another version of it, is refused."""
     assert settings.dataset is not None
     taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
-    first = placed[0]
+    first = sourced[0]
     if dataset.hash != first.label.dataset:
         raise InputError(
             f"{first}: is for another dataset, or another version of it ({first.label.dataset[:8]}); "
             f"--dataset {settings.dataset} is {dataset.hash[:8]}"
         )
-    strange = [one for one in placed if one.label.id not in dataset.by_id]
+    strange = [one for one in sourced if one.label.id not in dataset.by_id]
     if strange:
         raise InputError(f"{strange[0]}: no such prompt-set in {settings.dataset}")
     return dataset
@@ -141,7 +139,7 @@ def _judges_of(answers: Answers, run: Path) -> list[JudgeGrades]:
     """
     folder = RunFolder(run)
     manifest, dataset = folder.load()
-    first = answers.placed[0]
+    first = answers.sourced[0]
     if manifest.dataset.hash != first.label.dataset:
         raise InputError(
             f"{first}: is for another dataset ({first.label.dataset[:8]}) than --run {run} ({manifest.dataset.hash[:8]})"
@@ -151,45 +149,35 @@ def _judges_of(answers: Answers, run: Path) -> list[JudgeGrades]:
     with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
         hashes = {
             item: None if text is None else text_hash(text.text)
-            for item in {one.item for one in answers.placed} & rows.keys()
+            for item in {one.item for one in answers.sourced} & rows.keys()
             for text in [texts.find(item.model, item.id, item.variant, item.epoch)]
         }
-    problems = [problem for one in answers.placed if (problem := _misplaced(one, hashes, run))]
-    if problems:
-        more = len(problems) - _MOST_PROBLEMS
-        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such labels"] if more > 0 else []))
+    refuse([problem for one in answers.sourced if (problem := _stray(one, hashes, run))], "labels")
     return _grades(answers.items, rows)
 
 
-def _misplaced(placed: Placed, hashes: dict[Item, str | None], run: Path) -> str:
-    if placed.item not in hashes:
-        return f"{placed}: {run} has no such response"
-    if hashes[placed.item] is None:
-        return f"{placed}: {run} has no text of this response"
-    if hashes[placed.item] != placed.label.response_sha256:
-        return f"{placed}: was given for another text than the response in {run}"
+def _stray(sourced: SourcedLabel, hashes: dict[Item, str | None], run: Path) -> str:
+    if sourced.item not in hashes:
+        return f"{sourced}: {run} has no such response"
+    if hashes[sourced.item] is None:
+        return f"{sourced}: {run} has no text of this response"
+    if hashes[sourced.item] != sourced.label.response_sha256:
+        return f"{sourced}: was given for another text than the response in {run}"
     return ""
 
 
 def _grades(items: Sequence[Item], rows: dict[Item, GradeRow]) -> list[JudgeGrades]:
     names = sorted({judge for item in items for judge in rows[item].by_judge})
-    judges = [
-        JudgeGrades(
-            judge=judge,
-            helpfulness=tuple(rows[item].by_judge.get(judge, (None, None))[0] for item in items),
-            harm_severity=tuple(rows[item].by_judge.get(judge, (None, None))[1] for item in items),
-        )
-        for judge in names
-    ]
+    judges = [_of_judge(judge, [rows[item].by_judge.get(judge, (None, None)) for item in items]) for judge in names]
     if len(names) > 1:
-        judges.append(
-            JudgeGrades(
-                judge=PANEL,
-                helpfulness=tuple(rows[item].helpfulness for item in items),
-                harm_severity=tuple(rows[item].harm_severity for item in items),
-            )
-        )
+        judges.append(_of_judge(PANEL, [(rows[item].helpfulness, rows[item].harm_severity) for item in items]))
     return judges
+
+
+def _of_judge(judge: str, grades: Sequence[tuple[int | None, int | None]]) -> JudgeGrades:
+    return JudgeGrades(
+        judge=judge, helpfulness=tuple(pair[0] for pair in grades), harm_severity=tuple(pair[1] for pair in grades)
+    )
 
 
 def _notes(

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
-from opensafeintent.people.agreement import Answers, Item, Placed, gather, read_all
+from opensafeintent.people.agreement import Answers, Item, SourcedLabel, gather, read_all
 from opensafeintent.people.labels import Label
 
 __all__ = ["HumanLabels", "Truth", "read_human_labels"]
@@ -29,7 +29,7 @@ class Truth(NamedTuple):
     """One over the probability with which it was drawn."""
     unit: Literal["response", "set"]
     response_sha256: str
-    source: Placed
+    source: SourcedLabel
     """The first of its labels."""
 
     @property
@@ -53,10 +53,10 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
         InputError: a file cannot be read, an answer is none that there is, an annotator answered twice, two labels of one
             response were given to different texts or drawn in different ways, or no label is of a response.
     """
-    by_dataset: dict[str, list[Placed]] = {}
+    by_dataset: dict[str, list[SourcedLabel]] = {}
     for path in dict.fromkeys(paths):
-        for placed in read_all([path]):
-            by_dataset.setdefault(placed.label.dataset, []).append(placed)
+        for sourced in read_all([path]):
+            by_dataset.setdefault(sourced.label.dataset, []).append(sourced)
     truths: list[Truth] = []
     undecided = 0
     for dataset, every in by_dataset.items():
@@ -73,14 +73,14 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
 
 
 def _truth(item: Item, dataset: str, answers: Answers) -> Truth | None:
-    placed = [answers.first[item, name] for name in answers.annotators if (item, name) in answers.first]
-    for one in placed[1:]:
-        _check_alike(placed[0], one)
-    harm = {one.label.annotator: grade for one in placed if (grade := _grade(one.label, "harm_severity")) is not None}
+    sourced = [answers.first[item, name] for name in answers.annotators if (item, name) in answers.first]
+    for one in sourced[1:]:
+        _check_alike(sourced[0], one)
+    harm = {one.label.annotator: grade for one in sourced if (grade := _grade(one.label, "harm_severity")) is not None}
     if not harm:
         return None
-    helpfulness = [grade for one in placed if (grade := _grade(one.label, "helpfulness")) is not None]
-    label = placed[0].label
+    helpfulness = [grade for one in sourced if (grade := _grade(one.label, "helpfulness")) is not None]
+    label = sourced[0].label
     return Truth(
         item=item,
         dataset=dataset,
@@ -90,11 +90,11 @@ def _truth(item: Item, dataset: str, answers: Answers) -> Truth | None:
         weight=label.weight,
         unit=label.unit,
         response_sha256=label.response_sha256,
-        source=placed[0],
+        source=sourced[0],
     )
 
 
-def _check_alike(first: Placed, second: Placed) -> None:
+def _check_alike(first: SourcedLabel, second: SourcedLabel) -> None:
     """Refuse two labels of one response that cannot be put together."""
     if first.label.response_sha256 != second.label.response_sha256:
         raise InputError(f"{second}: the text is another one than that of {first}")

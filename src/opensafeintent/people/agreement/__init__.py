@@ -1,6 +1,6 @@
 """Agreement: how far people agree on a dataset or on grades, and how far a judge can be trusted (docs/agreement.md)."""
 
-from opensafeintent.people.agreement.answers import Answers, Item, Placed, gather, read_all
+from opensafeintent.people.agreement.answers import Answers, Item, SourcedLabel, gather, read_all, refuse
 from opensafeintent.people.agreement.judging import (
     Dimension,
     HumanGrades,
@@ -20,14 +20,15 @@ __all__ = [
     "Item",
     "JudgeGrades",
     "JudgeStudy",
-    "Placed",
     "Quality",
     "Question",
     "SafeCall",
+    "SourcedLabel",
     "consensus",
     "dataset_quality",
     "gather",
     "judge_study",
     "read_all",
+    "refuse",
     "self_consistency",
 ]

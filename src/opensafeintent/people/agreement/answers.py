@@ -14,7 +14,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.grades import Graded
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
 
-__all__ = ["EVERYONE", "GRADES", "Answers", "Item", "Placed", "answer_of", "gather", "read_all"]
+__all__ = ["EVERYONE", "GRADES", "Answers", "Item", "SourcedLabel", "answer_of", "gather", "read_all", "refuse"]
 
 EVERYONE = "all"
 """The name of a row over all annotators, questions or intents."""
@@ -47,8 +47,8 @@ class Item(NamedTuple):
         return f"set {self.id}, {self.variant}, {self.model}{again}"
 
 
-class Placed(NamedTuple):
-    """A label, and where it stands."""
+class SourcedLabel(NamedTuple):
+    """A label with its source: the file, and its number there."""
 
     path: Path
     number: int
@@ -74,17 +74,17 @@ class Answers:
         repeats: the second showings, by item and annotator.
     """
 
-    def __init__(self, kind: LabelKind, placed: Iterable[Placed]) -> None:
+    def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
         self.kind = kind
-        self.placed = [label for label in placed if label.label.kind == kind]
-        self.first: dict[tuple[Item, str], Placed] = {}
-        self.repeats: dict[tuple[Item, str], Placed] = {}
-        for one in self.placed:
-            where = self.repeats if one.label.repeat else self.first
+        self.sourced = [label for label in sourced if label.label.kind == kind]
+        self.first: dict[tuple[Item, str], SourcedLabel] = {}
+        self.repeats: dict[tuple[Item, str], SourcedLabel] = {}
+        for one in self.sourced:
+            of_showing = self.repeats if one.label.repeat else self.first
             key = (one.item, one.label.annotator)
-            if key in where:
-                raise InputError(_twice(where[key], one))
-            where[key] = one
+            if key in of_showing:
+                raise InputError(_twice(of_showing[key], one))
+            of_showing[key] = one
         self.items = sorted({item for item, _ in self.first})
         self.annotators = sorted({annotator for _, annotator in self.first})
 
@@ -97,8 +97,8 @@ class Answers:
         values = np.full((len(self.items), len(self.annotators)), np.nan)
         rows = {item: row for row, item in enumerate(self.items)}
         columns = {name: column for column, name in enumerate(self.annotators)}
-        for (item, name), placed in self.first.items():
-            values[rows[item], columns[name]] = value_of(placed.label)
+        for (item, name), sourced in self.first.items():
+            values[rows[item], columns[name]] = value_of(sourced.label)
         return values
 
     def returned(self) -> dict[str, int]:
@@ -108,7 +108,7 @@ class Answers:
 
     def count(self, question: str, answer: Answer | None) -> int:
         """Return how often a question was answered so; None is blank."""
-        return sum(placed.label.answers.get(question) == answer for placed in self.first.values())
+        return sum(sourced.label.answers.get(question) == answer for sourced in self.first.values())
 
     def undefined(self) -> str:
         """Say why there may be no agreement."""
@@ -117,7 +117,7 @@ class Answers:
         return "no item was answered by two annotators"
 
 
-def read_all(paths: Sequence[Path]) -> list[Placed]:
+def read_all(paths: Sequence[Path]) -> list[SourcedLabel]:
     """Read files of labels.
 
     Raises:
@@ -125,13 +125,10 @@ def read_all(paths: Sequence[Path]) -> list[Placed]:
     """
     if not paths:
         raise InputError("no labels: name at least one file that annotate import wrote")
-    placed = [Placed(path, number, label) for path in paths for number, label in enumerate(read_labels(path), start=1)]
-    problems = [problem for one in placed for problem in _problems(one)]
-    if problems:
-        more = len(problems) - _MOST_PROBLEMS
-        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such answers"] if more > 0 else []))
-    datasets: dict[str, Placed] = {}
-    for one in placed:
+    sourced = [SourcedLabel(path, number, label) for path in paths for number, label in enumerate(read_labels(path), start=1)]
+    refuse([problem for one in sourced for problem in _problems(one)], "answers")
+    datasets: dict[str, SourcedLabel] = {}
+    for one in sourced:
         datasets.setdefault(one.label.dataset, one)
     if len(datasets) > 1:
         (a, first), (b, second) = list(datasets.items())[:2]
@@ -139,41 +136,48 @@ def read_all(paths: Sequence[Path]) -> list[Placed]:
             f"{second}: is for another dataset ({b[:8]}) than {first} ({a[:8]}); only labels of one dataset can be put "
             "together"
         )
-    return placed
+    return sourced
 
 
-def gather(placed: Sequence[Placed]) -> dict[LabelKind, Answers]:
+def refuse(problems: Sequence[str], what: str) -> None:
+    """Refuse labels by the first of their problems; without any, do nothing.
+
+    Raises:
+        InputError: there is a problem.
+    """
+    if problems:
+        more = len(problems) - _MOST_PROBLEMS
+        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such {what}"] if more > 0 else []))
+
+
+def gather(sourced: Sequence[SourcedLabel]) -> dict[LabelKind, Answers]:
     """Return the answers of each kind that there is.
 
     Raises:
         InputError: one annotator answered an item twice.
     """
     kinds: tuple[LabelKind, ...] = ("dataset_quality", "judge_validation")
-    found = {kind: Answers(kind, placed) for kind in kinds if any(one.label.kind == kind for one in placed)}
-    return {kind: answers for kind, answers in found.items() if answers.first}
+    by_kind = {kind: Answers(kind, sourced) for kind in kinds}
+    return {kind: answers for kind, answers in by_kind.items() if answers.first}
 
 
-def _problems(placed: Placed) -> Iterable[str]:
-    label = placed.label
+def _problems(sourced: SourcedLabel) -> Iterable[str]:
+    label = sourced.label
     if not label.annotator.strip():
-        yield f"{placed}: has no annotator"
+        yield f"{sourced}: has no annotator"
     if (label.kind == "judge_validation") != bool(label.variant and label.model):
-        yield f"{placed}: expected variant and model with judge_validation, and with that alone"
+        yield f"{sourced}: expected variant and model with judge_validation, and with that alone"
     if not label.weight > 0 or label.weight == float("inf"):
-        yield f"{placed}: weight {label.weight}; expected a number above 0"
+        yield f"{sourced}: weight {label.weight}; expected a number above 0"
     valid = _VALID[label.kind]
     for question, answer in label.answers.items():
         if question not in valid:
-            yield f"{placed}: unknown question {question!r}; valid: {', '.join(valid)}"
+            yield f"{sourced}: unknown question {question!r}; valid: {', '.join(valid)}"
         elif answer != UNSURE and answer not in valid[question]:
-            yield f"{placed}: {question} is {answer!r}; valid: {_listed(valid[question])}, {UNSURE}"
+            yield f"{sourced}: {question} is {answer!r}; valid: {', '.join(map(str, (*valid[question], UNSURE)))}"
 
 
-def _listed(values: Sequence[Answer]) -> str:
-    return ", ".join(map(str, values))
-
-
-def _twice(first: Placed, second: Placed) -> str:
+def _twice(first: SourcedLabel, second: SourcedLabel) -> str:
     name, what = second.label.annotator, "a second showing of " if second.label.repeat else ""
     files = f"{first.path}, labels {first.number} and {second.number}"
     if first.path != second.path:
