@@ -121,7 +121,7 @@ def test_control_and_progress_of_shards(tmp_path: Path, control: bytes, progress
 @FUZZ
 @given(content=damaged(msgspec.msgpack.encode({"seeds": [{"prompt": "p", "source": "s", "place": "line 1"}]})))
 def test_items_of_a_stage(tmp_path: Path, content: bytes) -> None:
-    from opensafeintent.interop.ray.plans import read_items
+    from opensafeintent.interop.ray.worker import read_items
 
     attempt("items of a stage (MessagePack)", read_items, write(tmp_path / "items.msgpack", content))
 

@@ -25,7 +25,7 @@ from endtoend import JUDGE, KEY, TARGET, Ran, begin, evaluate, finish, osi, some
 from loopback import LoopbackProcess
 from opensafeintent.errors import InputError
 from opensafeintent.interop.ray.cluster import cluster, reachable
-from opensafeintent.interop.ray.records import Job
+from opensafeintent.interop.ray.folder import Job
 from opensafeintent.workflows.loop import run_async
 
 ray = pytest.importorskip("ray")

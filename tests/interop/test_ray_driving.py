@@ -32,17 +32,14 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop.ray import cluster as connecting
 from opensafeintent.interop.ray import driving, folder
-from opensafeintent.interop.ray.cluster import Cluster, check_address, reachable
+from opensafeintent.interop.ray.cluster import Cluster, check_address, loads_weights, reachable, variables_of
 from opensafeintent.interop.ray.driving import Driver
-from opensafeintent.interop.ray.folder import Merged, ShardsFolder
-from opensafeintent.interop.ray.lookup import lacking_sets
-from opensafeintent.interop.ray.records import Job, Progress, Report
-from opensafeintent.interop.ray.resources import loads_weights, variables_of
+from opensafeintent.interop.ray.folder import Job, Merged, Progress, Report, ShardsFolder
 from opensafeintent.interop.ray.worker import run_shard
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.spreading import building, evaluation
-from opensafeintent.workflows.spreading.common import run_task_there
+from opensafeintent.workflows.spreading import handing_out
+from opensafeintent.workflows.spreading.handing_out import lacking_sets, run_task_there
 
 SECOND = "openai-api/loop/second"
 PER_SET = 7
@@ -77,8 +74,7 @@ def pool(monkeypatch: pytest.MonkeyPatch) -> Threads:
         threads.connected += 1
         yield threads
 
-    monkeypatch.setattr(evaluation, "cluster", connect)
-    monkeypatch.setattr(building, "cluster", connect)
+    monkeypatch.setattr(handing_out, "cluster", connect)
     return threads
 
 
@@ -754,7 +750,7 @@ def test_which_models_load_weights_where_they_are_asked(name: str, loads: bool) 
 def test_weights_are_loaded_by_one_task_that_ray_places(
     pool: Threads, gpus: float, wanted: float | None, expected: float
 ) -> None:
-    from opensafeintent.workflows.spreading.evaluation import parts
+    from opensafeintent.workflows.spreading.handing_out import parts
     from opensafeintent.workflows.spreading.options import Spreading
 
     pool.gpus = pool.gpus_of_a_node = gpus
@@ -765,7 +761,7 @@ def test_weights_are_loaded_by_one_task_that_ray_places(
 
 
 def test_more_gpus_than_a_node_has_are_refused(pool: Threads) -> None:
-    from opensafeintent.workflows.spreading.evaluation import parts
+    from opensafeintent.workflows.spreading.handing_out import parts
     from opensafeintent.workflows.spreading.options import Spreading
 
     pool.gpus, pool.gpus_of_a_node = 8.0, 2.0
@@ -910,7 +906,7 @@ def test_run_is_not_begun_where_there_is_no_cluster(server: LoopbackServer, data
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("opensafeintent.interop.ray.extra.find_spec", lambda _: None)
+    monkeypatch.setattr("opensafeintent.interop.ray.cluster.find_spec", lambda _: None)
     for address in ("local", "auto", "127.0.0.1:9"):
         with pytest.raises(InputError, match=r'--ray needs an extra: pip install "opensafeintent\[ray\]"'):
             check_address(address)

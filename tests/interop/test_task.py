@@ -23,7 +23,7 @@ from inspect_ai.log import EvalLog, read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
-from opensafeintent.interop.inspect.refusal import Refusal
+from opensafeintent.interop.inspect.scripted import Refusal
 from opensafeintent.promptsets import load_dataset
 
 pytestmark = quiet

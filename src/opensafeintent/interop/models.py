@@ -8,8 +8,8 @@ from opensafeintent.calls import models as native
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.models import Served
+from opensafeintent.interop.inspect.extra import served_through_inspect
 from opensafeintent.interop.inspect.models import InspectProviders
-from opensafeintent.interop.inspect.providers import served_through_inspect
 
 __all__ = ["model_identity", "open_models", "served_models"]
 

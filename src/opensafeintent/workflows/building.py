@@ -32,7 +32,7 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_build
 
 if TYPE_CHECKING:
-    from opensafeintent.workflows.spreading.building import BuildSpreader
+    from opensafeintent.workflows.spreading.handing_out import BuildSpreader
 
 __all__ = ["BuildOutcome", "BuildSettings", "build"]
 
@@ -272,7 +272,7 @@ class _Build:
         """Return what makes the calls of each stage on a cluster, where one is named."""
         if (spreading := self.settings.spreading) is None:
             return None
-        from opensafeintent.workflows.spreading.building import BuildSpreader
+        from opensafeintent.workflows.spreading.handing_out import BuildSpreader
 
         return BuildSpreader(spreading, self.folder, manifest, client, stack)
 

@@ -196,7 +196,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
                 if settings.spreading is not None:
-                    from opensafeintent.workflows.spreading.evaluation import see_cluster
+                    from opensafeintent.workflows.spreading.handing_out import see_cluster
 
                     await see_cluster(settings.spreading, manifest, work, client)
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
@@ -222,7 +222,7 @@ def _elsewhere(
     if (spreading := settings.spreading) is None:
         return None
 
-    from opensafeintent.workflows.spreading.evaluation import spread_evaluation  # loads much, of building too
+    from opensafeintent.workflows.spreading.handing_out import spread_evaluation  # loads much, of building too
 
     async def spread() -> None:
         notes.extend(await spread_evaluation(spreading, settings.folder, manifest, work, client))

@@ -18,8 +18,7 @@ from opensafeintent.evaluation.derive import imported_record
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry, RunFolder
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log
-from opensafeintent.interop.inspect.several_logs import sorted_out
+from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log, sorted_out
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit

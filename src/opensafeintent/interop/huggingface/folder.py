@@ -11,9 +11,15 @@ from pathlib import Path
 from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.interop.huggingface.croissant import croissant_json
-from opensafeintent.interop.huggingface.publication import LICENSES, Publication
-from opensafeintent.interop.huggingface.tables import CANARY, TABLES, HubTable, parquet_of
+from opensafeintent.interop.huggingface.metadata import (
+    CANARY,
+    LICENSES,
+    TABLES,
+    HubTable,
+    Publication,
+    croissant_json,
+    parquet_of,
+)
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
 from opensafeintent.promptsets.writing import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,8 +15,7 @@ from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.extra import require_inspect
-from opensafeintent.interop.inspect.names import from_inspect
+from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
     from inspect_ai.scorer import Score
 
-__all__ = ["InspectLog", "is_inspect_log", "read_inspect_log"]
+__all__ = ["InspectLog", "is_inspect_log", "read_inspect_log", "sorted_out"]
 
 _JSON_LOG = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":\s*"')
 _SETS = "opensafeintent_sets"
@@ -300,3 +299,59 @@ def _notes(
     if lacking > 0:
         notes.append(f"{path}: {lacking} responses of the {len(expected)} sets in it are not there; such sets may not count")
     return notes
+
+
+# Several logs --------------------------------------------------------------------------------------------------------
+
+
+Named = tuple[Path, InspectLog]
+"""A log and the file that it is from."""
+
+
+def sorted_out(logs: Sequence[Named]) -> list[InspectLog]:
+    """Return logs, in the order given, of which every response comes from one alone; what is left out is noted.
+
+    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks anew for what was not: of
+    a response that both have, the later one counts.
+
+    Raises:
+        InputError: copies of one evaluation are graded differently.
+    """
+    return _without_retried([path for path, _ in logs], _without_copies(logs))
+
+
+def _without_copies(logs: Sequence[Named]) -> list[InspectLog]:
+    first: dict[str, int] = {}
+    for number, (path, log) in enumerate(logs):
+        there, other = logs[first.setdefault(log.eval_id or f"file {number}", number)]
+        if log.graded and other.graded and log.responses != other.responses:
+            raise InputError(f"{there} and {path} are one evaluation, graded differently; name the one that is to count")
+        if log.graded and not other.graded:
+            first[log.eval_id] = number
+    found = []
+    for number, (path, log) in enumerate(logs):
+        chosen = first[log.eval_id or f"file {number}"]
+        told = f"{path}: is the same evaluation as {logs[chosen][0]}, which has its grades; nothing is taken from here"
+        notes = [told] if logs[chosen][1].responses != log.responses else []
+        found.append(log if number == chosen else _with(log, [], notes))
+    return found
+
+
+def _without_retried(paths: Sequence[Path], logs: Sequence[InspectLog]) -> list[InspectLog]:
+    latest: dict[tuple[str, str, str, int], int] = {}
+    found = list(logs)
+    for number in sorted(range(len(logs)), key=lambda number: (logs[number].created, number), reverse=True):
+        log = logs[number]
+        task = log.task_id or f"file {number}"
+        places = [(task, response.set_id, response.variant, response.epoch) for response in log.responses]
+        if retries := {latest[place] for place in places if place in latest}:
+            kept = [response for response, place in zip(log.responses, places, strict=True) if place not in latest]
+            dropped = len(log.responses) - len(kept)
+            told = f"{paths[number]}: {dropped} of its responses are taken from its retry, {paths[max(retries)]}"
+            found[number] = _with(log, kept, [told])
+        latest = dict.fromkeys(places, number) | latest
+    return found
+
+
+def _with(log: InspectLog, responses: list[RecordedResponse], notes: list[str]) -> InspectLog:
+    return msgspec.structs.replace(log, responses=responses, notes=notes)

@@ -26,8 +26,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.files import make_private_folder
 from opensafeintent.grades import GradeRow, grade_row
 from opensafeintent.hostile import name_safe
-from opensafeintent.interop.inspect.extra import require_inspect
-from opensafeintent.interop.inspect.names import to_inspect
+from opensafeintent.interop.inspect.extra import require_inspect, to_inspect
 from opensafeintent.promptsets import Dataset
 
 if TYPE_CHECKING:

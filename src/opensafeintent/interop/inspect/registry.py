@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from inspect_ai.model import ModelAPI, modelapi
 
-from opensafeintent.interop.inspect.metrics import prompt_set_metrics, set_coverage
 from opensafeintent.interop.inspect.scorers import (
     opensafeintent_harm_severity,
     opensafeintent_helpfulness,
     opensafeintent_mode,
     opensafeintent_sets,
     opensafeintent_strategy,
+    prompt_set_metrics,
+    set_coverage,
 )
 from opensafeintent.interop.inspect.tasks import opensafeintent, respond
 
@@ -31,6 +32,6 @@ __all__ = [
 @modelapi(name="opensafeintent")
 def scripted_models() -> type[ModelAPI]:
     """Return the provider of the baselines and of recorded responses."""
-    from opensafeintent.interop.inspect.provider import ScriptedAPI
+    from opensafeintent.interop.inspect.scripted import ScriptedAPI
 
     return ScriptedAPI

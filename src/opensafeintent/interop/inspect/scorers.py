@@ -1,4 +1,7 @@
-"""The grades of a response as scores of Inspect AI.
+"""Our grades as scores of Inspect AI, given by the judges, questions and order of a run of ours; and the metrics over them.
+
+The metrics see every epoch of every sample, and are the same code on the same labelled array as those of a run. A set with a
+response that is not in the log, or not graded, does not count where it is needed, as in a run of ours.
 
 Every score has a name of its own, since names are global to a log. A grade that could not be had is unscored, with the
 reason; one that was not asked for is no score at all.
@@ -6,29 +9,277 @@ reason; one that was not asked for is no score at all.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import nan
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from weakref import WeakKeyDictionary
 
 import msgspec
-from inspect_ai.scorer import Score, Scorer, Target, frequency, mean, scorer, stderr
+from inspect_ai.model import GenerateConfig, Model, ModelOutput, get_model, model_roles
+from inspect_ai.scorer import Metric, SampleScore, Score, Scorer, Target, Value, frequency, mean, metric, scorer, stderr
 from inspect_ai.solver import TaskState
 
-from opensafeintent.evaluation.records import ModesScope, ProbeScope
-from opensafeintent.grades import GradeRow
-from opensafeintent.interop.inspect.grading import Grading, grades_of
-from opensafeintent.interop.inspect.metrics import prompt_set_metrics, set_coverage
-from opensafeintent.taxonomy import MODES, STRATEGIES
-from opensafeintent.templates import ParseRule
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Subject
+from opensafeintent.calls.replies import NotAnAnswer, read_reply
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.pipeline import Task, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgePlan, ModesScope, ProbeScope
+from opensafeintent.grades import GradeRow, grade_row, to_array
+from opensafeintent.interop.inspect.models import chat_messages, complaint_in, completion_of, sampling_fields
+from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal
+from opensafeintent.promptsets import Dataset, Prompts, PromptSet
+from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, default_taxonomy
+from opensafeintent.templates import ParseRule, Templates, load_templates
+
+if TYPE_CHECKING:
+    from opensafeintent.labelled import LabelledSet
 
 __all__ = [
+    "GRADER",
     "SCORERS",
+    "Grading",
+    "graders",
+    "grades_of",
+    "labelled_array",
     "opensafeintent_harm_severity",
     "opensafeintent_helpfulness",
     "opensafeintent_mode",
     "opensafeintent_sets",
     "opensafeintent_strategy",
+    "prompt_set_metrics",
     "record_of",
     "scores_of",
+    "set_coverage",
+    "subject_of",
+    "templates_for",
 ]
+
+GRADER = "grader"
+"""The model role of the judge, or of the judges when it is bound to several."""
+
+
+class Grading(msgspec.Struct, frozen=True, kw_only=True):
+    """How responses are graded: the parameters that the scorers share."""
+
+    rubrics: str | None = None
+    modes: ModesScope = "dual_use"
+    probe: ProbeScope = "unsafe"
+    grade_parse: ParseRule = "strict"
+    judge_max_tokens: Annotated[int, msgspec.Meta(ge=1)] = 2048
+
+    def plan(self, judges: tuple[str, ...]) -> JudgePlan:
+        """Return the plan of a run with these settings."""
+        return JudgePlan(
+            judges=judges,
+            mode_judge=judges[0],
+            modes=self.modes,
+            probe=self.probe,
+            parse=self.grade_parse,
+            judge_sampling=Sampling(max_tokens=self.judge_max_tokens, temperature=0.0),
+            target_sampling=Sampling(),
+        )
+
+
+@lru_cache(maxsize=8)
+def templates_for(rubrics: str | None) -> Templates:
+    """Return the judge templates.
+
+    Raises:
+        Refusal: the folder of rubrics cannot be used.
+    """
+    try:
+        return load_templates(Path(rubrics) if rubrics else None)
+    except InputError as error:
+        raise Refusal(str(error)) from error
+
+
+def graders() -> dict[str, Model]:
+    """Return the judges by name.
+
+    Raises:
+        Refusal: nobody has the role. Inspect AI would let the model under test grade itself.
+    """
+    bound = model_roles().get(GRADER)
+    if not bound:
+        raise Refusal(
+            "opensafeintent needs a judge, and would be graded by the model under test without one: "
+            f"name it with --model-role {GRADER}=provider/model"
+        )
+    return {str(model): model for model in (bound if isinstance(bound, list) else [bound])}
+
+
+def subject_of(state: TaskState) -> Subject:
+    """Return which response a sample is to bring."""
+    return Subject(state.metadata["set_id"], state.metadata["variant"], state.epoch)
+
+
+_graded: WeakKeyDictionary[TaskState, dict[Grading, GradeRow]] = WeakKeyDictionary()
+
+
+async def grades_of(state: TaskState, grading: Grading) -> GradeRow:
+    """Return the grades of a sample's response; the judges are asked once, however many scores are taken from it."""
+    known = _graded.setdefault(state, {})
+    if grading not in known:
+        known[grading] = await _grade(state, grading)
+    return known[grading]
+
+
+async def _grade(state: TaskState, grading: Grading) -> GradeRow:
+    judges = graders()
+    plan = grading.plan(tuple(judges))
+    subject = subject_of(state)
+    task = Task(
+        model=str(state.model),
+        set_id=subject.set_id,
+        variant=subject.variant,
+        epoch=subject.epoch,
+        prompt=state.input_text,
+    )
+    graded: GradedResponse = await run_task(_Asked(state.output, judges), task, plan, templates_for(grading.rubrics))
+    return grade_row(graded, plan.mode_judge)
+
+
+class _Asked:
+    """Stands in the place of our client: what it asks for goes to Inspect AI's models, and into its log."""
+
+    def __init__(self, output: ModelOutput, judges: dict[str, Model]) -> None:
+        self._output = output
+        self._judges = judges
+
+    async def ask(self, call: Call) -> Outcome:
+        """Return the response that is there, or ask a judge, or ask the target for its strategy.
+
+        What a provider raises is left to Inspect AI: it retries, or fails the sample, which a later run makes anew.
+        """
+        if call.purpose == "generate":
+            return _outcome(self._output)
+        if call.purpose == "probe":
+            model = get_model()  # inspect-evals-lint: ignore[get_model_location] -- the scorers call this
+            config = GenerateConfig()
+        else:
+            model = self._judges[call.model]
+            config = _judge_config(model, call.sampling)
+        try:
+            return _outcome(await model.generate(chat_messages(call), config=config), config.max_tokens)
+        except NotRecorded as error:
+            return Failed(kind="not_recorded", attempts=1, error=str(error))
+
+
+def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
+    """Return our settings for a judge, where whoever bound it to its role has said nothing else."""
+    set_already = model.config.model_dump(exclude_none=True)
+    provider = str(model).partition("/")[0]
+    fields = sampling_fields(sampling, provider)
+    return GenerateConfig(**{name: value for name, value in fields.items() if name not in set_already})
+
+
+def _outcome(output: ModelOutput, max_tokens: int | None = None) -> Answered | Refused | Failed:
+    if output.empty:
+        return Failed(kind="not_recorded", attempts=0, error=output.error or "no response")
+    if complaint := complaint_in(output):
+        return Failed(kind="rejected", attempts=1, error=complaint)
+    try:
+        return read_reply(completion_of(output, max_tokens))
+    except NotAnAnswer as wrong:
+        return Failed(kind=wrong.kind, attempts=1, error=str(wrong))
+
+
+# Metrics -------------------------------------------------------------------------------------------------------------
+
+
+_MODEL = "model"
+
+
+@metric(scores="unreduced")
+def prompt_set_metrics() -> Metric:
+    """Every metric of the benchmark by its name in `metrics.json`; NaN where it is undefined."""
+
+    def metrics_of(scores: list[SampleScore]) -> Value:
+        from opensafeintent.metrics import METRICS, compute  # arrays, for which no other task of Inspect AI need wait
+
+        array = labelled_array(scores)
+        if array is None:
+            return dict.fromkeys(METRICS, nan)
+        return {name: float(ratio.value.values[0]) for name, ratio in compute(array).items()}
+
+    return metrics_of
+
+
+@metric(scores="unreduced")
+def set_coverage() -> Metric:
+    """How many prompt-sets and responses stand behind the metrics."""
+
+    def coverage_of(scores: list[SampleScore]) -> Value:
+        from opensafeintent.metrics import Grades
+
+        array = labelled_array(scores)
+        names = ("sets", "sets_with_complete_triplet", "sets_with_complete_wordings", "responses", "responses_missing_grades")
+        if array is None:
+            return dict.fromkeys(names, 0)
+        grades = Grades(array)
+        present = len({_place(score) for score in scores})
+        triplets = grades.safety.sel(variant=list(CORE_VARIANTS)).notnull().all("variant").any("epoch")
+        counted = int(grades.safety.notnull().sum())
+        wordings = grades.wordings_complete.any("epoch")
+        counts = (present, int(triplets.sum()), int(wordings.sum()), len(scores), len(scores) - counted)
+        return dict(zip(names, counts, strict=True))
+
+    return coverage_of
+
+
+def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet | None:
+    """Return the grades of a log as the array that metrics are computed from; None where there are none.
+
+    Sets stand where they stand in their dataset, those that are not in the log empty: sums are taken in the same order as in
+    a run of ours, to the last digit.
+    """
+    about = [(_about(score), score) for score in scores if _has_grades(score)]
+    if not about:
+        return None
+    present: dict[int, PromptSet] = {}
+    rows: list[GradeRow] = []
+    for metadata, score in about:
+        present.setdefault(metadata["position"], _outline(metadata))
+        record = (score.score.metadata or {}) | {name: metadata[name] for name in ("set_id", "variant")}
+        rows.append(msgspec.convert(record | {"model": _MODEL}, GradeRow))
+    size = max(max(present) + 1, *(int(metadata["sets"]) for metadata, _ in about))
+    sets = tuple(present.get(place) or _absent(place) for place in range(size))
+    return to_array(rows, Dataset("log", sets, default_taxonomy()), [_MODEL])
+
+
+def _about(score: SampleScore) -> Mapping[str, Any]:
+    return score.sample_metadata or {}
+
+
+def _place(score: SampleScore) -> int:
+    return int(_about(score).get("position", -1))
+
+
+def _has_grades(score: SampleScore) -> bool:
+    return "position" in _about(score) and "epoch" in (score.score.metadata or {})
+
+
+def _outline(metadata: Mapping[str, Any]) -> PromptSet:
+    """Return a set as far as metrics ask for it: its labels, and which prompts it has."""
+    return PromptSet(
+        id=metadata["set_id"],
+        harm_domain=metadata["harm_domain"],
+        task_type=metadata["task_type"],
+        underlying_task="",
+        prompts=Prompts(benign="", dual_use="", malicious=""),
+        dual_use_paraphrases=("",) * (int(metadata["wordings"]) - 1),
+    )
+
+
+def _absent(place: int) -> PromptSet:
+    outline = {"set_id": f"\0absent {place}", "harm_domain": "", "task_type": "", "wordings": 1}
+    return _outline(outline)
+
+
+# Scorers -------------------------------------------------------------------------------------------------------------
+
 
 SETS = "opensafeintent_sets"
 """The score that holds everything that the metrics over prompt-sets need."""

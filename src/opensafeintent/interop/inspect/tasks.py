@@ -16,10 +16,8 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
-from opensafeintent.interop.inspect.grading import Grading, graders, subject_of, templates_for
-from opensafeintent.interop.inspect.provider import NotRecorded, asking_about
-from opensafeintent.interop.inspect.refusal import Refusal
-from opensafeintent.interop.inspect.scorers import SCORERS
+from opensafeintent.interop.inspect.scorers import SCORERS, Grading, graders, subject_of, templates_for
+from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking_about
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy

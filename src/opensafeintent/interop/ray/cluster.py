@@ -1,4 +1,4 @@
-"""A Ray cluster, or a small one of this machine alone, that runs shards as Ray tasks."""
+"""A Ray cluster, or a small one of this machine alone, that runs shards as Ray tasks; and what models need on its nodes."""
 
 from __future__ import annotations
 
@@ -10,20 +10,88 @@ import socket
 import sys
 import threading
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from concurrent.futures import Future
 from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import msgspec
 
+from opensafeintent.calls.providers import INSPECT_PROVIDERS, LOCAL_WEIGHTS, is_native, provider_of, variables
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.ray.extra import require_ray
-from opensafeintent.interop.ray.records import Job, Report
-from opensafeintent.interop.ray.resources import loads_weights
+from opensafeintent.interop.inspect.extra import PROVIDERS
+from opensafeintent.interop.ray.folder import Job, Report
 
-__all__ = ["AUTO", "LOCAL", "Cluster", "check_address", "cluster", "reachable"]
+__all__ = [
+    "AUTO",
+    "LOCAL",
+    "Cluster",
+    "check_address",
+    "cluster",
+    "loads_weights",
+    "reachable",
+    "require_ray",
+    "variables_of",
+]
+
+
+def require_ray() -> None:
+    """Refuse to go on without the extra.
+
+    Raises:
+        InputError: Ray is not installed.
+    """
+    if find_spec("ray") is None:
+        raise InputError('--ray needs an extra: pip install "opensafeintent[ray]"')
+
+
+_SERVERS = {"vllm": "VLLM_BASE_URL", "vllm-completions": "VLLM_BASE_URL", "sglang": "SGLANG_BASE_URL"}
+"""Providers of Inspect AI that start a server, unless this variable says where one is."""
+_FURTHER = {
+    "bedrock": ("AWS_",),
+    "sagemaker": ("AWS_",),
+    "google": ("GOOGLE_", "GEMINI_", "VERTEX_"),
+    "openai": ("OPENAI_", "AZUREAI_", "AZURE_"),
+    "azureai": ("AZUREAI_", "AZURE_"),
+    "anthropic": ("ANTHROPIC_", "AWS_", "GOOGLE_", "AZUREAI_", "AZURE_"),
+    "vllm-completions": ("VLLM_",),
+    "mistral": ("MISTRAL_", "AZUREAI_", "AZURE_"),
+}
+"""What the variables of a provider begin with, where it is more than its own name."""
+
+
+def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether asking a model loads its weights where it is asked: in that process, or a server that it starts."""
+    provider = provider_of(name)
+    if provider in LOCAL_WEIGHTS:
+        return True
+    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
+
+
+def variables_of(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that some models need, as far as they are set, and no other."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.startswith(("baseline/", "replay/")):
+            continue
+        provider = provider_of(name)
+        stems: tuple[str, ...] = ()
+        if provider in LOCAL_WEIGHTS:
+            wanted = {"HF_TOKEN", "HF_ENDPOINT"}  # where weights are kept is each node's own matter
+        elif is_native(name):
+            wanted = set(variables(provider))
+        else:
+            wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
+            stems = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))
+        found |= {
+            variable: value
+            for variable, value in environment.items()
+            if variable in wanted or (stems and variable.startswith(stems))
+        }
+    return found
+
 
 T = TypeVar("T")
 

@@ -15,8 +15,7 @@ from opensafeintent.calls.client import Budget, Tally
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.shards import Spent, spent_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
-from opensafeintent.interop.ray.folder import Merged, ShardsFolder
-from opensafeintent.interop.ray.records import Job, Progress, Report
+from opensafeintent.interop.ray.folder import Job, Merged, Progress, Report, ShardsFolder
 
 __all__ = ["Driver", "Ended", "Pool"]
 

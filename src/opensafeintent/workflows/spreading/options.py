@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.calls.client import Budget
+from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.interop.ray.cluster import check_address
 from opensafeintent.interop.ray.folder import Merged, ShardsFolder
-from opensafeintent.workflows.spreading.identity import build_identity, run_identity
 
 if TYPE_CHECKING:
-    from opensafeintent.construction.folder import BuildFolder
+    from opensafeintent.construction.folder import BuildFolder, BuildManifest
+    from opensafeintent.evaluation.manifest import Manifest
 
-__all__ = ["Spreading", "check_options", "left_shards", "take_up_build", "take_up_run"]
+__all__ = ["Spreading", "build_identity", "check_options", "left_shards", "run_identity", "take_up_build", "take_up_run"]
 
 
 class Spreading(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,3 +100,29 @@ def _taken_up(merged: Merged | None) -> list[str]:
     waiting = merged.lost - merged.again
     lost = f"; {waiting:,} were in flight when it ended, and are made again" if waiting else ""
     return [f"{merged.added.made.total():,} calls were taken up from the shards of an interrupted run{lost}"]
+
+
+def run_identity(manifest: Manifest) -> dict[str, str]:
+    """Return what cannot differ within one run."""
+    return {
+        "dataset": f"{manifest.dataset.name} ({manifest.dataset.hash[:12]})",
+        "sampling": _json(manifest.target_sampling),
+        "judge sampling": _json(manifest.judge_sampling),
+        "system prompt": _json(manifest.system),
+        "preset": _json(manifest.preset),
+    }
+
+
+def build_identity(manifest: BuildManifest) -> dict[str, str]:
+    """Return what cannot differ within one build."""
+    return {
+        "generator": manifest.generator,
+        "judge": manifest.judge,
+        "generator sampling": _json(manifest.generator_sampling),
+        "judge sampling": _json(manifest.judge_sampling),
+        "taxonomy": sha256_hex(canonical_json(manifest.taxonomy))[:12],
+    }
+
+
+def _json(value: object) -> str:
+    return canonical_json(value).decode()

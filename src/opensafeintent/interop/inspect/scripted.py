@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from inspect_ai._util.error import (  # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+    PrerequisiteError as Refusal,  # the one error that Inspect AI shows as a line, without the place in the code
+)
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage
 from inspect_ai.tool import ToolChoice, ToolInfo
 
@@ -14,9 +17,9 @@ from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.models import ReplayModel
 from opensafeintent.calls.records import Answered, Call, Failure, Message, Refused, Replied, Sampling, Subject
 from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.refusal import Refusal
 
-__all__ = ["NotRecorded", "ScriptedAPI", "asking_about"]
+__all__ = ["NotRecorded", "Refusal", "ScriptedAPI", "asking_about"]
+
 
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 _STOP = {"length": "max_tokens", "stop": "stop", "max_tokens": "max_tokens", "model_length": "model_length"}
