@@ -378,9 +378,16 @@ def test_without_the_extra_a_log_names_it(tmp_path: Path) -> None:
 # Out -------------------------------------------------------------------------------------------------------------------
 
 
-def test_export_then_import_is_the_identity_on_grades(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "baseline/comply-all", "baseline/keyword-filter", epochs=2, modes="core", probe="all")
-    logs = export(run, tmp_path / "logs")
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
+    """A run of two models over four sets, twice each, and its logs."""
+    folder = tmp_path_factory.mktemp("exported")
+    run = run_of(folder, "baseline/comply-all", "baseline/keyword-filter", epochs=2, modes="core", probe="all")
+    return run, export(run, folder / "logs")
+
+
+def test_export_then_import_is_the_identity_on_grades(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
+    run, logs = exported
     assert [path.name for path in logs] == ["baseline-comply-all.eval", "baseline-keyword-filter.eval"]
     assert {path.stat().st_mode & 0o777 for path in logs} == {0o600}
     brought(tmp_path / "in", *logs)
@@ -430,9 +437,8 @@ def test_what_is_missing_or_refused_survives_the_way_there_and_back(tmp_path: Pa
     assert there["missing"] == back["missing"]
 
 
-def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(tmp_path: Path) -> None:
-    run = run_of(tmp_path)
-    (path,) = export(run, tmp_path / "logs")
+def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(exported: tuple[Path, list[Path]]) -> None:
+    run, (path, _) = exported
     log = read_eval_log(str(path))
     ours = metrics_json(run)["models"]["baseline/comply-all"]
     theirs = metrics_of(log)
@@ -444,7 +450,7 @@ def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(tmp_path: Pat
         "opensafeintent/opensafeintent",
         "success",
     )
-    assert log.samples is not None and len(log.samples) == 4 * 7
+    assert log.samples is not None and len(log.samples) == 4 * 7 * 2
     sample = next(found for found in log.samples if found.metadata["variant"] == "dual_use")
     calls = [event for event in sample.events if event.event == "model"]
     purposes = [(event.metadata or {})["purpose"] for event in calls]
@@ -455,14 +461,14 @@ def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(tmp_path: Pat
     assert sample.model_usage["opensafeintent/judge"].output_tokens >= 3
 
 
-def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "baseline/comply-all", "baseline/refuse-all", limit=1)
-    logs = [read_eval_log(str(path)) for name in ("a", "b") for path in export(run, tmp_path / name)]
+def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
+    run, paths = exported
+    logs = [read_eval_log(str(path)) for path in (*paths, *export(run, tmp_path / "again"))]
     for of in ("eval_id", "task_id"):
         assert len({getattr(log.eval, of) for log in logs}) == 4, of
     assert len({log.eval.run_id for log in logs}) == 2
     samples = [sample.uuid for log in logs for sample in log.samples or []]
-    assert len(set(samples)) == len(samples) == 4 * 7
+    assert len(set(samples)) == len(samples) == 4 * (4 * 7 * 2)
 
 
 def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:
@@ -475,13 +481,12 @@ def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:
     assert log.samples is not None and len(log.samples) == 2 * 7 * 2
 
 
-def test_a_folder_with_logs_is_left_as_it_is(tmp_path: Path) -> None:
-    first, second = run_of(tmp_path, limit=1), run_of(tmp_path, limit=2, name="second")
-    (path,) = export(first, tmp_path / "out")
-    before = path.read_bytes()
+def test_a_folder_with_logs_is_left_as_it_is(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
+    _, (path, other) = exported
+    before = path.read_bytes(), other.read_bytes()
     with pytest.raises(InputError, match="is there already; export into an empty folder"):
-        export(second, tmp_path / "out")
-    assert path.read_bytes() == before
+        export(run_of(tmp_path, limit=1), path.parent)
+    assert (path.read_bytes(), other.read_bytes()) == before
 
 
 def test_imported_responses_are_exported_too(tmp_path: Path) -> None:
