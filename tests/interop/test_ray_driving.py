@@ -16,11 +16,13 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
 import pytest
 
+from calls.support import until
 from endtoend import JUDGE, STARTER, TARGET, Ran, calls, evaluate, osi, prompts_of, some_sets, wait_until
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackServer, Match
 from opensafeintent.calls.client import Budget, Tally
@@ -288,10 +290,12 @@ def test_budget_of_tokens_ends_the_run(pool: Threads, server: LoopbackServer, da
     assert 20_000 <= spent < 40_000  # what is in flight as it runs out is let finish
 
 
-def new_driver(tmp_path: Path, budget: Budget | None = None, pool: driving.Pool | None = None) -> Driver:
+def new_driver(
+    tmp_path: Path, budget: Budget | None = None, pool: driving.Pool | None = None, tally: Tally | None = None
+) -> Driver:
     shards = ShardsFolder(tmp_path)
     shards.begin({}, ())
-    return Driver(pool or Threads(), shards, Tally(), budget=budget or Budget())
+    return Driver(pool or Threads(), shards, tally or Tally(), budget=budget or Budget())
 
 
 def new_job(number: int) -> Job:
@@ -299,11 +303,12 @@ def new_job(number: int) -> Job:
 
 
 def test_requests_that_were_lost_or_made_twice_count_as_spent(tmp_path: Path) -> None:
-    driver = new_driver(tmp_path)
+    tally = Tally()
+    driver = new_driver(tmp_path, tally=tally)
     added = Added(rows=5, made=Counter({("m", "generate"): 4}), twice=2)
     driver.settle(Merged(added=added, lost=3, again=3))
     # five rows, two that another shard had the outcome of, three that never became a row
-    assert driver._tally.calls == 5 + 2 + 3
+    assert tally.calls == 5 + 2 + 3
 
 
 class Overspending:
@@ -330,21 +335,40 @@ def test_what_one_shard_overspends_the_others_do_not_get(tmp_path: Path) -> None
     assert ended.unfinished
 
 
+class LostOnce:
+    """A shard whose first worker is lost: both say how far they are, and it ends once that is shown."""
+
+    slots = 1
+    gpus = 0.0
+
+    def __init__(self, folder: Path, tally: Tally) -> None:
+        self._folder, self._tally = folder, tally
+        self.shown: tuple[int, ...] = ()
+
+    async def run(self, job: Job) -> Report:
+        attempts = [
+            Progress(
+                node="a", process=1, made={"generate": 5}, tokens={"m": (50, 5)}, retries=1, reused=2, missing=1, in_flight=4
+            ),
+            Progress(node="b", process=2, made={"generate": 1}, tokens={"m": (10, 1)}, reused=2, missing=1, in_flight=3),
+        ]
+        for number, progress in enumerate(attempts, 1):
+            (self._folder / "shards" / f"{job.name}.{number}.json").write_bytes(msgspec.json.encode(progress))
+        tally = self._tally
+        await until(lambda: tally.in_flight == 3)
+        self.shown = (
+            *(tally.made.total(), tally.retries, tally.tokens.total()),
+            *(tally.reused_calls, tally.missing, tally.in_flight),
+        )
+        return Report(ended="done")
+
+
 def test_progress_does_not_go_back_with_a_lost_worker(tmp_path: Path) -> None:
-    driver = new_driver(tmp_path)
-    attempts = [
-        Progress(
-            node="a", process=1, made={"generate": 5}, tokens={"m": (50, 5)}, retries=1, reused=2, missing=1, in_flight=4
-        ),
-        Progress(node="b", process=2, made={"generate": 1}, tokens={"m": (10, 1)}, reused=2, missing=1, in_flight=3),
-    ]
-    for number, progress in enumerate(attempts, 1):
-        (tmp_path / "shards" / f"00000.{number}.json").write_bytes(msgspec.json.encode(progress))
-    driver._show(ShardsFolder(tmp_path).progress())
-    tally = driver._tally
+    tally = Tally()
+    pool = LostOnce(tmp_path, tally)
+    asyncio.run(new_driver(tmp_path, pool=pool, tally=tally).run([new_job(0)]))
     # what both made; what the second one found again, and could not have again either, counts once
-    assert (tally.made.total(), tally.retries, tally.tokens.total()) == (6, 1, 66)
-    assert (tally.reused_calls, tally.missing, tally.in_flight) == (2, 1, 3)
+    assert pool.shown == (6, 1, 66, 2, 1, 3)
 
 
 class OnTheSecondGo:
@@ -361,10 +385,11 @@ class OnTheSecondGo:
 
 
 def test_what_a_shard_finds_again_as_it_goes_on_counts_once(tmp_path: Path) -> None:
-    driver = new_driver(tmp_path, Budget(calls=10), OnTheSecondGo())
+    tally = Tally()
+    driver = new_driver(tmp_path, Budget(calls=10), OnTheSecondGo(), tally)
     asyncio.run(driver.run([new_job(0)]))
     driver.settle(Merged())
-    assert (driver._tally.missing, driver._tally.reused_calls) == (1, 4)
+    assert (tally.missing, tally.reused_calls) == (1, 4)
 
 
 # A shard that ends by itself, and folders that take their time ---------------------------------------------------------
@@ -879,7 +904,7 @@ def test_ray_that_does_not_import_is_told(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("name", "said"), [("WorkerCrashedError", "a shard was lost 9 times"), ("RaySystemError", "a task ended")]
 )
-def test_why_ray_ended_a_task_is_told(name: str, said: str) -> None:
+def test_why_ray_ended_a_task_is_told(monkeypatch: pytest.MonkeyPatch, name: str, said: str) -> None:
     ray = pytest.importorskip("ray")
 
     class Task:
@@ -891,8 +916,9 @@ def test_why_ray_ended_a_task_is_told(name: str, said: str) -> None:
             future.set_exception(getattr(ray.exceptions, name)(*(["why"] if name == "RaySystemError" else [])))
             return future
 
-    pool = Cluster.__new__(Cluster)
-    pool._task, pool._variables = Task(), {}
+    there = SimpleNamespace(exceptions=ray.exceptions, nodes=list, remote=lambda **_: lambda entry: Task())
+    monkeypatch.setattr(connecting, "import_module", lambda _: there)
+    pool = Cluster(run_task_there, {})
     with pytest.raises(Stopped, match=rf"--ray: {said} \({name}: .+\); what was answered is kept"):
         asyncio.run(pool.run(new_job(0)))
 
