@@ -8,6 +8,7 @@ import os
 import secrets
 import shutil
 import stat
+import sys
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from math import isfinite
@@ -20,25 +21,42 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
 __all__ = [
+    "CAN_LOCK",
     "FolderTaken",
     "any_json",
     "as_text",
     "finish_replacing",
     "locked_folder",
     "make_private_folder",
+    "os_errors",
     "parse_json",
     "parse_toml",
     "read_bytes",
     "read_json",
     "read_text",
     "replaced_together",
+    "take_lock",
     "write_private",
     "written_beside",
 ]
 
 T = TypeVar("T")
+CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
 """Levels of JSON within JSON; what is deeper cannot be written again."""
+
+
+@contextlib.contextmanager
+def os_errors(refused: str) -> Iterator[None]:
+    """Say in one line what the system refuses while the body runs: `refused` (`FILE: cannot write`), and why.
+
+    Raises:
+        InputError: it refused something.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{refused}: {error.strerror or error}") from error
 
 
 # Reading: everything that Python, TOML's and JSON's readers raise becomes an InputError here, and nowhere else
@@ -206,12 +224,10 @@ def make_private_folder(path: Path) -> None:
     Raises:
         InputError: it cannot be created, or something else has its name.
     """
-    try:
+    with os_errors(f"{path}: cannot create the folder"):
         if path.exists() and not path.is_dir():
             raise InputError(f"{path}: is a file; expected a folder")
         path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise InputError(f"{path}: cannot create the folder: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
@@ -226,7 +242,7 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
     Raises:
         InputError: it cannot be written.
     """
-    try:
+    with os_errors(f"{path}: cannot write"):
         target = Path(os.path.realpath(path))  # of a link, the file that it leads to
         if target.exists() and not target.is_file():  # a device would be replaced by a file
             raise InputError(f"{path}: is not a file; expected one, or a new name")
@@ -241,8 +257,6 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         except BaseException:  # an interruption as well: nothing half-written stays
             beside.unlink(missing_ok=True)
             raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
 def write_private(path: Path, content: bytes | str) -> None:
@@ -259,6 +273,23 @@ class FolderTaken(InputError):
     """Another process is at work in a folder."""
 
 
+def take_lock(file: IO[Any], path: Path, *, shared: bool = False) -> bool:
+    """Lock an open file until it is closed, alone or with others; return whether that could be done.
+
+    Raises:
+        InputError: files cannot be locked there; the text names `path`.
+    """
+    import fcntl
+
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: taken
+        return False
+    except OSError as error:
+        raise InputError(f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk") from error
+    return True
+
+
 @contextlib.contextmanager
 def locked_folder(path: Path, doing: str) -> Iterator[None]:
     """Make a private folder and keep it for this process; results that were left half put in place are put there.
@@ -272,24 +303,16 @@ def locked_folder(path: Path, doing: str) -> Iterator[None]:
         InputError: it cannot be written.
     """
     make_private_folder(path)
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: SQLite alone guards the ledger there
+    if not CAN_LOCK:  # SQLite alone guards the ledger there
         finish_replacing(path)
         yield
         return
-    try:
+    with os_errors(f"{path}: cannot write here"):
         file = os.fdopen(os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "r+", errors="replace")
-    except OSError as error:
-        raise InputError(f"{path}: cannot write here: {error.strerror or error}") from error
     with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError) as error:  # EAGAIN or EACCES: taken
+        if not take_lock(file, path):
             theirs = one_line(file.read(100)) or doing
-            raise FolderTaken(f"{path}: another process is {theirs} this folder; wait for it") from error
-        except OSError as error:
-            raise InputError(f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk") from error
+            raise FolderTaken(f"{path}: another process is {theirs} this folder; wait for it")
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
             os.ftruncate(file.fileno(), 0)
             os.pwrite(file.fileno(), doing.encode(), 0)

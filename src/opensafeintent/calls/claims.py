@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.errors import InputError
+from opensafeintent.files import CAN_LOCK, os_errors, take_lock
 
 __all__ = ["Claimed", "Claims", "Sharing", "in_use"]
 
@@ -209,27 +210,16 @@ def in_use(path: Path, *, alone: bool) -> Iterator[bool]:
     Raises:
         InputError: another process has it to itself.
     """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
+    if not CAN_LOCK:
         yield alone
         return
-    try:
+    with os_errors(f"{path}: cannot open the ledger"):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file_path = path.resolve()  # under whatever name it was given
         file = os.fdopen(os.open(file_path.with_name(f".{file_path.name}.lock"), os.O_CREAT | os.O_RDWR, 0o600), "w")
-    except OSError as error:
-        raise InputError(f"{path}: cannot open the ledger: {error.strerror or error}") from error
     with file:
-        for how in (fcntl.LOCK_EX, fcntl.LOCK_SH) if alone else (fcntl.LOCK_SH,):
-            try:
-                fcntl.flock(file, how | fcntl.LOCK_NB)
-            except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: taken
-                continue
-            except OSError as error:
-                raise InputError(
-                    f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk"
-                ) from error
-            yield how == fcntl.LOCK_EX
-            return
+        for shared in (False, True) if alone else (True,):
+            if take_lock(file, path, shared=shared):
+                yield not shared
+                return
         raise InputError(f"{path}: a run has this ledger to itself until it ends: wait for it, or begin it with --ledger too")

@@ -23,6 +23,7 @@ from opensafeintent.calls.ledger_file import connect, is_older, read_request, re
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, call_key
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
+from opensafeintent.files import os_errors
 
 __all__ = ["Added", "AttemptFiles", "ShardLedger", "Spent", "copy_calls", "lost_calls", "merge_ledger", "settled", "spent_in"]
 
@@ -105,15 +106,13 @@ def settled(path: Path, beside: Path) -> Path:
         InputError: it is no ledger, or is damaged, or cannot be read.
     """
     log = path.with_name(path.name + "-wal")
-    try:
+    with os_errors(f"{path}: cannot read the ledger"):
         if not log.exists():
             return path
         copy = beside / path.name
         # the log first: what moves from it into the file afterwards is there twice, and not lost
         shutil.copyfile(log, copy.with_name(copy.name + "-wal"))
         shutil.copyfile(path, copy)
-    except OSError as error:
-        raise InputError(f"{path}: cannot read the ledger: {error.strerror or error}") from error
     Ledger(copy).close()  # takes in the log
     return copy
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
@@ -313,10 +314,8 @@ def _origin_of(name: str) -> Origin:
 
         return fetch(name)
     path = Path(name)
-    try:
+    with os_errors(f"{one_line(name)}: cannot read"):
         there = path.exists()
-    except OSError as error:
-        raise InputError(f"{one_line(name)}: cannot read: {error.strerror or error}") from error
     if not there:
         raise InputError(
             f"{one_line(name)}: no such dataset; valid: 'starter', the path of a .jsonl, .json, .parquet or .csv file or of "

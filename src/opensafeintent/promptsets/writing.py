@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING
 from uuid import NAMESPACE_URL, uuid5
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import written_beside
+from opensafeintent.files import os_errors, written_beside
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.record import Dataset
 
@@ -40,10 +40,8 @@ def write_dataset(dataset: Dataset, path: Path) -> None:
     writers = {".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if path.suffix not in writers:
         raise InputError(f"{path}: cannot tell the format; valid suffixes: {', '.join(writers)}")
-    try:
+    with os_errors(f"{path}: cannot write"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"{path}: cannot write: {error.strerror or error}") from error
     with written_beside(path) as file:
         writers[path.suffix](dataset, file)
 
