@@ -31,7 +31,6 @@ from opensafeintent.calls.shards import (
     AttemptFiles,
     ShardLedger,
     Spent,
-    copy_calls,
     lost_calls,
     merge_ledger,
     settled,
@@ -131,10 +130,10 @@ def test_some_calls_alone_can_be_copied(tmp_path: Path) -> None:
     with Ledger(source) as ledger:
         keys = [answered(ledger, number) for number in range(4)]
         failed(ledger, 9)
-        ledger_rows = copy_calls(part, source, [])  # nothing, and it may be open
+        ledger_rows = merge_ledger(part, source, [])  # nothing, and it may be open
         assert ledger_rows.rows == 0
     wanted = [keys[1], keys[3], call_key(call(9), "p/m"), call_key(call(8), "p/m")]
-    assert copy_calls(part, source, wanted).rows == 2
+    assert merge_ledger(part, source, wanted).rows == 2
     with Ledger(part, readonly=True) as ledger:
         assert [ledger.find(key) is not None for key in keys] == [False, True, False, True]
 

@@ -23,7 +23,7 @@ from endtoend import osi, some_sets
 from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, call_key
-from opensafeintent.calls.shards import AttemptFiles, ShardLedger, copy_calls, merge_ledger, spent_in
+from opensafeintent.calls.shards import AttemptFiles, ShardLedger, merge_ledger, spent_in
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
@@ -75,7 +75,7 @@ def _ledgers(folder: Path) -> None:
                 keys.append(answered(ledger, number))
     for _ in range(2):
         merge_ledger(folder / "one.sqlite", folder / "two.sqlite")
-    copy_calls(folder / "three.sqlite", folder / "one.sqlite", keys)
+    merge_ledger(folder / "three.sqlite", folder / "one.sqlite", keys)
     with Ledger(folder / "one.sqlite", readonly=True) as ledger:
         assert ledger.count() > ledger.count("failed") > 0
         assert ledger.usage_of(keys)

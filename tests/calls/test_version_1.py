@@ -23,7 +23,7 @@ from opensafeintent.calls import client as client_module
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack
 from opensafeintent.calls.records import Answered, Refused
-from opensafeintent.calls.shards import copy_calls, merge_ledger, settled
+from opensafeintent.calls.shards import merge_ledger, settled
 from opensafeintent.errors import InputError
 
 
@@ -165,7 +165,7 @@ def test_they_are_merged_as_failures(ledger: Path, tmp_path: Path, into: str) ->
 def test_an_answer_to_one_of_them_is_merged_and_theirs_is_not_copied(ledger: Path, tmp_path: Path) -> None:
     of = keys(ledger)
     target = tmp_path / "target.sqlite"
-    assert copy_calls(target, ledger, [of["null"], of["text"]]).answers == 1
+    assert merge_ledger(target, ledger, [of["null"], of["text"]]).answers == 1
     with Ledger(target, readonly=True) as opened:
         assert opened.find(of["null"]) is None
         assert isinstance(opened.find(of["text"]), Answered)

@@ -13,6 +13,7 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
+from typing import TypeVar
 
 import msgspec
 
@@ -20,7 +21,9 @@ from opensafeintent.calls.records import Call
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 
-__all__ = ["FAULTS", "parse_faults", "respond_as_generator", "respond_as_judge"]
+__all__ = ["FAULTS", "contract_of", "data_file", "marked_parts", "parse_faults", "respond_as_generator", "respond_as_judge"]
+
+T = TypeVar("T")
 
 FAULTS: dict[str, tuple[str, ...]] = {
     "generator": (
@@ -60,10 +63,15 @@ class _Script(msgspec.Struct, frozen=True):
     asks: dict[str, str]
 
 
+def data_file(name: str, kind: type[T]) -> T:
+    """Return one of our data files: what a script says, and the words that decide."""
+    text = resources.files("opensafeintent").joinpath(f"data/{name}").read_text("utf-8")
+    return msgspec.convert(tomllib.loads(text), kind)
+
+
 @lru_cache(maxsize=1)
 def _script() -> _Script:
-    text = resources.files("opensafeintent").joinpath("data/construction.toml").read_text("utf-8")
-    return msgspec.convert(tomllib.loads(text), _Script)
+    return data_file("construction.toml", _Script)
 
 
 def parse_faults(name: str, listed: str) -> dict[str, float]:
@@ -93,8 +101,8 @@ class _Task:
     def __init__(self, call: Call, faults: Faults) -> None:
         first = call.messages[0].content
         self.asked = first
-        self.contract = first.rpartition("<<<END ")[2]
-        self.parts = _marked(first)
+        self.contract = contract_of(first)
+        self.parts = marked_parts(first)
         self._faults = faults
         self._conversation = "\0".join(message.content for message in call.messages) + f"\0{call.epoch}"
 
@@ -120,8 +128,20 @@ def _share(*about: str) -> float:
 _MARKED = re.compile(r"<<<([A-Z-]+) ([0-9a-f]{16})>>>\n(.*?)\n<<<END \1 \2>>>", re.DOTALL)
 
 
-def _marked(text: str) -> dict[str, str]:
-    return {name: content for name, _, content in _MARKED.findall(text)}
+def marked_parts(text: str) -> dict[str, str]:
+    """Return what stands between this project's own delimiters, by name; the first nonce is the true one."""
+    parts: dict[str, str] = {}
+    nonce = ""
+    for name, code, content in _MARKED.findall(text):
+        nonce = nonce or code
+        if code == nonce:
+            parts.setdefault(name, content)
+    return parts
+
+
+def contract_of(text: str) -> str:
+    """Return what follows the last delimiter: there, and only there, is the contract."""
+    return text.rpartition("<<<END ")[2]
 
 
 def respond_as_generator(call: Call, faults: Faults) -> str:

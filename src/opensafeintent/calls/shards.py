@@ -25,7 +25,7 @@ from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors
 
-__all__ = ["Added", "AttemptFiles", "ShardLedger", "Spent", "copy_calls", "lost_calls", "merge_ledger", "settled", "spent_in"]
+__all__ = ["Added", "AttemptFiles", "ShardLedger", "Spent", "lost_calls", "merge_ledger", "settled", "spent_in"]
 
 _COLUMNS = (
     *("key", "model", "purpose", "template", "template_hash", "epoch", "attempt", "request", "status", "stop_reason"),
@@ -68,28 +68,32 @@ class Added(msgspec.Struct, kw_only=True):
         self.twice += other.twice
 
 
-def merge_ledger(target: Path, source: Path) -> Added:
-    """Add every call of one ledger to another, in one transaction; the texts that requests refer to come along.
+def merge_ledger(target: Path, source: Path, keys: Collection[bytes] | None = None) -> Added:
+    """Add the calls of one ledger to another, in one transaction; the texts that requests refer to come along.
 
     Merging the same ledger again adds nothing. Where both have an outcome of a call, that of `target` stays.
 
     Args:
         target: the ledger that grows; it may be open for writing elsewhere on this machine.
-        source: a ledger that nobody writes (`settled`).
+        source: the other one. With `keys` it may be open elsewhere on this machine, else nobody writes it (`settled`).
+        keys: calls whose outcomes are added; None for every call and each attempt at it.
 
     Raises:
         InputError: one of them is no ledger, or is damaged, or cannot be read or written.
     """
-    return _copied(target, source, None)
-
-
-def copy_calls(target: Path, source: Path, keys: Collection[bytes]) -> Added:
-    """Add the outcomes of some calls of one ledger to another; `source` may be open elsewhere on this machine.
-
-    Raises:
-        InputError: see `merge_ledger`.
-    """
-    return _copied(target, source, keys)
+    if not target.exists() or target.stat().st_size == 0 or _is_old(target):
+        Ledger(target).close()  # makes it; one that is there may be open in this process, and is left as it is
+    Ledger(source, readonly=True).close()
+    if source.stat().st_size == 0:  # killed as it began
+        return Added()
+    try:
+        with contextlib.closing(connect(target)) as connection:
+            connection.execute("ATTACH ? AS source", (uri_of(source, readonly=True),))
+            theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
+            with _transaction(connection):
+                return _Copy(connection, theirs).run(keys)
+    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as error:
+        raise InputError(f"{source}: cannot merge this ledger into {target}: {error}") from error
 
 
 def settled(path: Path, beside: Path) -> Path:
@@ -115,22 +119,6 @@ def settled(path: Path, beside: Path) -> Path:
         shutil.copyfile(path, copy)
     Ledger(copy).close()  # takes in the log
     return copy
-
-
-def _copied(target: Path, source: Path, keys: Collection[bytes] | None) -> Added:
-    if not target.exists() or target.stat().st_size == 0 or _is_old(target):
-        Ledger(target).close()  # makes it; one that is there may be open in this process, and is left as it is
-    Ledger(source, readonly=True).close()
-    if source.stat().st_size == 0:  # killed as it began
-        return Added()
-    try:
-        with contextlib.closing(connect(target)) as connection:
-            connection.execute("ATTACH ? AS source", (uri_of(source, readonly=True),))
-            theirs = see_as_failed(connection, "source", "theirs") if is_older(connection, "source") else "source.calls"
-            with _transaction(connection):
-                return _Copy(connection, theirs).run(keys)
-    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as error:
-        raise InputError(f"{source}: cannot merge this ledger into {target}: {error}") from error
 
 
 def _is_old(path: Path) -> bool:
