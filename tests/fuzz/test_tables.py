@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from fuzz.contract import FUZZ, attempt
 from opensafeintent.construction.seeds import read_seeds
+from opensafeintent.people.forms import PAGE_FORM, page_words, render_sheet
 from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import read_labels
-from opensafeintent.people.returns import PAGE_FORM, page_words
-from opensafeintent.people.sheets import render_sheet
 from opensafeintent.promptsets import load_dataset
 from people.forms import judge_study
 from promptsets.samples import FLAT, NESTED, OURS

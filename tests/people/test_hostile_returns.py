@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from opensafeintent.errors import InputError
+from opensafeintent.people.forms import PAGE_FORM, page_words, render_sheet
 from opensafeintent.people.importing import import_returns
 from opensafeintent.people.labels import write_key
-from opensafeintent.people.returns import PAGE_FORM, page_words, read_return
-from opensafeintent.people.sheets import render_sheet
+from opensafeintent.people.returns import read_return
 from peaks import run
 from people.forms import Sheet, judge_study
 

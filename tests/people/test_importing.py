@@ -12,9 +12,8 @@ import openpyxl
 import pytest
 
 from opensafeintent.errors import InputError
+from opensafeintent.people.forms import page_words, render_sheet
 from opensafeintent.people.labels import AnnotationKey, Showing, read_key, write_key
-from opensafeintent.people.returns import page_words
-from opensafeintent.people.sheets import render_sheet
 from opensafeintent.promptsets import load_dataset
 from people.forms import Sheet, expected_labels, filled, found_labels, imported, judge_study, quality_study
 

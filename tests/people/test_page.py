@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from opensafeintent.people.forms import render_page
 from opensafeintent.people.guide import SLOTS, guide_of
 from opensafeintent.people.labels import AnnotationKey, Showing
-from opensafeintent.people.page import render_page
 from opensafeintent.people.study import Packet
 from opensafeintent.promptsets import load_dataset
 from people.forms import by_field, expected_labels, found_labels, imported, judge_study, meant_by, quality_study

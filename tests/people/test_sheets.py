@@ -11,9 +11,9 @@ from pathlib import Path
 import openpyxl
 import pytest
 
+from opensafeintent.people.forms import render_sheet
 from opensafeintent.people.guide import SLOTS, guide_of
 from opensafeintent.people.labels import LabelKind
-from opensafeintent.people.sheets import render_sheet
 from opensafeintent.people.texts import lines_of, readable, split_text, text_hash, words_hash
 from opensafeintent.promptsets import load_dataset
 from people.forms import (

@@ -18,8 +18,9 @@ from opensafeintent.analysis.judges.noise import noise_of
 from opensafeintent.analysis.judges.summary import judges_json
 from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.agreement import Answers, SourcedLabel, dataset_quality
+from opensafeintent.people.answers import Answers, SourcedLabel
 from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
+from opensafeintent.people.quality import dataset_quality
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.sentences import cautions, findings

@@ -10,7 +10,8 @@ from rich.text import Text
 
 from opensafeintent.cli.printing import new_console, plain, print_notes
 from opensafeintent.hostile import one_line
-from opensafeintent.people.agreement import Consistency, Dimension, JudgeStudy, Quality, SafeCall
+from opensafeintent.people.judging import Dimension, JudgeStudy, SafeCall
+from opensafeintent.people.quality import Consistency, Quality
 from opensafeintent.report.tables.agreement import DIMENSION_NAMES, QUESTION_NAMES
 from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.workflows.agreeing import Agreement

@@ -10,10 +10,10 @@ import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
+from opensafeintent.people.forms import ITEMS, PRACTICE, page_words
 from opensafeintent.people.guide import SLOTS, asks_of, guide_of
 from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, Showing
-from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, page_words, read_return
-from opensafeintent.people.sheets import ITEMS, PRACTICE
+from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, read_return
 
 __all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
 

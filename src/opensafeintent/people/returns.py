@@ -15,21 +15,29 @@ from zipfile import BadZipFile
 
 import msgspec
 
-from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
+from opensafeintent.people.forms import (
+    FIXED,
+    IDENTITY,
+    INSTRUCTIONS,
+    ITEMS,
+    NOTE,
+    PAGE_FORM,
+    PRACTICE,
+    Column,
+    cell,
+    columns_of,
+)
 from opensafeintent.people.guide import SLOTS
-from opensafeintent.people.labels import LabelKind, Showing
-from opensafeintent.people.sheets import FIXED, IDENTITY, INSTRUCTIONS, ITEMS, NOTE, PRACTICE, Column, cell, columns_of
+from opensafeintent.people.labels import LabelKind
 from opensafeintent.people.texts import words_hash
 from opensafeintent.people.workbooks import WORKBOOK_STARTS, look_over
 
-__all__ = ["MOST_BYTES", "PAGE_FORM", "Formula", "Returned", "ReturnedItem", "Value", "page_words", "read_return"]
+__all__ = ["MOST_BYTES", "Formula", "Returned", "ReturnedItem", "Value", "read_return"]
 
 MOST_BYTES = 100_000_000
 """A larger file is no form of ours."""
-PAGE_FORM = "opensafeintent annotation 1"
-"""What a file that a page saved says that it is."""
 _MOST_PAGE_BYTES = 20_000_000
 """Of what a page saves: an item takes some 200."""
 _MOST_COLUMNS = 26
@@ -111,11 +119,6 @@ def _blank(value: Value) -> bool:
 # Pages ------------------------------------------------------------------------------------------------------------------
 
 
-def page_words(showing: Showing) -> str:
-    """Return what a page says of an item's texts: the hashes of all of them in one."""
-    return sha256_hex(" ".join(showing.words))[:16]
-
-
 class _SavedItem(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     code: str
     words: str
@@ -164,7 +167,7 @@ def _page_item(item: _SavedItem, address: str) -> ReturnedItem:
 
 
 def _read_sheet(path: Path, raw: bytes) -> Returned:
-    """Read a workbook that `sheets.render_sheet` made and an annotator filled in.
+    """Read a workbook that `forms.render_sheet` made and an annotator filled in.
 
     Rows may stand in another order: each names its item and part. Everything that is wrong is kept with its cell.
     """

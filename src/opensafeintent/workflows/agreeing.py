@@ -13,21 +13,9 @@ from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.agreement import (
-    Answers,
-    Consistency,
-    Item,
-    JudgeGrades,
-    JudgeStudy,
-    Quality,
-    SourcedLabel,
-    dataset_quality,
-    gather,
-    judge_study,
-    read_all,
-    refuse,
-    self_consistency,
-)
+from opensafeintent.people.answers import Answers, Item, SourcedLabel, gather, read_all, refuse
+from opensafeintent.people.judging import JudgeGrades, JudgeStudy, judge_study
+from opensafeintent.people.quality import Consistency, Quality, dataset_quality, self_consistency
 from opensafeintent.people.texts import text_hash
 from opensafeintent.promptsets import Dataset, load_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS

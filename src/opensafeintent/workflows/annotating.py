@@ -12,10 +12,10 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.people.forms import render_page, render_sheet
 from opensafeintent.people.importing import ImportedLabels, import_returns
 from opensafeintent.people.labels import AnnotationKey, KeyItem, read_key, write_key, write_labels
 from opensafeintent.people.study import (
-    Packet,
     StudyPlan,
     Subject,
     draw_responses,
@@ -215,7 +215,8 @@ def _export(plan: StudyPlan, settings: AnnotateDatasetSettings | AnnotateRunSett
         if path.exists():
             kept.append(path)
         else:
-            write_private(path, _render(packet, key, settings.form))
+            sheet = settings.form == "sheet"
+            write_private(path, render_sheet(packet) if sheet else render_page(packet, key.annotators[packet.annotator]))
             written.append(path)
     return ExportedStudy(key=key, key_path=key_path, written=written, kept=kept, notes=notes)
 
@@ -231,16 +232,6 @@ def _same_study(before: AnnotationKey, key: AnnotationKey, path: Path) -> None:
             raise InputError(
                 f"{path}: {name}'s form was laid out by another version of this program; begin in another folder"
             )
-
-
-def _render(packet: Packet, key: AnnotationKey, form: Form) -> bytes:
-    if form == "sheet":
-        from opensafeintent.people.sheets import render_sheet
-
-        return render_sheet(packet)
-    from opensafeintent.people.page import render_page
-
-    return render_page(packet, key.annotators[packet.annotator])
 
 
 def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
-from opensafeintent.people.agreement import Answers, Item, SourcedLabel, gather, read_all
+from opensafeintent.people.answers import Answers, Item, SourcedLabel, gather, read_all
 from opensafeintent.people.labels import Label
 
 __all__ = ["HumanLabels", "Truth", "read_human_labels"]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
 from opensafeintent.grades import Graded, median_grade
-from opensafeintent.people.agreement.answers import EVERYONE, GRADES, Answers, answer_of
+from opensafeintent.people.answers import EVERYONE, GRADES, Answers, answer_of
 from opensafeintent.people.labels import UNSURE
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED

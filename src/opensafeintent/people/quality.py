@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.people.agreement.answers import EVERYONE, Answers, answer_of
+from opensafeintent.people.answers import EVERYONE, Answers, answer_of
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED

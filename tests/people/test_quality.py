@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from opensafeintent.errors import InputError
-from opensafeintent.people.agreement import Answers, Question, dataset_quality, gather, read_all, self_consistency
+from opensafeintent.people.answers import Answers, gather, read_all
 from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label, write_labels
+from opensafeintent.people.quality import Question, dataset_quality, self_consistency
 
 FAST = 1000
 
