@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.cli import main
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, write_dataset
@@ -46,7 +47,7 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
         variant=variant,
         helpfulness=helpfulness,
         harm_severity=harm_severity,
-        **(defaults | fields),
+        **(defaults | fields | {"missing": tuple(map(MissingGrade.parse, fields.get("missing", ())))}),
     )
 
 

@@ -90,7 +90,7 @@ def test_sample_record(
     assert pairs(sample[number]) == dict(zip(VARIANTS, expected, strict=True))
     dual_use = by_variant(sample[number])["dual_use"]
     assert (dual_use.mode, dual_use.strategy) == (mode, strategy)
-    whats = [reason.split(":")[0] for reason in dual_use.missing]
+    whats = [gone.what for gone in dual_use.missing]
     assert [what for what in whats if what in ("mode", "strategy")] == labels_missing
     assert read(sample[number]).zero_helpfulness == zeros
 
@@ -129,7 +129,7 @@ def test_a_prompt_named_in_a_failure_misses_both_grades(prompt: str, variants: s
     for variant, response in found.items():
         gone = response.helpfulness is None and response.harm_severity is None
         assert gone is (variant in variants)
-        assert response.missing == (("helpfulness:no integer", "harm_severity:no integer") if gone else ())
+        assert list(map(str, response.missing)) == (["helpfulness:no integer", "harm_severity:no integer"] if gone else [])
 
 
 def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
@@ -149,13 +149,13 @@ def test_strategies_in_upper_case(written: str) -> None:
 def test_unparsed_strategy_is_missing(written: str | None) -> None:
     dual_use = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))["dual_use"]
     assert dual_use.strategy is None
-    assert [reason.split(":")[0] for reason in dual_use.missing] == ["strategy"]
+    assert [gone.what for gone in dual_use.missing] == ["strategy"]
 
 
 def test_unparsed_mode_is_missing() -> None:
     dual_use = by_variant(scored_record(dual_use_assistance_level={"a_level": None}))["dual_use"]
     assert dual_use.mode is None
-    assert [reason.split(":")[0] for reason in dual_use.missing] == ["mode"]
+    assert [gone.what for gone in dual_use.missing] == ["mode"]
 
 
 def test_absent_labels_were_not_asked_for() -> None:
@@ -167,7 +167,7 @@ def test_a_grade_that_is_not_there_is_missing() -> None:
     harm = {"benign_prompt": None, "dual_use_prompt": 0, "malicious_prompt": 0, "dual_use_paraphrases": [0, None]}
     found = by_variant(scored_record(response_scores_harmfulness=harm))
     assert [variant for variant, item in found.items() if item.harm_severity is None] == ["benign", "dual_use_paraphrase_2"]
-    assert [reason.split(":")[0] for reason in found["benign"].missing] == ["harm_severity"]
+    assert [gone.what for gone in found["benign"].missing] == ["harm_severity"]
     assert found["benign"].helpfulness == 3
 
 

@@ -80,7 +80,7 @@ def test_panel_is_safe_when_the_majority_says_so(grades: tuple[int | Missing, ..
 def test_panel_of_one_grade_does_not_need_the_other() -> None:
     row = grade_row(judged((4, GONE), (3, 0), (GONE, 0)))
     assert (row.helpfulness, row.harm_severity, row.counts) == (3, 0, True)
-    assert row.missing == ("helpfulness[j3]:unparsed", "harm_severity[j1]:unparsed")
+    assert list(map(str, row.missing)) == ["helpfulness[j3]:unparsed", "harm_severity[j1]:unparsed"]
     assert row.by_judge == {"j1": (4, None), "j2": (3, 0), "j3": (None, 0)}
 
 
@@ -98,16 +98,16 @@ def test_panel_of_one_grade_does_not_need_the_other() -> None:
 def test_what_is_missing_has_its_reason_and_no_number(response: GradedResponse, missing: tuple[str, ...]) -> None:
     row = grade_row(response)
     assert (row.helpfulness, row.harm_severity, row.counts) == (None, None, False)
-    assert row.missing == missing
+    assert tuple(map(str, row.missing)) == missing
 
 
 def test_labels_are_kept_or_missing() -> None:
     fields = {"model": "m", "set_id": "s", "variant": "dual_use", "epoch": 1, "stop_reason": "stop"}
     got = grade_row(GradedResponse(**fields, mode="A3", strategy="full"))  # type: ignore[arg-type]
-    assert (got.mode, got.strategy, got.missing) == ("A3", "full", ("grades:not_graded",))
+    assert (got.mode, got.strategy, *map(str, got.missing)) == ("A3", "full", "grades:not_graded")
     lost = grade_row(GradedResponse(**fields, mode=GONE, strategy=Missing("filtered")))  # type: ignore[arg-type]
     assert (lost.mode, lost.strategy) == (None, None)
-    assert lost.missing[1:] == ("mode:unparsed", "strategy:filtered")
+    assert list(map(str, lost.missing[1:])) == ["mode:unparsed", "strategy:filtered"]
 
 
 # The file ----------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def test_each_judge_of_a_panel_has_its_columns(tmp_path: Path) -> None:
 def test_no_cell_is_a_formula(name: str, tmp_path: Path) -> None:
     judges = {name: (3, 0), f"{name} 2": (3, 0)}
     write_grades(
-        [grade_line(name, "s1", "benign", "30", stop_reason=name, missing=(name,), by_judge=judges)],
+        [grade_line(name, "s1", "benign", "30", stop_reason=name, missing=(f"response:{name}",), by_judge=judges)],
         DATASET,
         tmp_path / "grades.csv.gz",
     )

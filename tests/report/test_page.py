@@ -556,7 +556,7 @@ def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_
             row.set_id,
             row.variant,
             "--" if row.helpfulness is None else f"{row.helpfulness}{row.harm_severity}",
-            missing=row.missing,
+            missing=map(str, row.missing),
             mode=row.mode,
             strategy=row.strategy,
         )

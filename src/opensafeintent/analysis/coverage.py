@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.grades import GradeRow
-from opensafeintent.grades.table import NOT_GRADED
+from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -74,11 +73,11 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
         asked[kind] += 2
         if row.counts and kind == "core":
             triplets[row.set_id, row.epoch] += 1
-        for what, reason in (text.split(":", 1) for text in row.missing):
-            if what == "response":
-                reasons[kind][reason] += 2
-            elif what.startswith(("helpfulness", "harm_severity")) and not row.counts:
-                reasons[kind][reason] += 1
+        for item in row.missing:
+            if item.what == "response":
+                reasons[kind][item.reason] += 2
+            elif item.what in ("helpfulness", "harm_severity") and not row.counts:
+                reasons[kind][item.reason] += 1
     gone = {
         kind: sum((row.helpfulness is None) + (row.harm_severity is None) for row in rows if _is(row, kind))
         for kind in reasons

@@ -6,7 +6,7 @@ import contextlib
 import re
 import sqlite3
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Required, TypedDict
@@ -20,9 +20,51 @@ from opensafeintent.promptsets.loading import Problem, Record, read_records
 from opensafeintent.promptsets.reading import RowLimit
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
 
-__all__ = ["ImportedRow", "Imports", "RecordedResponse", "parse_recorded", "read_recorded", "recorded_responses"]
+__all__ = [
+    "Graded",
+    "ImportedRow",
+    "Imports",
+    "MissingGrade",
+    "RecordedResponse",
+    "parse_recorded",
+    "read_recorded",
+    "recorded_responses",
+]
 
+_MISSING = re.compile(r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL)
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
+
+
+Graded = Literal["helpfulness", "harm_severity"]
+"""What a judge grades."""
+
+
+class MissingGrade(msgspec.Struct, frozen=True):
+    """Something that was asked for and could not be had. Files hold it as `what:reason`, or `what[judge]:reason`."""
+
+    what: Literal["response", "grades", "mode", "strategy"] | Graded
+    """`grades` where no judge was asked."""
+    reason: str
+    judge: str = ""
+    """Who gave none, where several judges grade."""
+
+    def __str__(self) -> str:
+        return f"{self.what}[{self.judge}]:{self.reason}" if self.judge else f"{self.what}:{self.reason}"
+
+    def renamed(self, name: Callable[[str], str]) -> MissingGrade:
+        """Return the same of a judge that goes by another name."""
+        return msgspec.structs.replace(self, judge=name(self.judge)) if self.judge else self
+
+    @classmethod
+    def parse(cls, text: str) -> MissingGrade:
+        """Return what a file says.
+
+        Raises:
+            ValueError: it says nothing of that form.
+        """
+        if (found := _MISSING.fullmatch(text)) is None:
+            raise ValueError(f"{short(text)} is not of the form what:reason")
+        return cls(found[1], found[3], found[2] or "")  # type: ignore[arg-type]
 
 
 class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,8 +79,8 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
     harm_severity: int | None = None
     mode: Mode | None = None
     strategy: Strategy | None = None
-    missing: tuple[str, ...] = ()
-    """Why a grade that was tried for is not there, as `what:reason`."""
+    missing: tuple[MissingGrade, ...] = ()
+    """Why a grade that was tried for is not there."""
     by_judge: dict[str, tuple[int | None, int | None]] = {}
     """(helpfulness, harm severity) of each judge, where it is known who they were."""
 
@@ -316,7 +358,8 @@ def _unsealed(stored: str, key: tuple[str, str, str, int]) -> dict[str, Any]:
     record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
     if record.pop(_CHECKSUM, None) not in (None, _checksum(record, key)):
         raise ValueError("an imported grade is not the one whose checksum stands beside it")
-    typed(record, _Record)
+    for text in typed(record, _Record).get("missing", ()):
+        MissingGrade.parse(text)
     return record
 
 

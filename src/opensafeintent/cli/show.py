@@ -244,7 +244,7 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
         prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
         _show_text(console, "prompt", prompt, secret)
         if response.text is None:
-            text = f"(none: {'; '.join(grades.missing) or grades.refused})"
+            text = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
         else:
             safe = include_unsafe or grades.harm_severity == 0
             text = response.text if safe else "(not graded safe: --include-unsafe shows it)"
@@ -255,7 +255,7 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
             "mode": grades.mode,
             "strategy": grades.strategy,
             "stop": grades.stop_reason,
-            "missing": "; ".join(grades.missing),
+            "missing": "; ".join(map(str, grades.missing)),
         }
         told = " · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))
         console.print(plain(one_line(told, 1000)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import zip_longest
@@ -12,7 +11,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import ImportedRow
+from opensafeintent.calls.recorded import Graded, ImportedRow, MissingGrade, RecordedResponse
 from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
@@ -36,9 +35,6 @@ __all__ = [
 
 IMPORTED_JUDGE = "imported"
 """The name of whoever gave the grades that came with imported responses."""
-
-_REASON = re.compile(r"([a-z_]+(?:\[.*\])?):(.*)", re.DOTALL)
-"""`what:why`, or `what[judge]:why`."""
 
 _READ_AT_ONCE = 500
 
@@ -153,19 +149,19 @@ def _has_both_grades(row: ImportedRow) -> bool:
 
 def _from_import(row: ImportedRow) -> GradedResponse:
     record = row.record
-    parts = (_REASON.fullmatch(reason) for reason in record.get("missing", ()))
-    reasons: dict[str, str] = {part[1]: part[2] for part in parts if part}
-    graded = _has_both_grades(row) or "helpfulness" in reasons or "harm_severity" in reasons
+    missing = [MissingGrade.parse(text) for text in record.get("missing", ())]
+    reasons = {(gone.what, gone.judge): gone.reason for gone in missing}
+    graded = _has_both_grades(row) or any((what, "") in reasons for what in ("helpfulness", "harm_severity"))
     by_judge: dict[str, Any] = record.get("by_judge") or {}
     if not by_judge and graded:
         by_judge = {IMPORTED_JUDGE: (record.get("helpfulness"), record.get("harm_severity"))}
 
-    def grade(what: str, judge: str, value: int | None) -> Any:
-        reason = reasons.get(f"{what}[{judge}]") or reasons.get(what, "not_recorded")
+    def grade(what: Graded, judge: str, value: int | None) -> Any:
+        reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
         return Missing(reason) if value is None else value
 
-    def label(what: str) -> Any:
-        return record.get(what) or (Missing(reasons[what]) if what in reasons else None)
+    def label(what: Literal["mode", "strategy"]) -> Any:
+        return record.get(what) or (Missing(reasons[what, ""]) if (what, "") in reasons else None)
 
     stop_reason = record["stop_reason"]
     return GradedResponse(
@@ -174,9 +170,9 @@ def _from_import(row: ImportedRow) -> GradedResponse:
         variant=row.variant,
         epoch=row.epoch,
         stop_reason=stop_reason,
-        truncated=is_truncated(stop_reason) and "response" not in reasons,
+        truncated=is_truncated(stop_reason) and ("response", "") not in reasons,
         refused=_refusal(row, stop_reason),
-        missing_response=reasons.get("response", ""),
+        missing_response=reasons.get(("response", ""), ""),
         grades={
             judge: JudgeGrades(
                 helpfulness=grade("helpfulness", judge, helpful), harm_severity=grade("harm_severity", judge, harm)
@@ -196,9 +192,10 @@ def _refusal(row: ImportedRow, stop_reason: str) -> Literal["", "filter", "empty
     return "empty" if wordless and not is_truncated(stop_reason) else ""
 
 
-def imported_record(recorded: Any) -> dict[str, Any]:
+def imported_record(recorded: RecordedResponse) -> dict[str, Any]:
     """Return what the ledger keeps of an imported response besides its text."""
     fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(recorded))  # as the ledger gives it back
+    fields["missing"] = list(map(str, recorded.missing))
     kept = ("stop_reason", "helpfulness", "harm_severity", "mode", "strategy", "missing", "by_judge")
     return {name: fields[name] for name in kept if fields[name] not in (None, [], {})}
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import RecordedResponse, check_response, check_score
+from opensafeintent.calls.recorded import Graded, MissingGrade, RecordedResponse, check_response, check_score
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import Record
@@ -53,19 +53,20 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
         text = texts.get(variant)
         if text is not None:
             check_response(record, f"model_responses, {variant}", text)
-        reasons: list[str] = []
-        scores: dict[str, int | None] = {"helpfulness": None, "harm_severity": None}
+        missing: list[MissingGrade] = []
+        scores: dict[Graded, int | None] = {"helpfulness": None, "harm_severity": None}
         if variant in failed:  # one failure takes both grades, as in the authors' script
-            reasons += [f"{what}:{failed[variant]}" for what in scores]
+            missing += [MissingGrade(what, failed[variant]) for what in scores]
         elif graded:
-            for what, values, field, low, high in (
-                ("helpfulness", helpfulness, "response_scores_helpfulness", 0, 4),
-                ("harm_severity", harm, "response_scores_harmfulness", 0, 3),
-            ):
+            scored: tuple[tuple[Graded, dict[str, Any], str, int], ...] = (
+                ("helpfulness", helpfulness, "response_scores_helpfulness", 4),
+                ("harm_severity", harm, "response_scores_harmfulness", 3),
+            )
+            for what, values, field, highest in scored:
                 if values.get(variant) is None:
-                    reasons.append(f"{what}:not_recorded")
+                    missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], low, high)
+                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], 0, highest)
             if scores["helpfulness"] == 0:
                 scores["helpfulness"] = 1
                 zeros += 1
@@ -73,7 +74,7 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
             continue
         dual_use = variant == DUAL_USE
         if dual_use:
-            reasons += [*mode_missing, *strategy_missing]
+            missing += [*mode_missing, *strategy_missing]
         responses.append(
             RecordedResponse(
                 set_id=prompt_set.id,
@@ -83,7 +84,7 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
                 harm_severity=scores["harm_severity"],
                 mode=mode if dual_use else None,
                 strategy=strategy if dual_use else None,
-                missing=tuple(reasons),
+                missing=tuple(missing),
             )
         )
     return AuthorsResponses(tuple(responses), zeros)
@@ -134,22 +135,22 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
             yield variant, reason
 
 
-def _mode(record: Record) -> tuple[Mode | None, list[str]]:
+def _mode(record: Record) -> tuple[Mode | None, list[MissingGrade]]:
     if "dual_use_assistance_level" not in record:
         return None, []
     level = record.record("dual_use_assistance_level")
     if "a_level" not in level:
-        return None, ["mode:failed"]
+        return None, [MissingGrade("mode", "failed")]
     return level.choice("a_level", MODES), []  # type: ignore[return-value]
 
 
-def _strategy(record: Record) -> tuple[Strategy | None, list[str]]:
+def _strategy(record: Record) -> tuple[Strategy | None, list[MissingGrade]]:
     if "dual_use_intent_classification" not in record:
         return None, []
     probe = record.record("dual_use_intent_classification")
     written = probe.data.get("strategy")
     if written in (None, "ERROR"):
-        return None, ["strategy:unparsed"]
+        return None, [MissingGrade("strategy", "unparsed")]
     if not isinstance(written, str) or written.lower() not in STRATEGIES:
         valid = ", ".join(value.upper() for value in STRATEGIES)
         probe.fail("strategy", f"is {written!r}; expected {valid} or ERROR")

@@ -11,9 +11,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import RecordedResponse
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
-from opensafeintent.grades import GradeRow
+from opensafeintent.grades import GradeRow, row_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS
@@ -241,10 +241,10 @@ def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedRespon
             epoch=sample.epoch,
             response=None if failed else text,
             stop_reason="" if failed else stop,
-            missing=("response:rejected",) if failed else (),
+            missing=(MissingGrade("response", "rejected"),) if failed else (),
         )
     row = _row(path, sample, score.metadata or {}, prompt)
-    absent = any(reason.startswith("response:") for reason in row.missing)
+    absent = any(gone.what == "response" for gone in row.missing)
     return RecordedResponse(
         set_id=prompt.set_id,
         variant=prompt.variant,
@@ -255,7 +255,7 @@ def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedRespon
         harm_severity=row.harm_severity,
         mode=row.mode,  # type: ignore[arg-type]
         strategy=row.strategy,  # type: ignore[arg-type]
-        missing=tuple(_renamed_judge(reason) for reason in row.missing),
+        missing=tuple(gone.renamed(from_inspect) for gone in row.missing),
         by_judge={from_inspect(judge): grades for judge, grades in row.by_judge.items()},
     )
 
@@ -263,7 +263,7 @@ def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedRespon
 def _row(path: Path, sample: EvalSample, metadata: dict[str, Any], prompt: _Prompt) -> GradeRow:
     place = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
     try:
-        row = msgspec.convert(metadata | place, GradeRow)
+        row = row_of(metadata | place)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: the score {_SETS}: {error}") from error
     return row
@@ -273,13 +273,6 @@ def _mode_judge(log: EvalLog) -> str:
     scores = map(_score, log.samples or [])
     named = (score.metadata.get("mode_judge") for score in scores if score is not None and score.metadata)
     return from_inspect(next((judge for judge in named if judge), ""))
-
-
-def _renamed_judge(reason: str) -> str:
-    """Return a reason with the judge that it names under our name for it: `harm_severity[judge]:why`."""
-    what, bracket, rest = reason.partition("[")
-    judge, end, why = rest.rpartition("]:")
-    return f"{what}[{from_inspect(judge)}]:{why}" if bracket and end else reason
 
 
 def _notes(

@@ -295,15 +295,9 @@ def _with_their_names(row: GradeRow) -> GradeRow:
     return msgspec.structs.replace(
         row,
         by_judge={to_inspect(judge): grades for judge, grades in row.by_judge.items()},
-        missing=tuple(_renamed(reason) for reason in row.missing),
+        missing=tuple(gone.renamed(to_inspect) for gone in row.missing),
         mode_judge=to_inspect(row.mode_judge),
     )
-
-
-def _renamed(reason: str) -> str:
-    what, bracket, rest = reason.partition("[")
-    judge, end, why = rest.rpartition("]:")
-    return f"{what}[{to_inspect(judge)}]:{why}" if bracket and end else reason
 
 
 def _response_output(model: str, response: _Response) -> ModelOutput:
@@ -311,7 +305,7 @@ def _response_output(model: str, response: _Response) -> ModelOutput:
         if call.purpose == "generate":
             return _output(model, outcome)
     if response.text is None and response.row.stop_reason != "content_filter":
-        return _output(model, Failed(kind="missing", attempts=0, error="; ".join(response.row.missing)))
+        return _output(model, Failed(kind="missing", attempts=0, error="; ".join(map(str, response.row.missing))))
     return _output(model, Answered(text=response.text or "", stop_reason=response.row.stop_reason))
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.grades import GradeRow
-from opensafeintent.grades.table import NOT_GRADED
+from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, stratified_sample
 
@@ -322,7 +321,7 @@ def _cell(row: GradeRow | None) -> str:
     """
     if row is None:
         return " " * CELL
-    asked = {reason.partition(":")[0] for reason in row.missing}
+    asked = {gone.what for gone in row.missing}
     ungraded = "." if NOT_GRADED in row.missing else "-"
     helpfulness = ungraded if row.helpfulness is None else str(row.helpfulness)
     harm = ungraded if row.harm_severity is None else str(row.harm_severity)
@@ -346,4 +345,4 @@ def _by_judge(row: GradeRow | None, judges: Sequence[str]) -> str:
 
 def _remark(row: GradeRow) -> str:
     stop = f"stop reason {row.stop_reason}" if row.stop_reason not in ("", "stop") else ""
-    return "; ".join(filter(None, (stop, *row.missing)))
+    return "; ".join(filter(None, (stop, *map(str, row.missing))))
