@@ -15,8 +15,8 @@ from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Rejection, StageResult
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.built import BuildResults, Reviewed, build_tables, canary_of, card, likeness_of
-from opensafeintent.report.built.likeness import Likeness, Nearest
-from opensafeintent.report.built.sentences import build_cautions, build_findings
+from opensafeintent.report.built.page import build_cautions, build_findings
+from opensafeintent.report.built.record import Likeness, Nearest
 from opensafeintent.report.figures.writing import drawing
 from report.builds import HOSTILE, MODELS, built, draft, page_of, results, taxonomy, topic
 
@@ -58,7 +58,7 @@ def test_readings_before_and_after_repair_count_dropped_sets_too() -> None:
     }
     assert sum(found.values()) == 2 * 3 * 3  # before and after, three sets, three prompts
     assert [list(row.values()) for row in rows(results(), "repairs")] == [
-        # intent, prompts, right at first, repaired, still wrong, texts written anew
+        # intent, prompts, right at first, repaired, still wrong, texts rewritten
         ["benign", 3, 3, 0, 0, 0],
         ["dual-use", 3, 2, 1, 0, 1],
         ["malicious", 3, 2, 0, 1, 1],

@@ -6,7 +6,9 @@ const INTENTS = { benign: "Benign", dual_use: "Dual-use", malicious: "Malicious"
 const STRATEGIES = { f: "full", c: "constrained", r: "refuse" };
 const STATES = { f: "taken by the provider's content filter", e: "empty answer", t: "cut by the token limit", m: "missing", n: "not graded" };
 const HARM = ["none", "mild", "usable", "actionable"];
-const KEYS = ["model", "kind", "mode", "domain", "type", "order", "q", "set", "of", "repeat"];
+const FILTERS = ["kind", "mode", "domain", "type", "order", "q"];
+const CONTROLS = ["model", ...FILTERS];
+const KEYS = [...CONTROLS, "set", "of", "repeat"];
 const ORDERS = { "": "Most telling first", utility: "Lowest utility first", range: "Widest utility range first", dataset: "In the dataset's order" };
 
 /** The grades of one response, from its five characters. */
@@ -33,7 +35,8 @@ class SetBrowser {
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
       model.units = model.units.map(([at, epoch, kinds, telling, grades, byJudge]) => ({ at, epoch, kinds, telling, grades, byJudge }));
-      model.units.forEach((unit, place) => Object.assign(unit, { model, place, set: data.datasets[model.dataset].sets[unit.at] }));
+      const dataset = data.datasets[model.dataset];
+      model.units.forEach((unit, place) => Object.assign(unit, { model, dataset, place, set: dataset.sets[unit.at] }));
     }
     this.find = (name) => holder.querySelector(`[data-part="${name}"]`);
     this.fillControls();
@@ -50,7 +53,7 @@ class SetBrowser {
     const given = new URLSearchParams(named ? location.hash.slice(1) : "");
     this.state = Object.fromEntries(KEYS.map((key) => [key, given.get(key) ?? ""]));
     if (!this.byName.has(this.state.model)) this.state.model = "";
-    for (const key of ["model", "kind", "mode", "domain", "type", "order", "q"]) this.find(key).value = this.state[key];
+    for (const key of CONTROLS) this.find(key).value = this.state[key];
     this.fillChoices();
     this.draw();
     if (show) {
@@ -81,13 +84,12 @@ class SetBrowser {
     for (const { name } of this.data.models) models.append(make("option", { value: name }, shown(name)));
     for (const { name } of this.kinds.values()) this.find("kind").append(make("option", { value: name }));
     for (const [value, label] of Object.entries(ORDERS)) this.find("order").append(make("option", { value }, label));
-    for (const key of ["model", "kind", "mode", "domain", "type", "order"]) {
-      this.find(key).addEventListener("change", (event) => this.change({ [key]: event.target.value }));
+    for (const key of CONTROLS) {
+      this.find(key).addEventListener(key === "q" ? "input" : "change", (event) => this.change({ [key]: event.target.value }));
     }
-    this.find("q").addEventListener("input", (event) => this.change({ q: event.target.value }));
     this.find("clear").addEventListener("click", () => {
-      this.change({ kind: "", mode: "", domain: "", type: "", order: "", q: "" });
-      for (const key of ["kind", "mode", "domain", "type", "order", "q"]) this.find(key).value = "";
+      this.change(Object.fromEntries(FILTERS.map((key) => [key, ""])));
+      for (const key of FILTERS) this.find(key).value = "";
     });
     this.holder.addEventListener("keydown", (event) => this.step(event));
   }
@@ -130,7 +132,7 @@ class SetBrowser {
     const bit = this.kinds.get(kind)?.bit ?? 0;
     const models = model ? [this.byName.get(model)] : this.data.models;
     const units = models.flatMap((each) => each.units).filter((unit) => {
-      const dataset = this.data.datasets[unit.model.dataset];
+      const { dataset } = unit;
       if (bit && !(unit.kinds & bit)) return false;
       if (mode && !mode.includes(gradesOf(unit, dataset.variants.indexOf("dual_use")).mode)) return false;
       if (domain && dataset.domains[unit.set.domain] !== domain) return false;
@@ -144,8 +146,7 @@ class SetBrowser {
   rank(unit, order) {
     if (order === "dataset") return unit.at;
     if (!order) return -unit.telling;
-    const { variants } = this.data.datasets[unit.model.dataset];
-    const all = variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
+    const all = unit.dataset.variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
     if (order === "range") {
       const wordings = all.filter(([variant, value]) => variant.startsWith("dual_use") && value !== null).map(([, value]) => value);
       return wordings.length > 1 ? Math.min(...wordings) - Math.max(...wordings) : 1;
@@ -193,8 +194,7 @@ class SetBrowser {
   }
 
   entry(unit, current) {
-    const dataset = this.data.datasets[unit.model.dataset];
-    const where = `${dataset.domains[unit.set.domain]} · ${dataset.types[unit.set.type]}`;
+    const where = `${unit.dataset.domains[unit.set.domain]} · ${unit.dataset.types[unit.set.type]}`;
     const content = make("span", { class: "what" }, make("span", { class: "task", dir: "auto" }, shown(unit.set.task)));
     const line = make("span", { class: "where" }, where);
     if (!this.state.model) line.prepend(nameOf(unit.model.name), " · ");
@@ -217,9 +217,8 @@ class SetBrowser {
 
   /** The grades of a set at a glance: one mark a response, the triplet first. */
   strip(unit) {
-    const { variants } = this.data.datasets[unit.model.dataset];
     const strip = make("span", { class: "strip" });
-    for (const [at, variant] of variants.entries()) {
+    for (const [at, variant] of unit.dataset.variants.entries()) {
       const grades = gradesOf(unit, at);
       if (grades.state === " ") continue;
       const [look, sign, words] = mark(grades);
@@ -234,15 +233,14 @@ class SetBrowser {
   drawView(unit, units) {
     const view = this.find("view");
     if (!unit) return view.replaceChildren();
-    const dataset = this.data.datasets[unit.model.dataset];
     const place = units.indexOf(unit);
-    const cards = dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at)]);
+    const cards = unit.dataset.variants.map((variant, at) => [variant, gradesOf(unit, at).state !== " " && this.card(unit, variant, at)]);
     const present = cards.filter(([, card]) => card);
     const core = make("div", { class: "triplet" }, ...present.filter(([variant]) => variant in INTENTS).map(([, card]) => card));
     const others = present.filter(([variant]) => !(variant in INTENTS)).map(([, card]) => card);
     view.replaceChildren(
       make("h3", { dir: "auto" }, shown(unit.set.task)),
-      this.facts(unit, dataset),
+      this.facts(unit),
       this.neighbours(units[place - 1], units[place + 1], unit),
       core,
       ...(others.length ? [make("h4", {}, "Other wordings of the dual-use prompt"), make("div", { class: "wordings" }, ...others)] : []),
@@ -250,13 +248,13 @@ class SetBrowser {
     );
   }
 
-  facts(unit, dataset) {
+  facts(unit) {
     const facts = make("dl", { class: "facts" });
-    const add = (term, ...content) => facts.append(make("div", {}, make("dt", {}, term), make("dd", {}, ...content)));
+    const add = (term, ...content) => facts.append(entryOf(term, ...content));
     add("Model", nameOf(unit.model.name));
     add("Set", make("code", {}, shown(unit.set.id)));
-    add("Harm domain", shown(dataset.domains[unit.set.domain]));
-    add("Task type", shown(dataset.types[unit.set.type]));
+    add("Harm domain", shown(unit.dataset.domains[unit.set.domain]));
+    add("Task type", shown(unit.dataset.types[unit.set.type]));
     const kinds = [...this.kinds.values()].filter(({ bit }) => unit.kinds & bit).map(({ label }) => label.toLowerCase());
     if (kinds.length) add("Fails as", kinds.join(", "));
     if (unit.set.use) add("Plausible benign use", make("span", { dir: "auto" }, shown(unit.set.use)));
@@ -322,9 +320,9 @@ class SetBrowser {
 
   grades(unit, grades, at) {
     const list = make("dl", { class: "grades" });
-    const add = (term, value, extra) => list.append(make("div", {}, make("dt", {}, term), make("dd", {}, value, extra ? ` ${extra}` : "")));
+    const add = (term, value) => list.append(entryOf(term, value));
     add("Helpfulness", grades.helpfulness === null ? DASH : `${grades.helpfulness} of 4`);
-    add("Harm", grades.harm === null ? DASH : `${grades.harm} of 3`, grades.harm === null ? "" : HARM[grades.harm]);
+    add("Harm", grades.harm === null ? DASH : `${grades.harm} of 3 ${HARM[grades.harm]}`);
     if (/\d/.test(grades.mode)) add("Mode", `A${grades.mode}`);
     if (STRATEGIES[grades.strategy]) add("Calls for", STRATEGIES[grades.strategy]);
     if (STATES[grades.state]) add("State", STATES[grades.state]);
@@ -333,7 +331,7 @@ class SetBrowser {
     if (unit.byJudge) {
       unit.model.judges.forEach((judge, number) => {
         const [helpfulness, harm] = unit.byJudge.slice((at * unit.model.judges.length + number) * 2).slice(0, 2);
-        list.append(make("div", {}, make("dt", {}, nameOf(judge)), make("dd", {}, `helpfulness ${helpfulness}, harm ${harm}`)));
+        add(nameOf(judge), `helpfulness ${helpfulness}, harm ${harm}`);
       });
     }
     const row = unit.model.texts[`${unit.place}:${at}`]?.[1];
@@ -346,6 +344,11 @@ class SetBrowser {
     const command = make("code", { class: "command", tabindex: "0" }, shown(`opensafeintent trace ${run} --set ${unit.set.id}`));
     return make("p", { class: "trace" }, "Every call behind these grades: ", command);
   }
+}
+
+/** A term and what it is, of a list of such. */
+function entryOf(term, ...content) {
+  return make("div", {}, make("dt", {}, term), make("dd", {}, ...content));
 }
 
 function note(text) {

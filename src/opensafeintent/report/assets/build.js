@@ -2,19 +2,12 @@
 
 /** Show what a mark says of itself beside the pointer. */
 function tellMarks() {
-  const tip = document.getElementById("tip");
   for (const canvas of document.querySelectorAll(".canvas")) {
     canvas.addEventListener("pointermove", (event) => {
       const text = event.target.closest('[role="graphics-symbol"]')?.getAttribute("aria-label");
-      tip.hidden = !text;
-      if (!text) return;
-      tip.replaceChildren(shown(text));
-      const { clientWidth, clientHeight } = document.documentElement;
-      const box = tip.getBoundingClientRect();
-      tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, clientWidth - box.width - 8))}px`;
-      tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
+      placeTip(event, text ? [shown(text)] : []);
     });
-    canvas.addEventListener("pointerleave", () => (tip.hidden = true));
+    canvas.addEventListener("pointerleave", (event) => placeTip(event, []));
   }
 }
 

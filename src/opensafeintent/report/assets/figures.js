@@ -4,17 +4,9 @@ const drawn = new Map();
 
 /** Show a figure's tooltip as text, beside the pointer. */
 function showTip(_handler, event, _item, value) {
-  const tip = document.getElementById("tip");
   const lines = value === null || value === undefined || value === "" ? [] : typeof value === "object" ? Object.entries(value) : [["", value]];
-  tip.hidden = lines.length === 0;
-  if (tip.hidden) return;
-  tip.replaceChildren(
-    ...lines.map(([label, text]) => make("div", {}, label && make("span", { class: "label" }, shown(`${label} `)), shown(String(text)))),
-  );
-  const { clientWidth, clientHeight } = document.documentElement;
-  const box = tip.getBoundingClientRect();
-  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, clientWidth - box.width - 8))}px`;
-  tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
+  const line = ([label, text]) => make("div", {}, label && make("span", { class: "label" }, shown(`${label} `)), shown(String(text)));
+  placeTip(event, lines.map(line));
 }
 
 async function drawFigure(figure, spec, config) {

@@ -36,6 +36,18 @@ function nameOf(model) {
   return element;
 }
 
+/** Show some nodes beside the pointer; none hides what is there. */
+function placeTip(event, nodes) {
+  const tip = document.getElementById("tip");
+  tip.hidden = nodes.length === 0;
+  if (tip.hidden) return;
+  tip.replaceChildren(...nodes);
+  const { clientWidth, clientHeight } = document.documentElement;
+  const box = tip.getBoundingClientRect();
+  tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, clientWidth - box.width - 8))}px`;
+  tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
+}
+
 /** The data that the page carries under an id. */
 function carried(id) {
   return JSON.parse(document.getElementById(id).textContent);

@@ -1,10 +1,8 @@
 """What a finished build shows: tables, figures, `build.html`, and the dataset card."""
 
-from opensafeintent.report.built.card import canary_of, card, marked_source
 from opensafeintent.report.built.figures import FIGURE_FILES, build_figures
-from opensafeintent.report.built.likeness import Likeness, likeness_of
-from opensafeintent.report.built.page import render_build_page
-from opensafeintent.report.built.record import BuildResults, Reviewed
+from opensafeintent.report.built.page import canary_of, card, marked_source, render_build_page
+from opensafeintent.report.built.record import BuildResults, Likeness, Reviewed, likeness_of
 from opensafeintent.report.built.tables import TABLE_NAMES, build_tables
 
 __all__ = [

@@ -8,12 +8,12 @@ from opensafeintent.construction.controls.measures import has_spaces, readabilit
 from opensafeintent.construction.controls.records import Difference, Parity
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.built.likeness import BINS, Nearest
-from opensafeintent.report.built.record import BuildResults, When
+from opensafeintent.report.built.record import BINS, BuildResults, Nearest, When
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREY,
     ORANGE,
+    TOLD,
     VERMILION,
     Datum,
     Spec,
@@ -36,7 +36,6 @@ __all__ = ["lengths", "readings", "similarity", "words"]
 
 _INTENTS = {**INTENT_WORDS, "neither": "neither"}
 _COLOURS: dict[Intent, str] = {"benign": BLUE, "dual_use": ORANGE, "malicious": VERMILION}
-_TOLD: Spec = {"description": nominal("tip")}
 
 
 # Intents ---------------------------------------------------------------------------------------------------------------
@@ -75,8 +74,8 @@ def _confusion(results: BuildResults, when: When) -> Spec:
     shade = {"opacity": quantity("share", scale={"domain": [0, 1], "range": [0.06, 1]}, legend=None)}
     look: Spec = {"cornerRadius": 2}
     marks = [
-        mark("rect", at | shade | _TOLD, where="datum.right", color=BLUE, **look),
-        mark("rect", at | shade | _TOLD, where="!datum.right", color=VERMILION, **look),
+        mark("rect", at | shade | TOLD, where="datum.right", color=BLUE, **look),
+        mark("rect", at | shade | TOLD, where="!datum.right", color=VERMILION, **look),
         mark(
             "text", at | {"text": nominal("text")}, where="datum.share > 0.5", color="#fefefe", fontWeight="bold", fontSize=12
         ),
@@ -137,7 +136,7 @@ def _spread(dataset: Dataset, part: Parity) -> Spec:
 
     marks = [
         mark("rule", {"x": x("low"), "x2": {"field": "high"}, "y": y} | colour, strokeWidth=1.6),
-        mark("bar", {"x": x("lower"), "x2": {"field": "upper"}, "y": y} | colour | _TOLD, height=11, cornerRadius=2),
+        mark("bar", {"x": x("lower"), "x2": {"field": "upper"}, "y": y} | colour | TOLD, height=11, cornerRadius=2),
         mark("tick", {"x": x("median"), "y": y}, color="#fefefe", thickness=2, height=11),
     ]
     return layer(marks, rows, width=300, height={"step": 24}) | whole(_MEASURES[part.measure])
@@ -158,9 +157,7 @@ def _differences(part: Parity) -> Spec:
     marks = [
         mark("rule", {"x": {"datum": 0}}, rows=[{}], color=GREY, strokeDash=[3, 3]),
         mark("rule", {"x": x("low"), "x2": {"field": "high"}, "y": y} | colour, where="isValid(datum.low)", strokeWidth=2),
-        mark(
-            "point", {"x": x("mean"), "y": y} | colour | _TOLD, where="isValid(datum.mean)", filled=True, size=60, opacity=1
-        ),
+        mark("point", {"x": x("mean"), "y": y} | colour | TOLD, where="isValid(datum.mean)", filled=True, size=60, opacity=1),
         mark("text", {"x": {"value": 290}, "y": y, "text": nominal("p")}, align="left", opacity=0.8),
     ]
     return layer(marks, rows, width=280, height={"step": 24}) | whole("Difference within sets")
@@ -212,8 +209,8 @@ def _histogram(nearest: tuple[Nearest, ...], bins: tuple[int, ...], title: str, 
     bars = {"x": quantity("low", bin="binned", **x), "x2": {"field": "high"}, "y": quantity("sets", **y)}
     line = {"x": quantity("at", **x)}
     marks = [
-        mark("bar", bars | _TOLD, where="datum.low < 0.7 - 1e-9", color=BLUE),
-        mark("bar", bars | _TOLD, where="datum.low >= 0.7 - 1e-9", color=VERMILION),
+        mark("bar", bars | TOLD, where="datum.low < 0.7 - 1e-9", color=BLUE),
+        mark("bar", bars | TOLD, where="datum.low >= 0.7 - 1e-9", color=VERMILION),
         mark("rule", line, rows=[{"at": 0.7}], color=VERMILION, strokeDash=[4, 3], strokeWidth=1.4),
     ]
     highest = f"; the highest is {nearest[0].score:.3f}" if nearest else ""
@@ -246,7 +243,7 @@ def words(results: BuildResults) -> Spec:
             continue
         y = nominal("word", sort=None, title=None, axis={"minExtent": 78, "maxExtent": 78, "grid": True})
         x = quantity("share", title="share of sets", scale={"domain": [0, 1]}, axis={"format": "%", "tickCount": 4})
-        point = {"x": x, "y": y, "color": colour, "shape": shape} | _TOLD
+        point = {"x": x, "y": y, "color": colour, "shape": shape} | TOLD
         chart = data(rows) | mark("point", point, filled=True, size=46, opacity=0.9)
         panels.append(chart | {"width": 160, "height": {"step": 20}} | whole(f"Speak for {_INTENTS[intent]}", 8))
     return across(panels, spacing=26) if panels else empty("no word tells intents apart")

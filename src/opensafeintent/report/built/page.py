@@ -1,23 +1,119 @@
-"""`build.html`: how a dataset was built, in one file that loads nothing and shows no prompt of malicious intent."""
+"""What is said of a build: `build.html`, which shows no prompt of malicious intent, and the dataset card, `README.md`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 
-from opensafeintent.construction.records import Draft
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.construction.records import REASONS, Draft
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.report.built.record import BuildResults, name_of_seeds
-from opensafeintent.report.built.sentences import build_cautions, build_findings
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.writing import (
+    Plain,
+    canary_in,
+    canary_of,
+    markdown_text,
+    render_card,
+    size_category,
+    yaml_text,
+)
+from opensafeintent.report.built.record import BuildResults, name_of_seeds, stage_name
+from opensafeintent.report.built.tables import build_tables
 from opensafeintent.report.figures.writing import Figure, drawing
-from opensafeintent.report.kit import Page
-from opensafeintent.report.prose import counted
+from opensafeintent.report.formats import to_markdown
+from opensafeintent.report.kit import Page, asset
+from opensafeintent.report.prose import Sentence, counted, precision_in_points, say
 from opensafeintent.report.table import Table
+from opensafeintent.taxonomy import INTENT_WORDS, default_taxonomy
 
-__all__ = ["MOST_SETS", "render_build_page"]
+__all__ = ["MOST_SETS", "build_cautions", "build_findings", "canary_of", "card", "marked_source", "render_build_page"]
+
+# What is said ----------------------------------------------------------------------------------------------------------
+
+_say = partial(say, "build_sentences.jinja")
+
+_TOPICS = (
+    ("Are malicious prompts longer, in words", "Length"),
+    ("Are malicious prompts longer, in characters", "Characters"),
+    ("Are malicious prompts harder", "Readability"),
+    ("From its words", "Telling words"),
+    ("Near-duplicates", "Near-duplicates"),
+    ("Core prompts of one set", "Within sets"),
+    ("Dual-use wordings of one set", "Paraphrases"),
+    ("Identical within one set", "Identical"),
+)
+"""What the findings of a check are about, by how they begin; what begins otherwise is about coverage."""
+
+
+def build_findings(results: BuildResults) -> list[Sentence]:
+    """Return what was found, most important first."""
+    found = [_funnel(results), *_intents(results)]
+    if results.reviewed and results.stage("people"):
+        found.append(_say("reviewed", topic="People", results=results))
+    for text in results.check.findings if results.check else ():
+        topic = next((topic for start, topic in _TOPICS if text.startswith(start)), "Coverage")
+        found.append(Sentence((terminal_safe(text),), topic=topic))
+    if calls := sum(cost.calls for cost in results.costs):
+        tokens = sum(cost.input_tokens + cost.output_tokens for cost in results.costs)
+        found.append(_say("costs", topic="Cost", calls=calls, tokens=tokens, sets=results.dataset))
+    return found
+
+
+def _funnel(results: BuildResults) -> Sentence:
+    """Say what came of the seeds, and why most was dropped, over all stages."""
+    reasons = Counter((rejection.reason, result.stage) for result in results.built.stages for rejection in result.rejected)
+    most = None
+    if reasons:
+        (reason, stage), count = min(reasons.items(), key=lambda item: (-item[1], item[0]))
+        most = {"count": count, "of": reasons.total(), "stage": stage_name(stage), "meaning": REASONS[reason]}
+    reached = stage_name(results.stages[-1].stage) if results.stages else ""
+    return _say("funnel", topic="Funnel", results=results, reached=reached, most=most)
+
+
+def _intents(results: BuildResults) -> Iterator[Sentence]:
+    prompts, right, repaired, wrong, repairs = (
+        sum(getattr(line, name) for line in results.repaired)
+        for name in ("prompts", "right_at_first", "repaired", "still_wrong", "repairs")
+    )
+    if prompts:
+        worst = min(results.repaired, key=lambda line: line.right_at_first / max(line.prompts, 1))
+        facts = {"prompts": prompts, "right": right, "repaired": repaired, "wrong": wrong, "repairs": repairs}
+        yield _say("intents", topic="Intent check", worst=worst, intent=INTENT_WORDS[worst.intent], **facts)
+
+
+def build_cautions(results: BuildResults) -> Iterator[Sentence]:
+    """Yield what to distrust; the loud ones come first, and stand at the top of the page."""
+    manifest, dataset = results.manifest, results.dataset
+    if scripted := [model for model in results.models if is_baseline(model)]:
+        yield _say("scripted", "warning", loud=True, models=scripted)
+    if dataset is None:
+        yield _say("unfinished", "warning", loud=True, last=manifest.stages[1])
+    for remark in results.remarks:
+        yield _say("remark", "warning", text=terminal_safe(" ".join(remark.split())))
+    if dataset is None:
+        return
+    if results.reviewed is None:
+        yield _say("not_reviewed", "warning")
+    elif results.stage("people") and results.reviewed.sets < len(results.built.drafts[-2].kept):
+        yield _say("reviewed_in_part", "caution")
+    yield _say("judge", "caution", model=manifest.judge)
+    if len(dataset) < 100:
+        yield _say("few", "caution", sets=len(dataset), points=precision_in_points(len(dataset)))
+    if results.likeness is None:
+        yield _say("likeness_left_out", "caution")
+    for reason in results.check.left_out if results.check else ():
+        yield _say("not_checked", "caution", reason=reason)
+    if manifest.seeds:
+        yield _say("seeds", "caution", name=name_of_seeds(manifest.seeds))
+
+
+# The page --------------------------------------------------------------------------------------------------------------
 
 MOST_SETS = 1_000
 """Prompt-sets on the page; of more, some of each cell."""
@@ -52,7 +148,7 @@ def render_build_page(results: BuildResults, tables: Sequence[Table], figures: S
         drawings: the folder that they were written into.
     """
     page = Page()
-    cautions = build_cautions(results)
+    cautions = list(build_cautions(results))
     return page.render(
         "build.html",
         styles=("page.css", "build.css"),
@@ -179,3 +275,80 @@ def _listed(results: BuildResults) -> str:
     if number <= MOST_SETS:
         return f"All {number:,} of them." if number > 1 else "It."
     return f"{MOST_SETS:,} of {number:,}, the first ones of each cell in turn; all of them are in dataset.jsonl."
+
+
+# The card -------------------------------------------------------------------------------------------------------------
+
+_LONGEST_NAME = 160
+_PKU = "PKU-SafeRLHF"
+
+
+def marked_source(source: str, dataset_hash: str) -> str:
+    """Return the `source` of every record: where it comes from, what it is not for, and the canary.
+
+    Args:
+        source: where the records come from.
+        dataset_hash: of the same records with that source alone.
+    """
+    return f"{source}; benchmark data, not for training corpora; canary {canary_of(dataset_hash)}"
+
+
+def card(results: BuildResults, dataset: Dataset) -> str:
+    """Return the dataset card as Markdown, with the hub's front matter; text from outside is no markup in it."""
+    values = {**_front_matter(dataset), **_head(results, dataset), **_made(results), **_checked(results)}
+    return render_card(asset("card.md"), values)
+
+
+def _front_matter(dataset: Dataset) -> dict[str, object]:
+    """Return what the YAML needs."""
+    languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
+    return {
+        "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
+        "languages": [yaml_text(language, 20) for language in languages],
+        "size": size_category(len(dataset)),
+    }
+
+
+def _head(results: BuildResults, dataset: Dataset) -> dict[str, object]:
+    filled = sum(cell.sets > 0 for cell in results.cells)
+    scripted = [markdown_text(model, _LONGEST_NAME) for model in results.models if is_baseline(model)]
+    ship = "is a script that ships" if len(scripted) == 1 else "are scripts that ship"
+    return {
+        "sets": Plain(counted(len(dataset), "prompt-set")),
+        "prompts": Plain(counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")),
+        "cells": Plain(f"They are in {filled:,} of {counted(len(results.cells), 'cell')}"),
+        "hash": Plain(dataset.hash),
+        "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
+        "same_model": len(results.models) == 1,
+        "canary": Plain(canary_in(dataset) or ""),
+        "canary_field": Plain("source"),
+    }
+
+
+def _made(results: BuildResults) -> dict[str, object]:
+    manifest = results.manifest
+    tables = {table.name: table for table in build_tables(results)}
+    seeds = (draft.topic.seed for draft in results.built.finished)
+    return {
+        "taxonomy_option": Plain("" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"),
+        "generator": markdown_text(manifest.generator, _LONGEST_NAME),
+        "judge": markdown_text(manifest.judge, _LONGEST_NAME),
+        "seeds": name_of_seeds(manifest.seeds) if manifest.seeds else "",
+        "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
+        "target": f"{manifest.per_cell:,} prompt-sets of each cell" if manifest.per_cell else "what the seeds give",
+        "version": Plain(manifest.version),
+        "stages": Plain("{} to {}".format(*manifest.stages)),
+        "tables": [Plain(to_markdown(tables[name])) for name in ("funnel", "dropped") if name in tables],
+        "pku": any(_PKU in seed.source for seed in seeds if seed),
+    }
+
+
+def _checked(results: BuildResults) -> dict[str, object]:
+    told = Plain("**People have not checked it** (stage 7).")
+    if results.reviewed and results.stage("people"):
+        told = Plain(_say("reviewed_in_card", results=results).text)
+    return {
+        "findings": results.check.findings if results.check else (),
+        "left_out": results.check.left_out if results.check else (),
+        "people": told,
+    }

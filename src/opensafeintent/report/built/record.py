@@ -8,19 +8,38 @@ from functools import cached_property
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
+import msgspec
+
 from opensafeintent.calls.models import Price
+from opensafeintent.construction.controls.measures import has_spaces
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest, Cost
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import PURPOSES, Draft, Seed, Stage, StageResult, Topic
+from opensafeintent.construction.similarity.index import Match
+from opensafeintent.construction.similarity.join import Item, nearest_sets
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.built.likeness import Likeness
 from opensafeintent.report.table import Table
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 from opensafeintent.templates.instruction import READINGS, Reading
 
-__all__ = ["BuildResults", "CellCount", "Mended", "Read", "Reviewed", "StageCount", "When", "name_of_seeds", "stage_name"]
+__all__ = [
+    "BINS",
+    "BuildResults",
+    "CellCount",
+    "Likeness",
+    "Nearest",
+    "Read",
+    "Repaired",
+    "Reviewed",
+    "StageCount",
+    "When",
+    "likeness_of",
+    "name_of_seeds",
+    "stage_name",
+    "stage_of",
+]
 
 When = Literal["first", "last"]
 
@@ -87,7 +106,7 @@ class Read(NamedTuple):
     """Of the prompts written for that intent; None where there are none."""
 
 
-class Mended(NamedTuple):
+class Repaired(NamedTuple):
     """What became of the prompts written for one intent."""
 
     intent: Intent
@@ -96,7 +115,73 @@ class Mended(NamedTuple):
     repaired: int
     still_wrong: int
     repairs: int
-    """Texts written anew, those that were still wrong included."""
+    """Texts rewritten, those that were still wrong included."""
+
+
+# How alike different sets are ----------------------------------------------------------------------------------------
+
+BINS = 20
+"""Of a histogram from 0 to 1."""
+_MOST_PAIRS = 40_000_000
+"""Pairs of prompts that are compared for it: some twenty seconds."""
+
+
+class Nearest(msgspec.Struct, frozen=True, kw_only=True):
+    """The most similar prompts of a set and of another one in its cell."""
+
+    id: str
+    variant: str
+    twin: str
+    twin_variant: str
+    score: float
+    """ROUGE-L F1."""
+
+
+class Likeness(msgspec.Struct, frozen=True, kw_only=True):
+    """The highest similarity of each set that shares its cell with another, the highest first."""
+
+    core: tuple[Nearest, ...]
+    """Among benign, dual-use and malicious prompts: what stage 5 decides on."""
+    wordings: tuple[Nearest, ...]
+    """Among all wordings, paraphrases included."""
+
+    def histogram(self, nearest: Sequence[Nearest]) -> tuple[int, ...]:
+        """Return the sets in each of `BINS` equally wide bins; a bin holds its lower edge, the last one 1 too."""
+        found = Counter(min(int(round(item.score * BINS, 9)), BINS - 1) for item in nearest)
+        return tuple(found[place] for place in range(BINS))
+
+
+def likeness_of(dataset: Dataset) -> Likeness | None:
+    """Compare all prompts of each cell; None where there are too many for that.
+
+    ROUGE-L compares words between white space, so sets in scripts without it are left out.
+    """
+    items = [Item(item.id, item.cell, item.wordings()) for item in dataset.prompt_sets if has_spaces(item)]
+    in_cell: Counter[object] = Counter()
+    for item in items:
+        in_cell[item.cell] += len(item.texts)
+    if sum(number * number // 2 for number in in_cell.values()) > _MOST_PAIRS:
+        return None
+    core = [item._replace(texts={variant: item.texts[variant] for variant in CORE_VARIANTS}) for item in items]
+    return Likeness(core=_nearest(core), wordings=_nearest(items))
+
+
+def _nearest(items: Sequence[Item]) -> tuple[Nearest, ...]:
+    found = [_of(owner, match) for owner, match in nearest_sets(items).items()]
+    return tuple(sorted(found, key=lambda item: (-item.score, item.id, item.twin)))
+
+
+def _of(owner: str, match: Match) -> Nearest:
+    return Nearest(
+        id=owner,
+        variant=match.variant,
+        twin=match.twin,
+        twin_variant=match.twin_variant,
+        score=round(match.overlap.score, 6),
+    )
+
+
+# All of it -----------------------------------------------------------------------------------------------------------
 
 
 class BuildResults:
@@ -182,10 +267,10 @@ class BuildResults:
         return tuple(rows)
 
     @cached_property
-    def mended(self) -> tuple[Mended, ...]:
+    def repaired(self) -> tuple[Repaired, ...]:
         """What repair came to, by intent."""
         drafts = list(self._read_drafts())
-        return tuple(_mended(intent, drafts) for intent in CORE_VARIANTS)
+        return tuple(_repaired(intent, drafts) for intent in CORE_VARIANTS)
 
     def _read_drafts(self) -> Iterator[Draft]:
         for result in self.built.drafts:
@@ -209,12 +294,12 @@ def _goes_back_to_a_seed(item: Seed | Topic | Draft) -> bool:
             return topic.seed is not None
 
 
-def _mended(intent: Intent, drafts: Sequence[Draft]) -> Mended:
+def _repaired(intent: Intent, drafts: Sequence[Draft]) -> Repaired:
     read = [draft for draft in drafts if intent in draft.first_readings]
     right = sum(draft.first_readings[intent] == intent for draft in read)
     wrong = sum(draft.readings[intent] != intent for draft in read)
     repairs = sum(revision.variant == intent for draft in read for revision in draft.revisions)
-    return Mended(intent, len(read), right, len(read) - right - wrong, wrong, repairs)
+    return Repaired(intent, len(read), right, len(read) - right - wrong, wrong, repairs)
 
 
 def stage_of(purpose: str) -> Stage:

@@ -11,8 +11,7 @@ from opensafeintent.calls.models import cost_of
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.construction.folder import Cost
 from opensafeintent.construction.records import REASONS, Reason, Stage
-from opensafeintent.report.built.likeness import BINS, Nearest
-from opensafeintent.report.built.record import BuildResults, stage_name, stage_of
+from opensafeintent.report.built.record import BINS, BuildResults, Nearest, stage_name, stage_of
 from opensafeintent.report.table import Column, Table
 from opensafeintent.taxonomy import INTENT_WORDS
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
@@ -138,9 +137,9 @@ def _repairs(results: BuildResults) -> Table:
             Column("right_at_first", "Right at first", "count"),
             Column("repaired", "Repaired", "count"),
             Column("still_wrong", "Still wrong", "count"),
-            Column("repairs", "Texts written anew", "count"),
+            Column("repairs", "Texts rewritten", "count"),
         ),
-        rows=[line for line in results.mended if line.prompts],
+        rows=[line for line in results.repaired if line.prompts],
         notes=("Of every set whose prompts the judge read, the dropped ones included.",),
     )
 
