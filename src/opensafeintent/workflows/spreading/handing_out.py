@@ -17,6 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.client import Asked, Client, LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Failed
+from opensafeintent.calls.shards import merge_ledger
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.pipeline import run_stage
@@ -151,7 +152,7 @@ async def _hand_out(
     names = tuple(f"{number:05d}" for number in range(len(work.jobs)))
     token = shards.begin(work.of, names)
     if work.known:
-        await asyncio.to_thread(shards.known, client.ledger.path, work.known)
+        await asyncio.to_thread(merge_ledger, shards.known, client.ledger.path, work.known)
     if work.items:
         write_items(shards, work.items)
     driver = Driver(
