@@ -157,8 +157,8 @@ def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
             continue
         after = ran.out.split(f"{row['metric']}: ")[1]
         line = next(line for line in after.splitlines() if line.split()[:2] == [row["model_a"], row["model_b"]])
-        assert f"{float(row['difference']):+.3f}" in line
-        assert f"[{float(row['difference_low']):+.3f}, {float(row['difference_high']):+.3f}]" in line
+        value, low, high = (f"{float(row[f'difference{end}']):+.2f}".replace("-", "−") for end in ("", "_low", "_high"))
+        assert f"{value} [{low}, {high}]" in line
         p = float(row["p_holm"])
         assert (f"{p:.3f}" if p >= 0.001 else "<0.001") in line.split()
     low, high = rank_intervals(from_the_library("triplet_safety"))[list(MODELS).index("best")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def test_the_command_prints_tables_and_findings(tmp_path: Path) -> None:
     ran = osi("dataset", "check", a_file(tmp_path))
     assert ran.code == 0, ran.err
     assert ran.out.startswith("made: 12 prompt-sets, 36 prompts\nsha256 ")
-    for part in ("Balance", "Difference within a set", "Intent told from words alone", "Speaks for", "Findings"):
+    for part in ("Harm domains", "Differences between the intents", "How often words alone tell", "Speaks for", "Findings"):
         assert part in ran.out
     # Tell me of the number N: 6 words; kindly: 7; the malicious one: 8.
     assert "Are malicious prompts longer, in words? Yes: longer than benign ones by 1.0 words" in " ".join(ran.out.split())
@@ -58,7 +59,7 @@ def test_the_output_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.Monk
     show_check(check_dataset(a_file(tmp_path)), None)
     lines = screen.getvalue().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
-    assert "  malicious − benign     " in screen.getvalue()  # not broken over lines
+    assert re.search(r"^characters +malicious +dual_use ", screen.getvalue(), re.MULTILINE)  # not broken over lines
 
 
 def test_what_is_written_says_the_same_and_shows_no_prompt(tmp_path: Path) -> None:
@@ -96,8 +97,8 @@ def test_without_the_extra_it_says_so_and_goes_on(tmp_path: Path, monkeypatch: p
     ran = osi("dataset", "check", a_file(tmp_path), "--out", tmp_path / "out")
     assert ran.code == 0
     assert 'pip install "opensafeintent[check]"' in " ".join(ran.out.split())
-    assert "Difference within a set" in ran.out
-    assert "Intent told from words alone" not in ran.out
+    assert "Differences between the intents" in ran.out
+    assert "How often words alone tell" not in ran.out
     page = (tmp_path / "out" / "check.md").read_text("utf-8")
     assert 'Left out:\n\n- words that give the intent away: this needs an extra: pip install "opensafeintent[check]"' in page
 

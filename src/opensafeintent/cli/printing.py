@@ -1,17 +1,19 @@
-"""What every printed answer starts from: a console of the terminal's width, and text that cannot command it."""
+"""What every printed answer starts from: a console of the terminal's width, tables that fit it, harmless text."""
 
 from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from rich.console import Console
-from rich.text import Text
 
-from opensafeintent.hostile import one_line, terminal_safe
+from opensafeintent.hostile import one_line
+from opensafeintent.report.table import Table
+from opensafeintent.report.terminal import plain, to_terminal
 
-__all__ = ["new_console", "plain", "print_notes"]
+__all__ = ["new_console", "plain", "print_notes", "print_table"]
 
 
 def new_console() -> Console:
@@ -20,9 +22,29 @@ def new_console() -> Console:
     return Console(width=width, highlight=False)
 
 
-def plain(text: str) -> Text:
-    """Return a text as it is: no markup is read in it, and control characters are made visible."""
-    return Text(terminal_safe(text))
+def print_table(
+    console: Console,
+    table: Table,
+    *,
+    across: bool = False,
+    bold: Callable[[Any], bool] | None = None,
+    notes: bool = False,
+) -> None:
+    """Print a table; where the terminal is too narrow for it, intervals stand below their values.
+
+    Args:
+        console: where it is printed.
+        table: what is printed.
+        across: whether its columns are printed as lines.
+        bold: which records are set off from the others.
+        notes: whether its notes are printed as well.
+    """
+    lines = to_terminal(table, across=across, bold=bold)
+    if console.measure(lines).maximum > console.width:
+        lines = to_terminal(table, across=across, bold=bold, beside=False)
+    console.print(lines)
+    for note in table.notes if notes else ():
+        console.print(plain(note), style="dim")
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:

@@ -86,7 +86,7 @@ def number(value: Cell, *, signed: bool = False) -> str:
     if not isinstance(value, int | float):
         return DASH
     rounded = round(value, 2) + 0.0  # no -0.00
-    return (f"{rounded:+.2f}" if signed else f"{rounded:.2f}").replace("-", "−")
+    return (f"{rounded:+,.2f}" if signed else f"{rounded:,.2f}").replace("-", "−")
 
 
 def share(value: float, decimals: int = 1) -> str:

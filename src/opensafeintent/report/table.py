@@ -106,6 +106,11 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         headed = [(index, column) for index, column in enumerate(self.columns) if column.heading is not None]
         return sorted(headed, key=lambda item: item[1].order)
 
+    def part(self, rows: Sequence[Any], *without: str) -> Table:
+        """Return the table of some of its rows, without some columns."""
+        columns = tuple(column for column in self.columns if column.name not in without)
+        return msgspec.structs.replace(self, rows=rows, columns=columns)
+
     def records(self) -> list[dict[str, Cell]]:
         """Return the rows by field."""
         fields = self.fields

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -18,12 +19,14 @@ from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
 
 __all__ = [
+    "Pair",
     "comparisons",
     "coverage",
     "distributions",
     "domains",
     "metrics",
     "numbers_table",
+    "pairs",
     "strata",
     "task_types",
     "with_and_without",
@@ -86,7 +89,7 @@ def numbers_table(
     )
 
 
-class _Pair(NamedTuple):
+class Pair(NamedTuple):
     """The difference of two models in one metric."""
 
     group: int
@@ -118,7 +121,12 @@ def comparisons(groups: Sequence[Group]) -> Table:
             Column("p_holm", "p (Holm)", "p"),
             Column("detectable", "Detectable", "number"),
         ),
-        rows=[pair for index, group in enumerate(groups) for pair in _pairs(index, group)],
+        rows=[
+            pair
+            for index, group in enumerate(groups)
+            for metric in group.numbers.comparisons
+            for pair in pairs(index, group, metric, group.numbers.order)
+        ],
         notes=(
             *group_notes(groups),
             "On the prompt-sets that count for both. Exact McNemar test for shares, sign-flip permutation for means; Holm's "
@@ -129,26 +137,23 @@ def comparisons(groups: Sequence[Group]) -> Table:
     )
 
 
-def _pairs(index: int, group: Group) -> Iterable[_Pair]:
-    order = group.numbers.order
-    for metric, found in group.numbers.comparisons.items():
-        for a, b in ((a, b) for place, a in enumerate(order) for b in order[place + 1 :]):
-            if n := int(found.n[a, b]):
-                yield _Pair(
-                    index,
-                    group.models[a],
-                    group.models[b],
-                    metric,
-                    Estimate(
-                        value=rounded(found.difference[a, b]),
-                        n=n,
-                        interval=(rounded(found.low[a, b]), rounded(found.high[a, b])),
-                    ),
-                    n,
-                    rounded(found.p[a, b]),
-                    rounded(found.p_holm[a, b]),
-                    None if np.isnan(found.detectable[a, b]) else rounded(found.detectable[a, b]),
-                )
+def pairs(index: int, group: Group, metric: str, order: Sequence[int]) -> Iterable[Pair]:
+    """Yield the differences of every two models of a group in one metric, where any prompt-set counts for both."""
+    found = group.numbers.comparisons[metric]
+    for a, b in combinations(order, 2):
+        if n := int(found.n[a, b]):
+            limits = rounded(found.low[a, b]), rounded(found.high[a, b])
+            yield Pair(
+                index,
+                group.models[a],
+                group.models[b],
+                metric,
+                Estimate(value=rounded(found.difference[a, b]), n=n, interval=limits),
+                n,
+                rounded(found.p[a, b]),
+                rounded(found.p_holm[a, b]),
+                None if np.isnan(found.detectable[a, b]) else rounded(found.detectable[a, b]),
+            )
 
 
 class _Given(NamedTuple):

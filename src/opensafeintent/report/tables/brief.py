@@ -1,0 +1,178 @@
+"""Tables that commands print and no file holds: the few numbers that a reader at the terminal wants first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.calls.models import Price, Served, cost_of, unpriced
+from opensafeintent.evaluation.forecast import Forecast, ForecastLine
+from opensafeintent.hostile import one_line
+from opensafeintent.report.table import Column, Table
+from opensafeintent.report.tables.long import pairs
+from opensafeintent.taxonomy import Taxonomy
+
+__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "served", "summary"]
+
+ALL = "All"
+"""What a line of sums is called."""
+
+_SUMMARY = {
+    "mean_utility": "Mean\nUtility",
+    "worst_case_utility": "Worst-Case\nUtility",
+    "triplet_safety": "Triplet\nSafety",
+    "mean_safety": "Mean\nSafety",
+    "mean_helpfulness": "Raw help-\nfulness",
+}
+
+
+def summary(group: Group) -> Table:
+    """Return the models of a group by Mean Utility, with their main metrics."""
+
+    def value_of(metric: str) -> Callable[[int], float | None]:
+        return lambda index: group.numbers.estimates[metric][index].value
+
+    def missing(index: int) -> int:
+        return sum(count for reasons in group.coverage[group.models[index]].missing.values() for count in reasons.values())
+
+    return Table(
+        name="summary",
+        title="Models by Mean Utility",
+        columns=(
+            Column("model", "Model, by Mean Utility", "name", lambda index: one_line(group.models[index], 300)),
+            *(Column(metric, heading, "number", value_of(metric)) for metric, heading in _SUMMARY.items()),
+            Column("sets", "Sets", "count", lambda index: group.numbers.estimates["mean_utility"][index].n),
+            Column("missing", "Grades\nmissing", "count", missing),
+        ),
+        rows=group.numbers.order,
+    )
+
+
+def pairs_of(group: Group, metric: str) -> Table:
+    """Return the differences of every two models in one metric, those of higher values first."""
+    return Table(
+        name="pairs",
+        title=f"{metric}: first minus second, with the 95 % interval and Holm-corrected p",
+        columns=(
+            Column("model_a", "First", "name", lambda pair: one_line(pair.model_a, 300)),
+            Column("model_b", "Second", "name", lambda pair: one_line(pair.model_b, 300)),
+            Column("difference", "Difference", "signed"),
+            Column("p_holm", "p", "p"),
+            Column("n", "Sets", "count"),
+            Column("detectable", "Detectable", "number"),
+        ),
+        rows=list(pairs(0, group, metric, group.numbers.ranked(metric))),
+    )
+
+
+def expected(forecast: Forecast, prices: Mapping[str, Price]) -> Table:
+    """Return what an evaluation will take, by model and purpose, and in all."""
+    spent: Counter[tuple[str, str]] = Counter()
+    for line in forecast.lines:
+        spent.update(_tokens(line))
+    every = ForecastLine(
+        model=ALL,
+        purpose="",
+        calls=sum(line.calls for line in forecast.lines),
+        input_tokens=sum(line.input_tokens for line in forecast.lines),
+        output_tokens=sum(line.output_tokens for line in forecast.lines),
+    )
+
+    def dollars(line: ForecastLine) -> float | None:
+        if line is every:
+            return cost_of(spent, prices)
+        return None if unpriced([line.model], prices) else cost_of(_tokens(line), prices)
+
+    return Table(
+        name="expected",
+        title="Calls and tokens by model and purpose",
+        columns=(
+            Column("model", "Model", "name"),
+            Column("purpose", "Purpose"),
+            Column("calls", "Calls", "count", lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls),
+            Column("input_tokens", "Tokens in", "count"),
+            Column("output_tokens", "Tokens out", "count"),
+            Column("dollars", "Dollars" if prices else None, "number", dollars),
+        ),
+        rows=[*forecast.lines, every],
+    )
+
+
+def _tokens(line: ForecastLine) -> dict[tuple[str, str], int]:
+    return {(line.model, "input"): line.input_tokens, (line.model, "output"): line.output_tokens}
+
+
+def served(models: list[Served]) -> Table:
+    """Return what can be named as a model, with what it needs."""
+
+    def needs(line: Served) -> str | None:
+        pattern = "P_BASE_URL" in line.needs  # a name for any variables
+        marked = [name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}" for name in line.needs]
+        return (" " if pattern else "\n").join(marked) or None
+
+    return Table(
+        name="models",
+        title="What can be named as a model",
+        columns=(
+            Column("name", "Model", "name"),
+            Column("how", "Served"),
+            Column("needs", "Needs", get=needs),
+            Column("about", "About"),
+        ),
+        rows=models,
+    )
+
+
+class _Domains(NamedTuple):
+    """A harm domain, or all of them together."""
+
+    name: str
+    domains: tuple[str, ...]
+
+
+def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
+    """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
+    domains = taxonomy.domain_names
+
+    def count(line: _Domains, task: str) -> int:
+        return sum(sets.get((domain, task), 0) for domain in line.domains)
+
+    def count_of(task: str) -> Callable[[_Domains], int | str]:
+        return lambda line: count(line, task) or ("·" if len(line.domains) == 1 else 0)
+
+    return Table(
+        name="cells",
+        title="Prompt-sets by harm domain and task type",
+        columns=(
+            Column("name", "Harm domain", "name"),
+            *(Column(task, task.replace(" and ", " and\n"), "count", count_of(task)) for task in taxonomy.type_names),
+            Column("all", ALL, "count", lambda line: sum(count(line, task) for task in taxonomy.type_names)),
+        ),
+        rows=[*(_Domains(name, (name,)) for name in domains), _Domains(ALL, domains)],
+    )
+
+
+class _Words(NamedTuple):
+    """How long the prompts of one variant are, in words."""
+
+    variant: str
+    least: int
+    median: float
+    most: int
+
+
+def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
+    """Return the least, median and greatest number of words by variant."""
+    return Table(
+        name="words",
+        title="Words by variant",
+        columns=(
+            Column("variant", "Variant", "name"),
+            Column("least", "Words,\nleast", "count"),
+            Column("median", "Words,\nmedian", "count", lambda line: f"{line.median:g}"),
+            Column("most", "Words,\nmost", "count"),
+        ),
+        rows=[_Words(variant, *numbers) for variant, numbers in words.items()],
+    )
