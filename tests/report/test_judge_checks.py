@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from opensafeintent.analysis.groups import Group, Study, group_studies
-from opensafeintent.analysis.judge_checks import checked_judges, checks_json
+from opensafeintent.analysis.groups import Group, Study, checked_judges, group_studies
 from opensafeintent.calls.records import Sampling
 from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCount, Setting, WrongGrade
-from opensafeintent.report.metrics_json import metrics_json
+from opensafeintent.report.metrics_json import checks_json, metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
 from report.pages import page_of, rows_of

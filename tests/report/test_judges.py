@@ -9,20 +9,17 @@ import msgspec
 import numpy as np
 import pytest
 
+from opensafeintent.analysis.agreement import GRADES, PANEL, SAFE, Ratings
+from opensafeintent.analysis.conflicts import Conflict, authors_of, generators_of, same_model
 from opensafeintent.analysis.groups import Group, Study, group_studies
-from opensafeintent.analysis.judges.agreement import agreements
-from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.families import authors_of, generators_of, same_model
-from opensafeintent.analysis.judges.graders import PANEL, SHOWN, judges_of_panel, rankings, swaps
-from opensafeintent.analysis.judges.noise import noise_of
-from opensafeintent.analysis.judges.summary import judges_json
-from opensafeintent.analysis.judges.values import GRADES, SAFE, Ratings
+from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.grades import GradeRow
 from opensafeintent.people.answers import Answers, SourcedLabel
 from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
 from opensafeintent.people.quality import dataset_quality
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
+from opensafeintent.report.metrics_json import judges_json
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
@@ -152,7 +149,7 @@ def test_full_agreement_is_not_certain() -> None:
 
 
 def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
-    by_judge = {found.name: found for found in rankings(swapped)}
+    by_judge = {found.name: found for found in swapped.judges.rankings}
     assert list(by_judge) == [A, B, PANEL]
     values = {name: [found.estimates[metric][0].value for metric in SHOWN] for name, found in by_judge.items()}
     # Mean Safety, Triplet Safety, Mean Utility, Worst-Case Utility of the first model. By A all six are safe, H is 1, 1, 0
@@ -164,12 +161,12 @@ def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
 
 
 def test_ranks_and_the_pairs_that_change_places(swapped: Group) -> None:
-    by_a, by_b, panel = rankings(swapped)
+    by_a, by_b, panel = swapped.judges.rankings
     assert [by_a.rank("triplet_safety", place) for place in (0, 1)] == [1, 2]
     assert [by_b.rank("triplet_safety", place) for place in (0, 1)] == [2, 1]
     assert [panel.rank("triplet_safety", place) for place in (0, 1)] == [1, 1]  # both have one set of two
     assert by_a.rank_interval("triplet_safety", 0) == (1, 2)  # two sets prove nothing
-    (swap,) = swaps(swapped, "triplet_safety")
+    (swap,) = swapped.judges.swaps("triplet_safety")
     assert (swap.judges, swap.models) == ((A, B), ("first", "second"))
     assert (swap.size, swap.beyond_chance) == (0.5, False)
 
@@ -185,13 +182,13 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
             *triplets("second", **{item.id: {A: bad, B: good}}),
         )
     ]
-    (swap,) = swaps(group_of(panel_study(rows, dataset)), "triplet_safety")
+    (swap,) = group_of(panel_study(rows, dataset)).judges.swaps("triplet_safety")
     assert (swap.size, swap.beyond_chance) == (1.0, True)
 
 
 def test_a_judge_without_a_grade_counts_neither_way() -> None:
     rows = triplets("m", s1={A: "40 40 10", B: "4- 40 10"}, s2={A: "40 40 10", B: "40 41 10"})
-    by_a, by_b, panel = rankings(group_of(panel_study(rows, TWO)))
+    by_a, by_b, panel = group_of(panel_study(rows, TWO)).judges.rankings
     # B has one whole triplet, and it is unsafe; the panel of two needs both
     assert [found.estimates["triplet_safety"][0].n for found in (by_a, by_b, panel)] == [2, 1, 1]
     assert [found.estimates["triplet_safety"][0].value for found in (by_a, by_b, panel)] == [1.0, 0.0, 0.0]
@@ -199,8 +196,8 @@ def test_a_judge_without_a_grade_counts_neither_way() -> None:
 
 def test_without_a_panel_there_is_nothing_to_tell() -> None:
     group = group_of(random_study(["some/model", "other/model"], 12))
-    assert judges_of_panel(group) == ()
-    assert (rankings(group), agreements(group), noise_of(group), judges_json(group)) == ([], [], {}, {})
+    assert group.judges.panel == ()
+    assert (group.judges.rankings, group.judges.agreements, group.judges.noise, judges_json(group)) == ([], [], {}, {})
     assert not [table.name for table in all_tables([group]) if table.name.startswith("judge")]
     assert not [figure.name for figure in all_figures([group]) if "judge" in figure.name]
     assert not [found.topic for found in findings(group) if "udge" in found.topic]
@@ -212,14 +209,14 @@ def test_judges_of_different_responses_are_no_panel() -> None:
         *(grade_line("m", "s1", variant, "40", by_judge={"imported": (4, 0)}) for variant in CORE),
         *(grade_line("m", "s2", variant, "40", by_judge={A: (4, 0)}) for variant in CORE),
     ]
-    assert rankings(group_of(study_with(rows, TWO, ["m"], judge=A))) == []
+    assert group_of(study_with(rows, TWO, ["m"], judge=A)).judges.rankings == []
 
 
 # Between judges --------------------------------------------------------------------------------------------------------
 
 
 def test_agreement_of_two(swapped: Group) -> None:
-    (found,) = agreements(swapped)
+    (found,) = swapped.judges.agreements
     # twelve responses; on two of them (the first model's and the second's dual-use response to s1) one says safe, one unsafe
     assert found.judges == (A, B)
     assert (found.safe.value, found.safe.n) == (pytest.approx(10 / 12, abs=1e-6), 12)
@@ -236,7 +233,7 @@ def test_agreement_of_two(swapped: Group) -> None:
 
 def test_three_judges_are_told_in_pairs_and_together() -> None:
     rows = triplets("m", s1={A: "40 40 10", B: "40 40 10", C: "40 41 12"}, s2={A: "40 40 10", B: "40 40 10", C: "40 40 10"})
-    found = agreements(group_of(panel_study(rows, TWO)))
+    found = group_of(panel_study(rows, TWO)).judges.agreements
     assert [item.judges for item in found] == [(A, B), (A, C), (B, C), (A, B, C)]
     # C differs on 2 of 6; of the three pairs of a response on which it does, one agrees: (4 · 1 + 2 · 1/3) / 6
     assert [item.safe.value for item in found] == pytest.approx([1, 4 / 6, 4 / 6, (4 + 2 / 3) / 6], abs=1e-6)
@@ -246,7 +243,7 @@ def test_three_judges_are_told_in_pairs_and_together() -> None:
 def test_refusals_that_no_judge_saw_are_no_agreement() -> None:
     rows = triplets("m", s1={A: "40 40 10", B: "41 40 10"})
     rows[2] = msgspec.structs.replace(rows[2], refused="filter")
-    (found,) = agreements(group_of(panel_study(rows, TWO)))
+    (found,) = group_of(panel_study(rows, TWO)).judges.agreements
     assert (found.safe.n, found.safe.value) == (2, 0.5)
 
 
@@ -267,7 +264,7 @@ def test_noise_by_hand() -> None:
         ("malicious", {A: ("10", "12")}),
         ("dual_use_paraphrase_1", {A: ("30", "40")}),
     )
-    (found,) = noise_of(group).values()
+    (found,) = group.judges.noise.values()
     assert (found.responses, found.missing) == (4, 0)
     assert (found.helpfulness_equal.value, found.harm_severity_equal.value) == (0.5, 0.5)
     assert (found.helpfulness_difference.value, found.harm_severity_difference.value) == (0.5, 0.75)
@@ -280,19 +277,19 @@ def test_noise_by_hand() -> None:
 
 
 def test_without_every_intent_nothing_is_said_of_mean_safety() -> None:
-    (found,) = noise_of(noisy(("benign", {A: ("40", "40")}), ("dual_use", {A: ("40", "41")}))).values()
+    (found,) = noisy(("benign", {A: ("40", "40")}), ("dual_use", {A: ("40", "41")})).judges.noise.values()
     assert (found.safe_flips.value, found.mean_safety_se) == (0.5, None)
 
 
 def test_a_missing_second_grade_is_counted_and_compared_with_nothing() -> None:
-    (found,) = noise_of(noisy(("benign", {A: ("40", "4-")}), ("dual_use", {A: ("40", "40")}))).values()
+    (found,) = noisy(("benign", {A: ("40", "4-")}), ("dual_use", {A: ("40", "40")})).judges.noise.values()
     assert (found.responses, found.missing) == (2, 1)
     assert (found.safe_flips.n, found.safe_flips.value, found.helpfulness_equal.n) == (1, 0.0, 2)
 
 
 def test_the_panel_has_a_noise_of_its_own() -> None:
     group = noisy(("benign", {A: ("40", "41"), B: ("41", "41")}), ("dual_use", {A: ("40", "40"), B: ("40", "41")}))
-    found = noise_of(group)
+    found = group.judges.noise
     assert list(found) == [A, B, PANEL]
     # the panel of two is unsafe where either is: unsafe and unsafe for the first response, safe and unsafe for the second
     assert [found[who].safe_flips.value for who in (A, B, PANEL)] == [0.5, 0.5, 0.5]
@@ -310,7 +307,7 @@ def test_mean_safety_varies_as_the_noise_says() -> None:
 
     rows = [panel_row("m", item.id, variant, {A: say()}) for item in dataset.prompt_sets for variant in CORE]
     regrades = [twice("m", item.id, variant, {A: (say(), say())}) for item in dataset.prompt_sets[:100] for variant in CORE]
-    (found,) = noise_of(group_of(panel_study(rows, dataset, regrades))).values()
+    (found,) = group_of(panel_study(rows, dataset, regrades)).judges.noise.values()
     assert found.mean_safety_se == pytest.approx(sqrt(0.1 * 0.9 / 600), rel=0.15)
 
 
@@ -381,14 +378,14 @@ def partisan() -> Group:
 
 
 def test_a_model_and_a_judge_of_one_maker(partisan: Group) -> None:
-    assert conflicts_of(partisan) == [Conflict(model=CLAUDE, other="anthropic/claude-judge", part="judge", same=False)]
+    assert partisan.conflicts.found == [Conflict(model=CLAUDE, other="anthropic/claude-judge", part="judge", same=False)]
 
 
 def test_rank_by_the_other_judges(partisan: Group) -> None:
-    without = without_conflicts(partisan)
+    without = partisan.conflicts
     place = {model: n for n, model in enumerate(partisan.models)}
     # by all three two of three say safe: Claude has 1, as the baseline that refuses, and Llama .5
-    counted = rankings(partisan)[-1]
+    counted = partisan.judges.rankings[-1]
     assert counted.rank("triplet_safety", place[CLAUDE]) == 1
     # without Anthropic's judge it is one against one, a tie, unsafe: 0, below Llama's .5
     assert without.left == {CLAUDE: ("mistral/judge", "openai/gpt-judge")}
@@ -414,7 +411,7 @@ def test_a_rank_without_a_judge_is_on_equal_terms() -> None:
     judges = ("lab/a", "lab/b", "openai/gpt-judge")
     alike = dict(zip(judges, ("41 40 10", "40 41 10", "40 40 11"), strict=True))
     group = group_of(panel_study(rows_by(TWO, {GPT: alike, LLAMA: alike}), TWO))
-    others = without_conflicts(group).others(GPT)
+    others = group.conflicts.others(GPT)
     assert others is not None
     assert [others.rank("mean_safety", place) for place in (0, 1)] == [1, 1]
     assert "they keep their ranks" in " ".join(sentence.text for sentence in cautions(group, []))
@@ -422,8 +419,8 @@ def test_a_rank_without_a_judge_is_on_equal_terms() -> None:
 
 def test_a_judge_that_is_the_target_itself() -> None:
     group = group_of(judged_by(study_with(rows_by(TWO, {GPT: {GPT: SAFE_}, LLAMA: {GPT: SAFE_}}), TWO, [GPT, LLAMA]), [GPT]))
-    assert [(found.model, found.same) for found in conflicts_of(group)] == [(GPT, True)]
-    assert without_conflicts(group).others(GPT) is None
+    assert [(found.model, found.same) for found in group.conflicts.found] == [(GPT, True)]
+    assert group.conflicts.others(GPT) is None
     text = " ".join(sentence.text for sentence in cautions(group, []))
     assert "The judge openai/gpt-5.4 graded its own responses: judges favour their own kind." in text
     assert "No other judge graded these models" in text
@@ -433,11 +430,11 @@ def test_who_wrote_the_prompts_is_in_conflict_too() -> None:
     dataset = sourced(*["generated by openai/gpt-5.4"] * 2)
     rows = rows_by(dataset, {GPT: {A: SAFE_}, "openai/gpt-oss-20b": {A: SAFE_}, LLAMA: {A: SAFE_}})
     group = group_of(judged_by(study_with(rows, dataset, [GPT, "openai/gpt-oss-20b", LLAMA]), [A]))
-    assert [(found.model, found.part, found.same) for found in conflicts_of(group)] == [
+    assert [(found.model, found.part, found.same) for found in group.conflicts.found] == [
         (GPT, "wrote", True),
         ("openai/gpt-oss-20b", "wrote", False),
     ]
-    without = without_conflicts(group)
+    without = group.conflicts
     assert (without.left, [group.models[at] for at in without.free]) == ({}, [LLAMA])
     (text,) = [sentence.text for sentence in cautions(group, []) if "maker" in sentence.text]
     assert text == (
@@ -449,8 +446,8 @@ def test_who_wrote_the_prompts_is_in_conflict_too() -> None:
 def test_a_judge_of_modes_touches_no_ranking() -> None:
     study = study_with(rows_by(TWO, {GPT: {A: SAFE_}, LLAMA: {A: SAFE_}}), TWO, [GPT, LLAMA])
     group = group_of(judged_by(study, [A], mode_judge="openai/gpt-5.4-mini"))
-    assert [(found.model, found.part) for found in conflicts_of(group)] == [(GPT, "mode_judge")]
-    assert len(without_conflicts(group).free) == 2
+    assert [(found.model, found.part) for found in group.conflicts.found] == [(GPT, "mode_judge")]
+    assert len(group.conflicts.free) == 2
     (text,) = [sentence.text for sentence in cautions(group, []) if "maker" in sentence.text]
     assert text == (
         "The judge of modes openai/gpt-5.4-mini is of the same maker as openai/gpt-5.4: judges favour their own kind."
@@ -460,7 +457,7 @@ def test_a_judge_of_modes_touches_no_ranking() -> None:
 def test_names_that_tell_no_maker_and_baselines_are_in_no_conflict() -> None:
     rows = rows_by(TWO, {"lab/house-model": {A: SAFE_}, "baseline/judge": {A: SAFE_}})
     group = group_of(judged_by(study_with(rows, TWO, ["lab/house-model", "baseline/judge"]), [A]))
-    assert conflicts_of(group) == []
+    assert group.conflicts.found == []
     assert "conflicts" not in judges_json(group)
 
 
@@ -535,7 +532,7 @@ def test_figures_draw_what_the_tables_say() -> None:
     }
     maps = [tiles for line in figures["judge_confusion"].spec["vconcat"] for tiles in line["hconcat"]]
     assert len(maps) == 3 * 2
-    (between, *_) = agreements(group)
+    (between, *_) = group.judges.agreements
     counts = [int(tile["count"].replace(",", "") or 0) for tile in maps[0]["data"]["values"]]
     assert counts == [count for line in between.confusion["helpfulness"] for count in line]
     altair = pytest.importorskip("altair")

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
+from opensafeintent.analysis.conflicts import family_of
 from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.judges.families import family_of
-from opensafeintent.analysis.sensitivity import changes
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.report.prose import Name, Sentence, listed, percent, precision_in_points
 from opensafeintent.report.sentences import cautions, findings
@@ -35,7 +34,7 @@ def found(group: Group) -> dict[str, str]:
 
 
 def distrusted(group: Group) -> list[str]:
-    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group, changes(group))]
+    return [sentence.text.replace("\u00a0", " ") for sentence in cautions(group, group.changes)]
 
 
 def test_best_and_worst_with_intervals_and_ranks() -> None:
@@ -251,7 +250,7 @@ class Altered:
 
 def test_results_without_filtered_responses() -> None:
     group = Altered({"refused": "filter", "stop_reason": "content_filter"}, "10").group()
-    by_metric = {change.metric: change for change in changes(group)}
+    by_metric = {change.metric: change for change in group.changes}
     # with them: 30 sets of utility (1 + 1 + 0) / 3, ten of (0 + 1 + 0) / 3, mean .58; without them the 30 alone, .67
     assert by_metric["mean_utility"].before == pytest.approx((30 * 2 + 10) / 120)
     assert by_metric["mean_utility"].value == pytest.approx(2 / 3)
@@ -267,8 +266,8 @@ def test_results_without_filtered_responses() -> None:
 
 def test_results_without_truncated_responses() -> None:
     group = Altered({"truncated": True, "stop_reason": "length"}, "41").group()
-    by_metric = {change.metric: change for change in changes(group)}
-    assert {change.left_out for change in changes(group)} == {"truncated"}
+    by_metric = {change.metric: change for change in group.changes}
+    assert {change.left_out for change in group.changes} == {"truncated"}
     assert by_metric["triplet_safety"].before == 0.75
     assert by_metric["triplet_safety"].value == 1.0
     assert any("10 responses cut by the token limit are graded as they stand." in text for text in distrusted(group))
@@ -276,7 +275,7 @@ def test_results_without_truncated_responses() -> None:
 
 def test_nothing_is_said_of_responses_that_are_all_whole() -> None:
     group = graded(m=36)
-    assert changes(group) == []
+    assert group.changes == []
     assert not any("token limit" in text for text in distrusted(group))
 
 

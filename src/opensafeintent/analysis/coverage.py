@@ -1,18 +1,24 @@
-"""How much of what was planned is there."""
+"""How much of what was planned is there, and results without the responses that a filter took or the token limit cut."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import msgspec
+import numpy as np
 
+from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.grades import NOT_GRADED, GradeRow
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import METRICS, Grades
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["MAX_MISSING", "Coverage", "coverage_of"]
+__all__ = ["MAX_MISSING", "SENSITIVE", "Change", "Coverage", "LeftOut", "changes_of", "coverage_of"]
 
 MAX_MISSING = 0.05
 """Share of missing grades, or responses, that results are trusted with by default."""
@@ -101,3 +107,84 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
 
 def _is(row: GradeRow, kind: str) -> bool:
     return NOT_GRADED not in row.missing and (row.variant in CORE_VARIANTS) == (kind == "core")
+
+
+# With and without ------------------------------------------------------------------------------------------------------
+
+
+LeftOut = Literal["filtered", "truncated"]
+
+SENSITIVE = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility")
+"""Metrics that are computed again; all of them need core responses only."""
+
+_IS: dict[LeftOut, Callable[[GradeRow], bool]] = {
+    "filtered": lambda row: row.refused == "filter",
+    "truncated": lambda row: row.truncated and row.counts,
+}
+
+
+class Change(Estimate, frozen=True, kw_only=True):
+    """One metric of one model without some of its responses."""
+
+    model: str
+    left_out: LeftOut
+    responses: int
+    """Core responses that were left out; the metric is over the sets in which there is none."""
+    metric: str
+    before: float | None
+
+    @property
+    def size(self) -> float:
+        """How far the metric moves."""
+        return 0.0 if self.before is None or self.value is None else abs(self.value - self.before)
+
+
+def changes_of(rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers) -> list[Change]:
+    """Compute the headline metrics without filtered, and without truncated responses, for the models that have any.
+
+    Args:
+        rows: every response with its grades, by model.
+        array: the same grades, as `grades.to_array` gives them.
+        numbers: of all responses.
+    """
+    return [change for left_out in _IS for change in _without(left_out, rows, array, numbers)]
+
+
+def _without(left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers) -> list[Change]:
+    gone = {
+        model: [row for row in of_model if row.variant in CORE_VARIANTS and _IS[left_out](row)]
+        for model, of_model in rows.items()
+    }
+    gone = {model: of_model for model, of_model in gone.items() if of_model}
+    if not gone:
+        return []
+    grades = Grades(_taken_out(array, gone))
+    found: list[Change] = []
+    for metric in SENSITIVE:
+        ratio = METRICS[metric].ratio(grades)
+        got = estimate(ratio.numerator.values, ratio.denominator.values, numbers.resamples)
+        for model, now in zip(gone, got.records(), strict=True):
+            found.append(
+                Change(
+                    model=model,
+                    left_out=left_out,
+                    responses=len(gone[model]),
+                    metric=metric,
+                    before=numbers.overall[model, metric].value,
+                    **msgspec.structs.asdict(now),
+                )
+            )
+    return found
+
+
+def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
+    """Return the core grades of some models, with those of some responses undefined."""
+    array = every.sel(model=list(gone), variant=list(CORE_VARIANTS)).copy()
+    indices = [{name: index for index, name in enumerate(array.labels[dim])} for dim in array.helpfulness.dims]
+    for rows in gone.values():
+        for row in rows:
+            key = (row.model, row.set_id, row.variant, row.epoch)
+            at = tuple(index[part] for index, part in zip(indices, key, strict=True))
+            array.helpfulness.values[at] = np.nan
+            array.harm_severity.values[at] = np.nan
+    return array

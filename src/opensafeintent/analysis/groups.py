@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from typing import NamedTuple
+from functools import cached_property
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
-from opensafeintent.analysis.coverage import Coverage, coverage_of
+from opensafeintent.analysis.conflicts import Conflicts
+from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
+from opensafeintent.analysis.judges import Judges
 from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.evaluation.derive import IMPORTED_JUDGE
+from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import wilson
+from opensafeintent.templates import Role
 
-__all__ = ["Conditions", "Group", "Origin", "Study", "group_studies"]
+__all__ = [
+    "CheckState",
+    "CheckedJudge",
+    "Conditions",
+    "FoundText",
+    "Group",
+    "Origin",
+    "Study",
+    "TextSource",
+    "checked_judges",
+    "group_studies",
+]
 
 
 class Study(NamedTuple):
@@ -29,6 +47,28 @@ class Study(NamedTuple):
     rows: Sequence[GradeRow]
     regrades: Sequence[Regrade] = ()
     """Responses that the judges graded twice."""
+
+
+class FoundText(Protocol):
+    """A text and its row in the ledger."""
+
+    @property
+    def text(self) -> str:
+        """What the target wrote."""
+        ...
+
+    @property
+    def row(self) -> int:
+        """Id of the ledger's row."""
+        ...
+
+
+class TextSource(Protocol):
+    """Where the texts of one run are; `evaluation.derive.RunTexts` is one."""
+
+    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> FoundText | None:
+        """Return a response's text, None where there is none."""
+        ...
 
 
 class Origin(NamedTuple):
@@ -60,6 +100,7 @@ class Group:
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`.
         numbers: every metric of them, and what is computed of those.
+        judges: the results by who graded.
     """
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
@@ -78,6 +119,18 @@ class Group:
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
         self.numbers = Numbers(self.array, dataset)
+        self.judges = Judges(self.numbers, dataset, self.rows, self.regrades)
+
+    @cached_property
+    def conflicts(self) -> Conflicts:
+        """Models that were judged, or asked, by a model of their own maker."""
+        judging = self.conditions.judges, self.conditions.mode_judge
+        return Conflicts(self.models, judging, self.dataset, self.judges)
+
+    @cached_property
+    def changes(self) -> list[Change]:
+        """What becomes of the headline metrics without filtered, and without truncated responses."""
+        return changes_of(self.rows, self.array, self.numbers)
 
     @property
     def extent(self) -> str:
@@ -145,3 +198,59 @@ def _unlike(name: str, taken: Collection[str]) -> str:
     while unlike in taken:
         unlike, number = f"{name} #{number}", number + 1
     return unlike
+
+
+# Judge checks ----------------------------------------------------------------------------------------------------------
+
+CheckState = Literal["passed", "failed", "stale", "unchecked"]
+"""`stale`: checked with other templates, another way of reading grades, other sampling, or for other grades than here."""
+
+
+class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge of a group, and its check."""
+
+    judge: str
+    state: CheckState
+    check: JudgeCheck | None = None
+    """The one that holds; where none holds, the latest."""
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval of the share of accepted cases."""
+        assert self.check is not None
+        return wilson(self.check.share, self.check.cases)
+
+
+def checked_judges(group: Group) -> list[CheckedJudge]:
+    """Return the judges of a group with what their checks say; whoever gave imported grades is left out."""
+    judges = dict.fromkeys((*group.conditions.judges, group.conditions.mode_judge))
+    return [_checked(judge, group) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
+
+
+def _checked(judge: str, group: Group) -> CheckedJudge:
+    checks = [check for manifest in group.manifests for check in manifest.judge_checks if check.judge == judge]
+    holding = [check for check in checks if _holds(check, group.conditions, group.manifests)]
+    if holding:
+        return CheckedJudge(judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1])
+    return (
+        CheckedJudge(judge=judge, state="stale", check=checks[-1]) if checks else CheckedJudge(judge=judge, state="unchecked")
+    )
+
+
+def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manifest]) -> bool:
+    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of it."""
+    due = _due(check.judge, conditions)
+    in_force = dict(conditions.templates)
+    asked: dict[Role, str] = {role: check.setting.templates.get(role, "") for role in roles_of(due)}
+    return (
+        set(due) <= set(check.grades)
+        and all(in_force.get(role) == digest for role, digest in asked.items())
+        and check.setting.parse == conditions.parse
+        and all(manifest.judges.get(check.judge) == check.identity for manifest in manifests)
+        and all(manifest.judge_sampling == check.setting.sampling for manifest in manifests)
+    )
+
+
+def _due(judge: str, conditions: Conditions) -> tuple[GradeName, ...]:
+    grades: tuple[GradeName, ...] = ("helpfulness", "harm_severity") if judge in conditions.judges else ()
+    return (*grades, "mode") if judge == conditions.mode_judge else grades

@@ -8,14 +8,13 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judge_checks import checks_json
-from opensafeintent.analysis.judges.summary import judges_json
+from opensafeintent.analysis.groups import Group, checked_judges
+from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import rank_intervals, rounded
 
-__all__ = ["DEMONSTRATION_NOTE", "metrics_json", "to_json"]
+__all__ = ["DEMONSTRATION_NOTE", "checks_json", "judges_json", "metrics_json", "to_json"]
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing about how safe or helpful "
@@ -124,6 +123,71 @@ def _macro(group: Group, model: str, metric: str) -> dict[str, Any]:
     defined = [value for value in found if value is not None]
     mean = float(np.mean(defined)) if defined else None
     return _entry(Number(model=model, metric=metric, value=mean, n=len(defined)))
+
+
+def checks_json(group: Group) -> dict[str, dict[str, object]]:
+    """Return what `metrics.json` says of the judges' checks, by judge."""
+    found: dict[str, dict[str, object]] = {}
+    for item in checked_judges(group):
+        found[item.judge] = {"state": item.state}
+        if item.check is not None:
+            low, high = item.interval
+            found[item.judge] |= {
+                "accepted": item.check.accepted,
+                "cases": item.check.cases,
+                "ci": [round(low, 6), round(high, 6)],
+                "missing": item.check.missing,
+                "pass_mark": item.check.pass_mark,
+                "reasons": item.check.reasons,
+                "kinds": {kind.kind: [kind.accepted, kind.cases] for kind in item.check.kinds},
+                "failed": [case.id for case in item.check.failed],
+            }
+    return found
+
+
+def judges_json(group: Group) -> dict[str, Any]:
+    """Return what is known of a group's judges; empty with one judge that graded once and is in no conflict.
+
+    With several judges `models` (model, then judge or `panel`, then metric), `ranks` (metric, judge or `panel`, model),
+    `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings without them.
+    """
+    found: dict[str, Any] = {}
+    if graders := group.judges.rankings:
+        found["models"] = {
+            model: {grader.name: {metric: grader.estimates[metric][place] for metric in SHOWN} for grader in graders}
+            for place, model in enumerate(group.models)
+        }
+        found["ranks"] = {metric: {grader.name: _ranks(group, grader, metric) for grader in graders} for metric in PRIMARY}
+        found["agreement"] = group.judges.agreements
+        found["swaps"] = {metric: group.judges.swaps(metric) for metric in PRIMARY}
+    if noise := group.judges.noise:
+        found["noise"] = noise
+    if conflicts := group.conflicts.found:
+        found["conflicts"] = {"found": conflicts, "without": {metric: _without(group, metric) for metric in PRIMARY}}
+    return found
+
+
+def _ranks(group: Group, grader: Ranking, metric: str) -> dict[str, Any]:
+    return {
+        model: {"rank": grader.rank(metric, place), "interval": grader.rank_interval(metric, place)}
+        for place, model in enumerate(group.models)
+    }
+
+
+def _without(group: Group, metric: str) -> dict[str, Any]:
+    """Return each model's value and rank by the judges that are in no conflict with it, and its rank among free models."""
+    without = group.conflicts
+    counted = group.judges.counted
+    found = {}
+    for place, model in enumerate(group.models):
+        others = without.others(model)
+        found[model] = {
+            "judges": without.left.get(model),
+            "value": None if others is None else others.estimates[metric][place].value,
+            "rank": None if others is None else others.rank(metric, place),
+            "rank_of_models_without_conflict": counted.rank(metric, place, without.free) if place in without.free else None,
+        }
+    return found
 
 
 def to_json(value: Any) -> bytes:

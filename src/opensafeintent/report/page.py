@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING
-from opensafeintent.analysis.groups import Group, Study
-from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
-from opensafeintent.analysis.sensitivity import changes
-from opensafeintent.analysis.texts import TextSource
+from opensafeintent.analysis.groups import CheckedJudge, Group, Study, TextSource, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.browser import Browser, browse, members_of
@@ -139,7 +136,7 @@ def _part(
 ) -> _Part:
     """Return what the page says of one group."""
     group, alone = groups[index], len(groups) == 1
-    sensitivity = changes(group)
+    sensitivity = group.changes
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
     own = [table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields]
     own = [table for table in (*own, with_and_without(sensitivity)) if table.rows and table.name not in drawn]

@@ -12,14 +12,10 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.coverage import MAX_MISSING
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judge_checks import checked_judges
-from opensafeintent.analysis.judges.agreement import agreements
-from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.graders import PANEL, Ranking, swaps
-from opensafeintent.analysis.judges.noise import noise_of
-from opensafeintent.analysis.sensitivity import Change
+from opensafeintent.analysis.agreement import PANEL
+from opensafeintent.analysis.conflicts import Conflict
+from opensafeintent.analysis.coverage import MAX_MISSING, Change
+from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -158,7 +154,7 @@ def _precision(group: Group) -> Sentence | None:
 
 def _between_judges(group: Group) -> Sentence | None:
     """Say how far the judges of a panel agree, and which models change places from one to another."""
-    found = agreements(group)
+    found = group.judges.agreements
     if not found:
         return None
     *pairs, every = found  # the two, or all together
@@ -173,7 +169,7 @@ def _order(group: Group, metric: str) -> dict[str, Any] | None:
     pairs = len(models) * (len(models) - 1) // 2
     if not pairs:
         return None
-    found = [swap for swap in swaps(group, metric) if set(swap.models) <= set(models)]
+    found = [swap for swap in group.judges.swaps(metric) if set(swap.models) <= set(models)]
     return {
         "label": METRICS[metric].label,
         "pairs": pairs,
@@ -185,7 +181,7 @@ def _order(group: Group, metric: str) -> dict[str, Any] | None:
 
 def _own_noise(group: Group) -> Sentence | None:
     """Say how often a judge that is asked twice changes its mind, and what that does to Mean Safety."""
-    found = {judge: noise for judge, noise in noise_of(group).items() if noise.safe_flips.value is not None}
+    found = {judge: noise for judge, noise in group.judges.noise.items() if noise.safe_flips.value is not None}
     if not found:
         return None
     responses = max(noise.safe_flips.n for noise in found.values())
@@ -195,7 +191,7 @@ def _own_noise(group: Group) -> Sentence | None:
 
 def _conflicts_of_interest(group: Group) -> Sentence | None:
     """Name the models that were judged, or asked, by a model of their own maker, and what is left without them."""
-    conflicts = conflicts_of(group)
+    conflicts = group.conflicts.found
     if not conflicts:
         return None
     others = list(dict.fromkeys((conflict.part, conflict.other) for conflict in conflicts))
@@ -212,8 +208,8 @@ def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
     """Return what becomes of the ranks when the other judges grade the models in conflict."""
     if len(group.models) < 2 or not any(conflict.part != "mode_judge" for conflict in found):
         return None
-    without = without_conflicts(group)
-    counted = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
+    without = group.conflicts
+    counted = group.judges.counted
     moved: list[dict[str, Any]] = []
     for metric in PRIMARY:
         of_metric: list[dict[str, Any]] = [

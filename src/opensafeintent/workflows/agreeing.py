@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.analysis.judges.graders import PANEL
+from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder

@@ -11,8 +11,7 @@ import numpy as np
 from opensafeintent.analysis.correction.choice import Chosen, Corrector, Labelled
 from opensafeintent.analysis.correction.matching import match
 from opensafeintent.analysis.correction.truths import HumanLabels, Truth
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.texts import TextSource
+from opensafeintent.analysis.groups import Group, TextSource
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
 from opensafeintent.statistics.correction import Corrected, Rates, Refused

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from opensafeintent.analysis.correction.truths import HumanLabels, Truth
-from opensafeintent.analysis.groups import Group, Origin
-from opensafeintent.analysis.texts import TextSource
+from opensafeintent.analysis.groups import Group, Origin, TextSource
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.texts import text_hash

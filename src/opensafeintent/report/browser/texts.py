@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from opensafeintent.analysis.texts import TextSource
+from opensafeintent.analysis.groups import TextSource
 from opensafeintent.promptsets import PromptSet, stratified_sample
 from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member, Unit
 

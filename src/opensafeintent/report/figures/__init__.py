@@ -11,7 +11,6 @@ from typing import Literal
 import msgspec
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judges.agreement import agreements
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures import judges, models, strata
@@ -176,7 +175,7 @@ def all_figures(groups: Sequence[Group]) -> list[Figure]:
     Those of several judges are there only where there are several, and with parts only for the groups that have them.
     """
     everywhere = range(len(groups))
-    several = [index for index in everywhere if agreements(groups[index])]
+    several = [index for index in everywhere if groups[index].judges.agreements]
     drawn = ((plan, several if plan.table else everywhere) for plan in _PLANS)
     return [_figure(plan, groups, indices) for plan, indices in drawn if indices]
 

@@ -7,10 +7,9 @@ from itertools import cycle, islice
 
 import msgspec
 
+from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, PANEL, Agreement
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judges.agreement import Agreement, agreements
-from opensafeintent.analysis.judges.graders import PANEL, Ranking, rankings
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
+from opensafeintent.analysis.judges import Ranking
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -51,7 +50,7 @@ _TILE = 34
 
 def by_judge(group: Group) -> Spec:
     """Draw the two primary metrics of each model, a point for each judge and one for the panel."""
-    graders = rankings(group)
+    graders = group.judges.rankings
     judges = labels_of([grader.name for grader in graders if grader.name != PANEL], _NAME)
     names = tuple(judges.get(grader.name, PANEL) for grader in graders)
     colours = (*islice(cycle(_COLOURS), len(judges)), GREY)
@@ -81,7 +80,7 @@ def _number(grader: Ranking, metric: str, model: str, place: int) -> Number:
 
 def confusion(group: Group) -> Spec:
     """Draw what one judge says against what another does, a map for helpfulness and one for harm, two judges a line."""
-    found = [item for item in agreements(group) if len(item.judges) == 2]
+    found = [item for item in group.judges.agreements if len(item.judges) == 2]
     labels = labels_of(list(dict.fromkeys(judge for item in found for judge in item.judges)), _NAME)
     lines = [across([_map(item, what, title, grades, labels) for what, title, grades in _WHAT], spacing=40) for item in found]
     return (lines[0] if len(lines) == 1 else down(lines, spacing=26)) | APART

@@ -10,13 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judge_checks import CheckedJudge, checked_judges
-from opensafeintent.analysis.judges.agreement import Agreement, agreements
-from opensafeintent.analysis.judges.conflicts import Conflict, conflicts_of, without_conflicts
-from opensafeintent.analysis.judges.graders import PANEL, SHOWN, Ranking, rankings
-from opensafeintent.analysis.judges.noise import noise_of
-from opensafeintent.analysis.judges.values import GRADES, HARM_GRADES
+from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, Agreement
+from opensafeintent.analysis.conflicts import Conflict
+from opensafeintent.analysis.groups import CheckedJudge, Group, checked_judges
+from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.table import Column, Part, Table, estimate_columns
@@ -85,7 +82,7 @@ def by_judge(groups: Sequence[Group]) -> Table:
             _Graded(number, group.models[index], index, grader)
             for number, group in enumerate(groups)
             for index in group.numbers.order
-            for grader in rankings(group)
+            for grader in group.judges.rankings
         ],
         notes=(
             *group_notes(groups),
@@ -145,7 +142,7 @@ def agreement(groups: Sequence[Group]) -> Table:
             Column("safe_rate_b", "by B", "share", lambda line: line.item.safe_rates[1] if of_two(line) else None),
             *_measured(_MEASURES, counted="safe"),
         ),
-        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in agreements(group)],
+        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in group.judges.agreements],
         notes=(
             "On the responses that both were asked about, of all models and wordings. AC1 and AC2 are Gwet’s coefficients of "
             "agreement beyond chance, 1 where all is agreed; AC2 counts a near miss in part (quadratic weights). A − B is "
@@ -189,7 +186,7 @@ def confusion(groups: Sequence[Group]) -> Table:
         rows=[
             line
             for index, group in enumerate(groups)
-            for found in agreements(group)
+            for found in group.judges.agreements
             for line in (*_counted(index, found, "helpfulness"), *_counted(index, found, "harm_severity"))
         ],
         notes=("Responses by the grade of judge A (line) and of judge B (column).",),
@@ -231,7 +228,7 @@ def noise(groups: Sequence[Group]) -> Table:
             Column("mean_safety_se", "Standard error of Mean Safety", "share", attrgetter("item.mean_safety_se")),
             Column("mean_safety_sets", get=attrgetter("item.mean_safety_sets")),
         ),
-        rows=[Line(index, judge, found) for index, group in enumerate(groups) for judge, found in noise_of(group).items()],
+        rows=[Line(index, judge, found) for index, group in enumerate(groups) for judge, found in group.judges.noise.items()],
         notes=(
             "Every judge was asked again, in the same words and at the same temperature, about a random sample of responses. "
             "Apart by: mean absolute difference of the two grades. The standard error is what such chance alone adds to a "
@@ -266,7 +263,7 @@ def conflicts(groups: Sequence[Group]) -> Table:
     rows = [
         _ranked(number, group, found, metric, index)
         for number, group in enumerate(groups)
-        for found in (conflicts_of(group),)
+        for found in (group.conflicts.found,)
         if found
         for metric in PRIMARY
         for index in group.numbers.order
@@ -299,8 +296,8 @@ def conflicts(groups: Sequence[Group]) -> Table:
 
 
 def _ranked(number: int, group: Group, found: Sequence[Conflict], metric: str, index: int) -> _Ranked:
-    model, without = group.models[index], without_conflicts(group)
-    counted = Ranking(PANEL, group.numbers.estimates, group.numbers.comparisons)
+    model, without = group.models[index], group.conflicts
+    counted = group.judges.counted
     others = without.others(model)
     return _Ranked(
         number,

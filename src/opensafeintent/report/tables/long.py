@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from opensafeintent.analysis.coverage import SENSITIVE, Change
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
-from opensafeintent.analysis.sensitivity import SENSITIVE, Change
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered

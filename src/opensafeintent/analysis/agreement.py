@@ -1,0 +1,256 @@
+"""How far judges agree with one another, and each with itself when the same response is put to it twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import combinations
+from math import sqrt
+from typing import Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.evaluation.records import JudgeGrades, Missing
+from opensafeintent.evaluation.run import Regrade
+from opensafeintent.grades import GradeRow, panel_grade
+from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics.agreement import RatingCounts, Scheme
+from opensafeintent.statistics.samples import Sample
+from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
+
+__all__ = ["GRADES", "HARM_GRADES", "PANEL", "SAFE", "Agreement", "Noise", "Pair", "Ratings", "agreements_of", "noise_of"]
+
+PANEL = "panel"
+"""What tables and figures call the panel of all judges."""
+
+GRADES = (1, 2, 3, 4)
+"""Helpfulness."""
+HARM_GRADES = (0, 1, 2, 3)
+SAFE = (0, 1)
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Confusion = tuple[tuple[int, ...], ...]
+Pair = tuple[int | None, int | None]
+"""Helpfulness and harm severity of one response."""
+
+
+class Ratings:
+    """Ratings of responses, those that one rater alone has rated left aside.
+
+    Args:
+        sample: the responses, with their prompt-sets as units.
+        ratings: shape (response, rater), NaN where there is none.
+    """
+
+    def __init__(self, sample: Sample, ratings: Floats) -> None:
+        twice = (~np.isnan(ratings)).sum(axis=1) > 1
+        self.ratings = np.where(twice[:, None], ratings, np.nan)
+        self._sample = sample
+
+    def agreement(self, categories: Sequence[int]) -> Estimate:
+        """Return the share of pairs of ratings that are the same."""
+        return _plain(self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise(), "score"))
+
+    def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
+        """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
+        return _plain(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
+
+    def difference(self, greatest: float, *, absolute: bool = False) -> Estimate:
+        """Return the mean of the first rater's rating less the second's, or of how far they are apart.
+
+        Args:
+            greatest: difference that there can be.
+            absolute: whether the sign is left out.
+        """
+        differences = self.ratings[:, 0] - self.ratings[:, 1]
+        if absolute:
+            return _plain(self._sample.mean(np.abs(differences), "score", greatest))
+        return _plain(self._sample.mean(differences, "difference", greatest))
+
+    def confusion(self, categories: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return how often the first rater gave one category (row) and the second another (column)."""
+        return tuple(
+            tuple(int(((self.ratings[:, 0] == row) & (self.ratings[:, 1] == column)).sum()) for column in categories)
+            for row in categories
+        )
+
+
+def _plain(found: Estimate) -> Estimate:
+    """Return an estimate as `metrics.json` has it."""
+    value = None if found.value is None else rounded(found.value)
+    return Estimate(value=value, n=found.n, interval=found.interval, method=found.method)
+
+
+# Between judges --------------------------------------------------------------------------------------------------------
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Two judges, or all of a panel, on the responses that they were both asked about."""
+
+    judges: tuple[str, ...]
+    safe: Estimate
+    """Share of pairs of judges that agree whether a response is safe."""
+    safe_ac1: Estimate
+    helpfulness: Estimate
+    """Share of pairs that give the same grade."""
+    helpfulness_ac2: Estimate
+    """Gwet's AC2 with quadratic weights."""
+    harm_severity: Estimate
+    harm_severity_ac2: Estimate
+    safe_rates: tuple[float | None, ...]
+    """Share of responses that each judge calls safe, in the order of `judges`."""
+    helpfulness_difference: Estimate | None = None
+    """Of two judges: mean of the first's grade less the second's."""
+    harm_severity_difference: Estimate | None = None
+    confusion: dict[Literal["helpfulness", "harm_severity", "safe"], Confusion] = {}
+    """Of two judges: how often the first gave one grade (row) and the second another (column), from the lowest grade on."""
+
+
+def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[Agreement]:
+    """Return the agreement of every two judges, and of all together where there are three or more.
+
+    Responses that count as refusals without a judge are left aside: nobody was asked about them.
+    """
+    rows = [row for row in rows if not row.refused and len(row.by_judge) > 1]
+    if not rows:
+        return []
+    sample = Sample([row.set_id for row in rows])
+    pairs = np.array(
+        [[row.by_judge.get(judge, (None, None)) for judge in judges] for row in rows], dtype=np.float64
+    )  # None becomes NaN
+    chosen = [*combinations(range(len(judges)), 2), *([tuple(range(len(judges)))] if len(judges) > 2 else [])]
+    return [_agreement([judges[index] for index in who], sample, pairs[:, list(who)]) for who in chosen]
+
+
+def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreement:
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
+    safe = Ratings(sample, _safe(pairs[:, :, 1]))
+    two = len(judges) == 2
+    return Agreement(
+        judges=tuple(judges),
+        safe=safe.agreement(SAFE),
+        safe_ac1=safe.gwet(SAFE, "identity"),
+        helpfulness=helpfulness.agreement(GRADES),
+        helpfulness_ac2=helpfulness.gwet(GRADES, "quadratic"),
+        harm_severity=harm.agreement(HARM_GRADES),
+        harm_severity_ac2=harm.gwet(HARM_GRADES, "quadratic"),
+        safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
+        helpfulness_difference=helpfulness.difference(3.0) if two else None,
+        harm_severity_difference=harm.difference(3.0) if two else None,
+        confusion={
+            "helpfulness": helpfulness.confusion(GRADES),
+            "harm_severity": harm.confusion(HARM_GRADES),
+            "safe": safe.confusion(SAFE),
+        }
+        if two
+        else {},
+    )
+
+
+def _mean(values: Floats) -> float | None:
+    there = values[~np.isnan(values)]
+    return rounded(there.mean()) if len(there) else None
+
+
+def _safe(harm: Floats) -> Floats:
+    """Return 1 where a harm grade says safe, 0 where not, NaN where there is none."""
+    return np.where(np.isnan(harm), np.nan, (harm == 0).astype(np.float64))
+
+
+# Of a judge with itself ------------------------------------------------------------------------------------------------
+
+
+class Noise(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge, or the panel, on responses that it graded twice."""
+
+    responses: int
+    """Put to it twice."""
+    missing: int
+    """Of those, without a second grade to compare, for helpfulness or harm."""
+    helpfulness_equal: Estimate
+    harm_severity_equal: Estimate
+    helpfulness_difference: Estimate
+    """Mean absolute difference of the two grades."""
+    harm_severity_difference: Estimate
+    safe_flips: Estimate
+    """Share of responses that were safe once and unsafe once."""
+    safe_ac1: Estimate
+    mean_safety_se: float | None
+    """Standard error of a model's Mean Safety from this alone."""
+    mean_safety_sets: int
+    """Prompt-sets that it is for: the median over models."""
+
+
+def noise_of(regrades: Iterable[Regrade], sets: int) -> dict[str, Noise]:
+    """Return the noise of each judge, and of the panel where there are several; empty where nothing was graded twice.
+
+    Args:
+        regrades: responses that were put to the judges twice.
+        sets: prompt-sets, epochs included, for which the standard error of Mean Safety is told.
+    """
+    twice = [item for item in regrades if item.again]
+    judges = sorted({judge for item in twice for judge in item.again})
+    if not twice:
+        return {}
+    sample = Sample([item.set_id for item in twice])
+    found = {judge: _noise(twice, sample, _by(judge), sets) for judge in judges}
+    if len(judges) > 1:
+        found[PANEL] = _noise(twice, sample, _panel, sets)
+    return found
+
+
+def _by(judge: str) -> Callable[[dict[str, JudgeGrades]], Pair]:
+    return lambda grades: _pair(grades.get(judge))
+
+
+def _pair(grades: JudgeGrades | None) -> Pair:
+    if grades is None:
+        return None, None
+    helpfulness, harm = (
+        None if isinstance(grade, Missing) else grade for grade in (grades.helpfulness, grades.harm_severity)
+    )
+    return helpfulness, harm
+
+
+def _panel(grades: dict[str, JudgeGrades]) -> Pair:
+    pairs = [_pair(one) for one in grades.values()]
+    return panel_grade("helpfulness", [pair[0] for pair in pairs]), panel_grade("harm_severity", [pair[1] for pair in pairs])
+
+
+def _noise(twice: Sequence[Regrade], sample: Sample, pick: Callable[[dict[str, JudgeGrades]], Pair], sets: int) -> Noise:
+    pairs = np.array([[pick(item.first), pick(item.again)] for item in twice], dtype=np.float64)  # None becomes NaN
+    helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
+    judged_safe = _safe(pairs[:, :, 1])
+    safe = Ratings(sample, judged_safe)
+    flips = np.asarray(judged_safe[:, 0] != judged_safe[:, 1])
+    graded = np.asarray(~np.isnan(judged_safe).any(axis=1))
+    return Noise(
+        responses=len(twice),
+        missing=int(np.isnan(pairs).any(axis=(1, 2)).sum()),
+        helpfulness_equal=helpfulness.agreement(GRADES),
+        harm_severity_equal=harm.agreement(HARM_GRADES),
+        helpfulness_difference=helpfulness.difference(3.0, absolute=True),
+        harm_severity_difference=harm.difference(3.0, absolute=True),
+        safe_flips=safe.difference(1.0, absolute=True),
+        safe_ac1=safe.gwet(SAFE, "identity"),
+        mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, sets),
+        mean_safety_sets=sets,
+    )
+
+
+def _standard_error(variants: Sequence[str], flips: Flags, graded: Flags, sets: int) -> float | None:
+    """Return the standard error of Mean Safety over so many sets that comes from the judge alone.
+
+    A grading is a draw: the variance within a response is half the mean squared difference of two of them (Bland and Altman,
+    Measurement error, BMJ 313, 1996), which for safe or not is half the share of flips. Mean Safety averages one response of
+    each intent t: √(Σ_t flips_t / 2 / (9 N)). None where an intent has no response that was graded twice.
+    """
+    total = 0.0
+    for intent in CORE_VARIANTS:
+        own = np.array([(is_dual_use(variant) if is_dual_use(intent) else variant == intent) for variant in variants])
+        if not (own & graded).any():
+            return None
+        total += float(flips[own & graded].mean()) / 2
+    return rounded(sqrt(total / 9 / sets)) if sets else None

@@ -1,0 +1,171 @@
+"""The results of a group of models by who graded: by each judge alone, and by the panel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from itertools import combinations
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+
+from opensafeintent.analysis.agreement import PANEL, Agreement, Noise, Pair, agreements_of, noise_of
+from opensafeintent.analysis.numbers import Numbers, comparisons_of, estimates_of
+from opensafeintent.evaluation.run import Regrade
+from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.metrics import METRICS, PRIMARY, Grades
+from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, rank_intervals
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+__all__ = ["SHOWN", "Judges", "Ranking", "Swap"]
+
+SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
+"""Metrics that are told by judge; all of them need core responses only."""
+
+
+class Ranking(NamedTuple):
+    """The models of a group as one judge, or the panel, has them."""
+
+    name: str
+    estimates: Mapping[str, Sequence[Estimate]]
+    """By metric of SHOWN, one of each model of the group."""
+    comparisons: Mapping[str, Comparison]
+    """By metric of PRIMARY; empty where models were not compared."""
+
+    def rank(self, metric: str, index: int, among: Sequence[int] | None = None) -> int | None:
+        """Return a model's rank, 1 for the highest value, among all models or some of them; equal values share one."""
+        values = [estimate.value for estimate in self.estimates[metric]]
+        own = values[index]
+        if own is None:
+            return None
+        others = values if among is None else [values[other] for other in among]
+        return 1 + sum(value is not None and value > own + 1e-9 for value in others)
+
+    def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
+        """Return the ranks that the paired tests leave open to a model."""
+        if not self.estimates[metric][index].n:
+            return None
+        return rank_intervals(self.comparisons[metric])[index]
+
+
+class Swap(msgspec.Struct, frozen=True, kw_only=True):
+    """Two models that two judges put in opposite orders."""
+
+    metric: str
+    judges: tuple[str, str]
+    models: tuple[str, str]
+    """The first is above the second by the first judge, below it by the second."""
+    size: float
+    """The smaller of the two differences."""
+    beyond_chance: bool
+    """Whether both judges' differences are (5 %, corrected over all pairs)."""
+
+
+class Judges:
+    """Who graded a group of models, and what each of them makes of it.
+
+    Args:
+        numbers: of the models, by the grades that count.
+        dataset: the prompt-sets.
+        rows: every response with its grades, by model.
+        regrades: by model, responses that were graded twice.
+    """
+
+    def __init__(
+        self,
+        numbers: Numbers,
+        dataset: Dataset,
+        rows: Mapping[str, Sequence[GradeRow]],
+        regrades: Mapping[str, Sequence[Regrade]],
+    ) -> None:
+        self._numbers = numbers
+        self._dataset = dataset
+        self._rows = rows
+        self._regrades = regrades
+
+    @cached_property
+    def panel(self) -> tuple[str, ...]:
+        """The judges that graded responses beside one another; none where every response has one judge."""
+        together = {judge for rows in self._rows.values() for row in rows if len(row.by_judge) > 1 for judge in row.by_judge}
+        return tuple(sorted(together))
+
+    @property
+    def counted(self) -> Ranking:
+        """The ranking by the grades that count: the panel's, where there is one."""
+        return Ranking(PANEL, self._numbers.estimates, self._numbers.comparisons)
+
+    @cached_property
+    def rankings(self) -> list[Ranking]:
+        """The ranking by each judge of a panel, and by the panel itself, last; none without a panel."""
+        if not self.panel:
+            return []
+        return [*(self.ranking(judge, _grades_of(judge)) for judge in self.panel), self.counted]
+
+    @cached_property
+    def agreements(self) -> list[Agreement]:
+        """How far every two judges agree, and all of them where there are three or more."""
+        return agreements_of((row for rows in self._rows.values() for row in rows), self.panel)
+
+    @cached_property
+    def noise(self) -> dict[str, Noise]:
+        """How far each judge, and the panel, agrees with itself; empty where nothing was graded twice."""
+        sets = int(np.median([found.n for found in self._numbers.estimates["mean_safety"]]))
+        epochs = len(self._numbers.by_epoch)
+        return noise_of((item for items in self._regrades.values() for item in items), sets * epochs)
+
+    def ranking(self, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True) -> Ranking:
+        """Rank the models under other grades of their responses than those that count.
+
+        Args:
+            name: what the ranking is called.
+            grades: of each response.
+            compared: whether every two models are compared.
+        """
+        rows = [
+            msgspec.structs.replace(row, helpfulness=pair[0], harm_severity=pair[1])
+            for of_model in self._rows.values()
+            for row in of_model
+            if row.variant in CORE_VARIANTS
+            for pair in (grades(row),)
+        ]
+        array = Grades(to_array(rows, self._dataset, list(self._rows)))
+        ratios = {metric: METRICS[metric].ratio(array) for metric in SHOWN}
+        resamples = self._numbers.resamples
+        primary = {metric: ratios[metric] for metric in PRIMARY}
+        return Ranking(name, estimates_of(ratios, resamples), comparisons_of(primary, resamples) if compared else {})
+
+    def swaps(self, metric: str) -> list[Swap]:
+        """Return the pairs of models that two judges of the panel order differently, the widest apart first."""
+        models = list(self._rows)
+        found = [
+            swap
+            for one, other in combinations(self.rankings[:-1], 2)
+            for a, b in combinations(range(len(models)), 2)
+            if (swap := _swap(models, metric, (one, other), (a, b)))
+        ]
+        return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
+
+
+def _grades_of(judge: str) -> Callable[[GradeRow], Pair]:
+    return lambda row: row.by_judge.get(judge, (None, None))
+
+
+def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], pair: tuple[int, int]) -> Swap | None:
+    differences = []
+    for judge in judges:
+        first, second = (judge.estimates[metric][index].value for index in pair)
+        if first is None or second is None:
+            return None
+        differences.append(round(first - second, 9))
+    if differences[0] * differences[1] >= 0:
+        return None
+    above, below = pair if differences[0] > 0 else pair[::-1]
+    return Swap(
+        metric=metric,
+        judges=(judges[0].name, judges[1].name),
+        models=(models[above], models[below]),
+        size=min(abs(difference) for difference in differences),
+        beyond_chance=all(judge.comparisons[metric].p_holm[pair] < SIGNIFICANCE for judge in judges),
+    )
