@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterable
 from typing import Any
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "json_for_html",
     "name_safe",
     "one_line",
+    "page_script",
     "security_policy",
     "terminal_safe",
     "unprintable",
@@ -112,6 +114,14 @@ def csp_hash(content: str) -> str:
     import hashlib
 
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def page_script(scripts: Iterable[str]) -> str:
+    """Return scripts as the one script of a page, after what all pages share (`data/elements.js`)."""
+    from importlib import resources
+
+    shared = resources.files("opensafeintent").joinpath("data/elements.js").read_text("utf-8")
+    return '"use strict";\n' + "\n".join((shared, *scripts))
 
 
 def security_policy(*, scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.canonical import sha256_hex
-from opensafeintent.hostile import json_for_html, security_policy
+from opensafeintent.hostile import json_for_html, page_script, security_policy
 from opensafeintent.people.guide import SLOTS, Example, Question, asks_of, guide_of
 from opensafeintent.people.labels import LabelKind, Showing
 from opensafeintent.people.study import Packet, Shown
@@ -351,7 +351,7 @@ class _Prose:
 
 PAGE_FORM = "opensafeintent annotation 1"
 """What a file that a page saved says that it is."""
-_SCRIPTS = ("parts.js", "answers.js", "views.js", "page.js")
+_SCRIPTS = ("answers.js", "views.js", "page.js")
 
 
 def page_words(showing: Showing) -> str:
@@ -372,7 +372,7 @@ def render_page(packet: Packet, showings: Sequence[Showing]) -> bytes:
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     style = _asset("page.css")
-    script = '"use strict";\n' + "\n".join(map(_asset, _SCRIPTS))
+    script = page_script(map(_asset, _SCRIPTS))
     environment = Environment(
         loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )

@@ -23,7 +23,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.analysis.numbers import AVERAGE
-from opensafeintent.hostile import json_for_html, security_policy
+from opensafeintent.hostile import json_for_html, page_script, security_policy
 from opensafeintent.report.formats import DASH, text, to_csv
 from opensafeintent.report.glossary import glossary
 from opensafeintent.report.prose import Name
@@ -265,7 +265,7 @@ class Page:
             context: what the template shows.
         """
         style = "".join(map(asset, styles))
-        script = '"use strict";\n' + "\n".join(map(asset, scripts))
+        script = page_script(map(asset, scripts))
         filled = (
             _environment()
             .get_template(template)

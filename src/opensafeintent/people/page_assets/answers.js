@@ -1,7 +1,8 @@
 // What was answered: kept in this browser after every change, and handed out as a file.
 
-const DATA = JSON.parse(byId("data").textContent);
+const DATA = carried("data");
 const ITEMS = DATA.items;
+const COUNTED = ITEMS.filter((item) => !item.practice);
 const BY_CODE = new Map(ITEMS.map((item) => [item.code, item]));
 const QUESTIONS = new Map(DATA.questions.map((question) => [question.name, question]));
 const FIELDS = DATA.slots.flatMap((slot) => slot.asks.map((ask) => ({ ...ask, slot: slot.label })));
@@ -128,6 +129,6 @@ function restore() {
 }
 
 function handOut() {
-  offer(`${DATA.file}.json`, `${JSON.stringify(asFile(), null, 1)}\n`);
+  download(`${DATA.file}.json`, `${JSON.stringify(asFile(), null, 1)}\n`, "application/json");
   handedOut = true;
 }

@@ -3,6 +3,25 @@
 const main = byId("main");
 let active = 0;
 
+function button(text, act, attributes = {}) {
+  const element = make("button", { type: "button", ...attributes }, text);
+  element.addEventListener("click", act);
+  return element;
+}
+
+/** A key as it stands on a keyboard. */
+function cap(key) {
+  return make("kbd", {}, key);
+}
+
+function byId(id) {
+  return document.getElementById(id);
+}
+
+function plural(number, one, many) {
+  return `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+}
+
 function show(view, item = place.item) {
   place = { view, item };
   if (view === "item") {
@@ -21,17 +40,15 @@ function draw() {
 }
 
 function drawBar() {
-  const items = ITEMS.filter((item) => !item.practice);
-  const done = items.filter(isComplete).length;
-  byId("progress").hidden = place.view === "start";
-  byId("fill").style.width = `${(done / items.length) * 100}%`;
-  byId("track").setAttribute("aria-valuenow", Math.round((done / items.length) * 100));
-  byId("count").textContent = `${done.toLocaleString("en")} of ${items.length.toLocaleString("en")}`;
+  const atStart = place.view === "start";
+  const done = COUNTED.filter(isComplete).length;
+  const percent = (done / COUNTED.length) * 100;
+  byId("fill").style.width = `${percent}%`;
+  byId("track").setAttribute("aria-valuenow", Math.round(percent));
+  byId("count").textContent = `${done.toLocaleString("en")} of ${COUNTED.length.toLocaleString("en")}`;
   byId("undo").disabled = undone.length === 0;
-  byId("download").hidden = place.view === "start";
-  byId("undo").hidden = place.view === "start";
-  byId("guide").hidden = place.view === "start";
-  byId("saved").textContent = place.view === "start" ? "" : keeps ? "Kept in this browser" : "Not kept: download before you close";
+  for (const id of ["progress", "download", "undo", "guide"]) byId(id).hidden = atStart;
+  byId("saved").textContent = atStart ? "" : keeps ? "Kept in this browser" : "Not kept: download before you close";
   byId("saved").classList.toggle("lost", !keeps);
 }
 
@@ -39,7 +56,6 @@ function drawBar() {
 
 function drawStart() {
   const begun = ITEMS.some(isBegun);
-  const items = ITEMS.filter((item) => !item.practice);
   const begin = button(begun ? "Go on" : "I have read this: begin", () => (begun ? goOn() : show("guide")), { class: "primary", id: "begin" });
   const picked = make("input", { type: "file", accept: ".json,application/json", id: "saved-file" });
   picked.addEventListener("change", () => openSaved(picked));
@@ -47,7 +63,7 @@ function drawStart() {
     make("p", { class: "eyebrow" }, DATA.dataset),
     make("h1", {}, DATA.title),
     make("section", { class: "warning", "aria-labelledby": "before" }, make("h2", { id: "before" }, "Before you start"), make("p", {}, DATA.warning)),
-    make("p", {}, `There are ${plural(items.length, DATA.unit, `${DATA.unit}s`)}, after ${plural(ITEMS.length - items.length, "practice item", "practice items")}. `,
+    make("p", {}, `There are ${plural(COUNTED.length, DATA.unit, `${DATA.unit}s`)}, after ${plural(ITEMS.length - COUNTED.length, "practice item", "practice items")}. `,
       keeps
         ? "Your answers are kept in this browser as you go. When you are done, or want to stop, download them and send the file back."
         : "This browser keeps nothing between visits (a private window, perhaps). Download your answers before you close the page; you can open the file here again."),
@@ -85,7 +101,7 @@ function goOn() {
 
 function drawGuide() {
   const back = ITEMS.some(isBegun);
-  const go = button(back ? "Back to the items" : "Start with the practice items", goBack, { class: "primary", id: "go" });
+  const go = button(back ? "Back to the items" : "Start with the practice items", () => show("item", place.item), { class: "primary", id: "go" });
   return [
     make("h1", {}, DATA.title),
     ...DATA.intro.map((text) => make("p", { class: "lede" }, text)),
@@ -99,11 +115,6 @@ function drawGuide() {
     keyList(),
     make("p", { class: "actions" }, go),
   ];
-}
-
-function goBack() {
-  if (place.item || ITEMS.some(isBegun)) show("item", place.item);
-  else show("item", 0);
 }
 
 function scaleOf(question) {
@@ -157,7 +168,7 @@ function textCard(label, text, lit = false) {
 function drawItem() {
   const item = ITEMS[place.item];
   const lit = FIELDS[active].slot;
-  const of = ITEMS.filter((other) => !other.practice === !item.practice).length;
+  const of = item.practice ? ITEMS.length - COUNTED.length : COUNTED.length;
   const heading = item.practice ? `Practice item ${item.number} of ${of}` : `Item ${item.number} of ${of}`;
   const questions = FIELDS.map((ask, at) => questionOf(item, ask, at));
   return [
@@ -218,7 +229,7 @@ function revealOf(item) {
 // The end ----------------------------------------------------------------------------------------------------------------
 
 function drawEnd() {
-  const left = ITEMS.filter((item) => !item.practice && !isComplete(item));
+  const left = COUNTED.filter((item) => !isComplete(item));
   const links = left.slice(0, 60).map((item) => make("li", {}, button(String(item.number), () => show("item", ITEMS.indexOf(item)), { title: isBegun(item) ? "begun" : "not begun" })));
   return [
     make("h1", {}, left.length ? "Nearly there" : "Done. Thank you."),

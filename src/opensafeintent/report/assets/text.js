@@ -18,16 +18,6 @@ function shown(text) {
   return holder;
 }
 
-/** Return an element. Attributes are set as they are; children that are texts become text nodes. */
-function make(tag, attributes = {}, ...children) {
-  const element = document.createElement(tag);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (value !== null && value !== false) element.setAttribute(name, value === true ? "" : value);
-  }
-  element.append(...children);
-  return element;
-}
-
 /** A model's name: in a direction of its own, and breakable at its slashes and dashes. */
 function nameOf(model) {
   const element = make("bdi", { class: "name" });
@@ -47,19 +37,3 @@ function placeTip(event, nodes) {
   tip.style.left = `${Math.max(4, Math.min(event.clientX + 14, clientWidth - box.width - 8))}px`;
   tip.style.top = `${Math.max(4, Math.min(event.clientY + 14, clientHeight - box.height - 8))}px`;
 }
-
-/** The data that the page carries under an id. */
-function carried(id) {
-  return JSON.parse(document.getElementById(id).textContent);
-}
-
-/** Offer `text` as a file. */
-function download(name, text, type) {
-  const address = URL.createObjectURL(new Blob([text], { type }));
-  const link = make("a", { href: address, download: name });
-  document.body.append(link);
-  link.click();
-  link.remove();
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}
-
