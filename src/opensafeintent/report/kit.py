@@ -26,11 +26,10 @@ from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.hostile import json_for_html, page_script, security_policy
 from opensafeintent.report.formats import DASH, text, to_csv
 from opensafeintent.report.glossary import glossary
-from opensafeintent.report.prose import Name
+from opensafeintent.report.prose import environment
 from opensafeintent.report.table import TEXTS, Cell, Column, Section, Table
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from markupsafe import Markup
 
     from opensafeintent.report.figures.writing import Figure
@@ -47,17 +46,6 @@ _MOST_ROWS = 8_000
 def asset(name: str) -> str:
     """Return one of the pages' own files."""
     return resources.files("opensafeintent.report").joinpath(f"assets/{name}").read_text("utf-8")
-
-
-@cache
-def _environment() -> Environment:
-    from jinja2 import Environment, FunctionLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FunctionLoader(asset), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
-    )
-    environment.tests["name"] = lambda part: isinstance(part, Name)
-    return environment
 
 
 _BUNDLE = """
@@ -267,7 +255,7 @@ class Page:
         style = "".join(map(asset, styles))
         script = page_script(map(asset, scripts))
         filled = (
-            _environment()
+            environment()
             .get_template(template)
             .render(
                 **context,

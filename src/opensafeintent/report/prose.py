@@ -13,9 +13,20 @@ import msgspec
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
-    from jinja2 import Template
+    from jinja2 import Environment
 
-__all__ = ["Name", "Sentence", "Strength", "counted", "listed", "percent", "precision_in_points", "say", "score"]
+__all__ = [
+    "Name",
+    "Sentence",
+    "Strength",
+    "counted",
+    "environment",
+    "listed",
+    "percent",
+    "precision_in_points",
+    "say",
+    "score",
+]
 
 PERCENT = "\u00a0%"
 _NAMED = 3
@@ -59,21 +70,27 @@ def say(
         strength, topic, loud: of the sentence.
         facts: the macro's arguments.
     """
-    text = re.sub(r"[ \n]+", " ", getattr(_template(file).module, macro)(**facts)).strip(" ")
+    text = re.sub(r"[ \n]+", " ", getattr(environment().get_template(file).module, macro)(**facts)).strip(" ")
     parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", text)
     named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
     return Sentence(tuple(named), strength, topic, loud)
 
 
 @cache
-def _template(file: str) -> Template:
+def environment() -> Environment:
+    """Return what fills every template of the reports: what goes into the HTML of pages is escaped, sentences are text."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    loader = PackageLoader("opensafeintent.report", "assets")
-    environment = Environment(loader=loader, autoescape=False, undefined=StrictUndefined)
+    environment = Environment(
+        loader=PackageLoader("opensafeintent.report", "assets"),
+        autoescape=lambda name: name is not None and name.endswith(".html"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
     environment.globals |= {"PERCENT": PERCENT, "span": _span, "percent": percent}
     environment.filters |= {"names": _names, "percent": percent, "thousands": "{:,}".format, "counted": counted}
-    return environment.get_template(file)
+    environment.tests["name"] = lambda part: isinstance(part, Name)
+    return environment
 
 
 def _names(models: Iterable[str]) -> str:

@@ -87,11 +87,6 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"interval": "c
         """The upper end of the interval."""
         return None if self.interval is None else self.interval[1]
 
-    @property
-    def cells(self) -> tuple[float | None, float | None, float | None, int]:
-        """What a table holds of it: value, low, high, n."""
-        return self.value, self.low, self.high, self.n
-
 
 class Resamples:
     """Cluster-bootstrap weights over prompt-sets, one matrix for all models and metrics.
