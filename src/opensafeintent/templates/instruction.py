@@ -12,10 +12,10 @@ import msgspec
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml, read_text
+from opensafeintent.files import parse_toml
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Intent
-from opensafeintent.templates.template import TemplateFile, check_placeholders, filled, split_header
+from opensafeintent.templates.template import TemplateFile, check_placeholders, filled, split_header, texts_in
 
 __all__ = [
     "READINGS",
@@ -138,27 +138,18 @@ def load_instructions(folder: Path | None = None) -> Instructions:
     ours = resources.files("opensafeintent.templates").joinpath("construction")
     sources = {name: ours.joinpath(name).read_text("utf-8") for name in _names()}
     if folder is not None:
-        sources |= _from_folder(folder)
+        theirs = texts_in(
+            folder,
+            _names(),
+            "templates",
+            lambda path: nearest(path.name, _names()) if path.suffix in (".md", ".toml") else "",
+        )
+        sources |= {name: text.replace("\r\n", "\n") for name, text in theirs.items()}
     return parse_instructions(sources)
 
 
 def _names() -> tuple[str, ...]:
     return (*(f"{role}.md" for role in get_args(InstructionRole)), _REASONS)
-
-
-def _from_folder(folder: Path) -> dict[str, str]:
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of templates")
-    texts: dict[str, str] = {}
-    for path in sorted(folder.iterdir()):
-        if path.name not in _names():
-            if path.suffix in (".md", ".toml"):
-                raise InputError(f"{path}: not a template's name; {nearest(path.name, _names())}")
-            continue
-        texts[path.name] = read_text(path).replace("\r\n", "\n")
-    if not texts:
-        raise InputError(f"{folder}: holds no template; expected any of {', '.join(_names())}")
-    return texts
 
 
 def parse_instructions(sources: Mapping[str, str]) -> Instructions:

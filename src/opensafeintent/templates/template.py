@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -34,6 +34,7 @@ __all__ = [
     "parse_reply",
     "parse_template",
     "split_header",
+    "texts_in",
 ]
 
 ParseRule = Literal["strict", "paper"]
@@ -228,7 +229,7 @@ class Templates(msgspec.Struct, frozen=True, kw_only=True):
 
     def all(self) -> tuple[Template, ...]:
         """Every template, in a fixed order."""
-        return self.helpfulness, self.harm, self.mode, self.strategy, self.reask
+        return tuple(getattr(self, role) for role in get_args(Role))
 
 
 def filled(body: str, fills: Mapping[str, str], closing: str | None = None) -> tuple[str, ...]:
@@ -362,20 +363,38 @@ def load_templates(rubrics: Path | None = None) -> Templates:
 
 def _from_folder(folder: Path) -> dict[Role, Template]:
     names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder of rubrics")
+
+    def meant(path: Path) -> str:
+        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+        return f"did you mean {close[0]!r}?" if close else ""
+
     by_role: dict[Role, Template] = {}
-    for name, role in names.items():
-        path = folder / name
-        if not path.is_file():
-            continue
+    for name, source in texts_in(folder, names, "rubrics", meant).items():
+        role = names[name]
         if role in by_role:
             raise InputError(f"{folder}: holds both {by_role[role].file} and {name}; keep one template for {role}")
-        by_role[role] = parse_template(role, name, read_text(path))
-    for path in sorted(folder.iterdir()):
-        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-        if path.name not in names and close:
-            raise InputError(f"{path}: not a template's name; did you mean {close[0]!r}?")
-    if not by_role:
-        raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
+        by_role[role] = parse_template(role, name, source)
     return by_role
+
+
+def texts_in(folder: Path, names: Collection[str], what: str, meant: Callable[[Path], str]) -> dict[str, str]:
+    """Return the texts of a folder's templates by file name, in the order of `names`.
+
+    Args:
+        folder: the folder.
+        names: of files that are templates.
+        what: what a folder of them is called.
+        meant: says which name another file was meant to have; empty where it is none of ours.
+
+    Raises:
+        InputError: the folder is not there, holds none of these files, or one whose name is wrong.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder of {what}")
+    for path in sorted(folder.iterdir()):
+        if path.name not in names and (instead := meant(path)):
+            raise InputError(f"{path}: not a template's name; {instead}")
+    texts = {name: read_text(folder / name) for name in names if (folder / name).is_file()}
+    if not texts:
+        raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
+    return texts
