@@ -95,7 +95,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 _ATTEMPTS = 6
 _REPLIES = 2
-"""So many replies without an answer end a call: the model says what it says."""
+"""So many replies without an answer end a call: asking once more would bring another."""
 _FIRST_WAIT = 0.5
 _LONGEST_WAIT = 30.0
 _CALL_SECONDS = 1800.0
@@ -243,7 +243,7 @@ class Client:
         self._flights[key] = flight
         try:
             outcome = await (self._make if not self.ledger.shared else self._claim_and_make)(call, key, model)
-        except BaseException as error:  # a cancellation as well: whoever waits for this call has to be told
+        except BaseException as error:  # a cancellation as well: whoever waits for this call has to know
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
                 flight.exception()  # mark as seen: there may be nobody else waiting for it

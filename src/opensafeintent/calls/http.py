@@ -47,9 +47,9 @@ _ASTRIDE = 2**16
 _MOST_READ = 2000
 """Characters of each field of an error that are looked through."""
 _LONGEST_WAIT = 300.0
-"""Seconds; what a provider asks for beyond is not waited out."""
+"""Seconds; a provider that asks for a longer wait gets this one."""
 LONGEST_REPLY = 64 * 2**20
-"""Bytes; a server that goes on beyond is not heard out."""
+"""Bytes; a server that sends more is cut off."""
 _RETRIED = ("unsupported_field", "rate_limited", "server")
 """Kinds of failure that another attempt may mend."""
 _FATAL = ("unauthorized", "no_credit", "unknown_model")

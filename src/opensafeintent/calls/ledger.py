@@ -122,7 +122,7 @@ class Ledger:
         try:
             yield
         finally:
-            with contextlib.suppress(sqlite3.Error):  # nothing was written; what is wrong with the file was told before
+            with contextlib.suppress(sqlite3.Error):  # nothing was written; what is wrong with the file was said before
                 self._reader.execute("ROLLBACK")
         if self._file_state() != before:
             raise InputError(f"{self.path}: calls were written to the ledger while it was read; run the same command again")

@@ -170,7 +170,7 @@ Outcome = Answered | Refused | Failed
 
 
 class Replied(msgspec.Struct, frozen=True):
-    """The model, or its provider's filter, gave its word."""
+    """The model answered, or its provider's content filter refused."""
 
     outcome: Answered | Refused
     body: bytes
@@ -178,7 +178,7 @@ class Replied(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """It did not."""
+    """There was neither an answer nor a refusal."""
 
     kind: str
     error: str

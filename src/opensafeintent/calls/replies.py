@@ -31,7 +31,7 @@ __all__ = [
 
 # A provider's error --------------------------------------------------------------------------------------------------
 
-# Prose decides nothing here: "your account was flagged" and "your prompt was flagged" differ in a word, and only one is a
+# Prose does not decide: "your account was flagged" and "your prompt was flagged" differ in a word, and only one is a
 # refusal.
 
 LONGEST_ERROR = 2**20

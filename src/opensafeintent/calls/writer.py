@@ -186,7 +186,7 @@ class Writer:
             asked = self._worth_a_try([job.key for job in batch if isinstance(job, _Claim) and job.key in self._waiting])
             if rows or freed or asked or (self._claims is not None and self._claims.pause == 0.0):
                 news += self._commit(rows, freed, asked)
-        except Exception as error:  # whatever it is has to be told: rows would be lost in silence
+        except Exception as error:  # whatever it is must not pass in silence: rows would be lost
             self._fail(error)
             news += self._rescue(rows, error)
         if self.failure is not None:
@@ -307,7 +307,7 @@ class Writer:
         try:
             if last:
                 self._commit(last)
-        except Exception as error:  # as above; how many answers are lost is told below
+        except Exception as error:  # as above; how many answers are lost is said below
             self._rescue(last, error)
         if self._connection is not None:
             with contextlib.suppress(sqlite3.Error):
