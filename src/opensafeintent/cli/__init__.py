@@ -73,13 +73,13 @@ def _check_arguments(arguments: list[str]) -> None:
     from opensafeintent.errors import InputError
 
     for before, argument in pairwise(arguments):
-        place = f"{before} {argument}" if before.startswith("-") else argument
+        shown = f"{before} {argument}" if before.startswith("-") else argument
         try:
             argument.encode()
         except UnicodeEncodeError as error:
-            raise InputError(f"{place}: is not valid UTF-8") from error
+            raise InputError(f"{shown}: is not valid UTF-8") from error
         if "\0" in argument:
-            raise InputError(f"{place}: holds a NUL character")
+            raise InputError(f"{shown}: holds a NUL character")
 
 
 def _tell(error: BaseException) -> int:
@@ -102,7 +102,7 @@ def _tell(error: BaseException) -> int:
 
     what = one_line(f"{type(error).__name__}: {error}", 500)
     rest = "" if shown else _kept(_traceback(error))
-    _complain(f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what} ({_place(error)}){rest}")
+    _complain(f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what} ({_module(error)}){rest}")
     return 70
 
 
@@ -112,7 +112,7 @@ def _traceback(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-def _place(error: BaseException) -> str:
+def _module(error: BaseException) -> str:
     """Return the innermost of our modules that an error came through, and the line."""
     import traceback
 

@@ -49,9 +49,9 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRo
     for row in ledger.imports.rows(dataset.hash):
         prompt_set = dataset.by_id.get(row.set_id)
         if prompt_set is None or row.variant not in prompt_set.wordings():
-            place = f"set {row.set_id!r}, {row.variant!r}"
             raise InputError(
-                f"{ledger.path}: the ledger is damaged: a response to {place}, which {dataset.name} does not hold"
+                f"{ledger.path}: the ledger is damaged: a response to set {row.set_id!r}, {row.variant!r}, "
+                f"which {dataset.name} does not hold"
             )
         by_model[row.model].append(row)
     return dict(by_model)
@@ -222,7 +222,7 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     epoch: int
     attempt: int
-    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked for its grade anew."""
+    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked for its grade once more."""
     status: str
     stop_reason: str
     template: str

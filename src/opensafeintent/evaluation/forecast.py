@@ -143,7 +143,7 @@ class CallCounter:
 
     def lines(self) -> tuple[ForecastLine, ...]:
         """Return what was counted: the models under test in turn, then the judges."""
-        first = {model: place for place, (model, *_) in reversed(list(enumerate(self.calls)))}
+        first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]]))
         return tuple(
             ForecastLine(

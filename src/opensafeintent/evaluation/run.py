@@ -132,7 +132,7 @@ class Regrade(msgspec.Struct, frozen=True, kw_only=True):
 def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
     """Share a number of responses out to models, as evenly as it goes; a larger number gives no model fewer."""
     names = sorted(models, key=_digest)
-    return {model: count // len(names) + (place < count % len(names)) for place, model in enumerate(names)}
+    return {model: count // len(names) + (index < count % len(names)) for index, model in enumerate(names)}
 
 
 def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:

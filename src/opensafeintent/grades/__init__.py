@@ -166,12 +166,12 @@ def _known(grade: T | Missing | None) -> T | None:
 
 def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> list[GradeRow]:
     """Return rows in the order of models, then epochs, prompt-sets and variants."""
-    model_place = {model: n for n, model in enumerate(models)}
-    set_place = {prompt_set.id: n for n, prompt_set in enumerate(dataset.prompt_sets)}
-    variant_place = {variant: n for n, variant in enumerate(dataset.variants)}
+    model_index = {model: n for n, model in enumerate(models)}
+    set_index = {prompt_set.id: n for n, prompt_set in enumerate(dataset.prompt_sets)}
+    variant_index = {variant: n for n, variant in enumerate(dataset.variants)}
     return sorted(
         rows,
-        key=lambda row: (model_place[row.model], row.epoch, set_place[row.set_id], variant_place[row.variant]),
+        key=lambda row: (model_index[row.model], row.epoch, set_index[row.set_id], variant_index[row.variant]),
     )
 
 
@@ -226,13 +226,13 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     ids = [prompt_set.id for prompt_set in dataset.prompt_sets]
     variants = list(dataset.variants)
     epochs = sorted({row.epoch for row in rows}) or [1]
-    places = [{name: n for n, name in enumerate(names)} for names in (models, ids, variants)]
-    epoch_place = {epoch: n for n, epoch in enumerate(epochs)}
+    indexes = [{name: n for n, name in enumerate(names)} for names in (models, ids, variants)]
+    epoch_index = {epoch: n for n, epoch in enumerate(epochs)}
     shape = (len(models), len(ids), len(variants), len(epochs))
     arrays = {name: np.full(shape, np.nan, dtype=np.float32) for name in ("helpfulness", "harm_severity", "mode", "strategy")}
     missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
-        at = (places[0][row.model], places[1][row.set_id], places[2][row.variant], epoch_place[row.epoch])
+        at = (indexes[0][row.model], indexes[1][row.set_id], indexes[2][row.variant], epoch_index[row.epoch])
         if row.helpfulness is not None and row.harm_severity is not None:
             arrays["helpfulness"][at] = row.helpfulness
             arrays["harm_severity"][at] = row.harm_severity

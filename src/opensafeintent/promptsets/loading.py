@@ -225,20 +225,22 @@ def _build(record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Promp
 
 
 def read_dataset(
-    name: str, taxonomy: Taxonomy | None = None, max_rows: int | None = MOST_ROWS
+    name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS
 ) -> tuple[Dataset | None, list[str]]:
     """Read a dataset and list everything that is wrong with it; the dataset is None when anything is.
 
     Args:
         name: `starter`, the path of a file or of a folder with a dataset card, or `hf:owner/name[@revision][#path]`.
-        taxonomy: the labels that are valid; by default those of a `taxonomy.toml` beside the card, or the paper's.
-        max_rows: prompt-sets that it may have; see `limits.RowLimit`. None sets no limit.
+        taxonomy: the labels that are valid, or the TOML file that has them; by default those of a `taxonomy.toml` beside
+            the card, or the paper's.
+        max_rows: prompt-sets that it may have; see `reading.RowLimit`. None sets no limit.
 
     Raises:
         InputError: there is nothing to read under that name, or more than `max_rows`.
     """
+    given = load_taxonomy(taxonomy) if isinstance(taxonomy, Path) else taxonomy
     origin = _origin_of(name)
-    labels = taxonomy or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
+    labels = given or (load_taxonomy(origin.taxonomy) if origin.taxonomy else default_taxonomy())
     problems: list[str] = []
     seen: dict[str, str] = {}
     prompt_sets: list[PromptSet] = []
@@ -282,7 +284,7 @@ def _until_problem(records: Iterator[tuple[str, Any]], problems: list[str]) -> I
         problems.append(str(problem))
 
 
-def load_dataset(name: str, taxonomy: Taxonomy | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
+def load_dataset(name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
     """Read a dataset, or refuse it with the location of the first problem. The arguments are those of `read_dataset`.
 
     Raises:

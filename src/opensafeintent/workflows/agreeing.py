@@ -23,7 +23,6 @@ from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables.agreement import agreement_tables
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
-from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.workflows.reporting import read_study
 
 __all__ = ["Agreement", "AgreementSettings", "agreement"]
@@ -105,8 +104,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
 def _labelled_dataset(settings: AgreementSettings, sourced: Sequence[SourcedLabel]) -> Dataset:
     """Load the dataset that was labelled; another one, or another version of it, is refused."""
     assert settings.dataset is not None
-    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
+    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
     first = sourced[0]
     if dataset.hash != first.label.dataset:
         raise InputError(

@@ -26,7 +26,7 @@ from opensafeintent.people.study import (
 )
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.reporting import read_study
 
 if TYPE_CHECKING:
@@ -113,8 +113,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
     Raises:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
-    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
+    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
     chosen = stratified_sample(dataset.prompt_sets, settings.limit)
     cells = {cell: sum(item.cell == cell for item in dataset.prompt_sets) for cell in {item.cell for item in chosen}}
     drawn = {cell: sum(item.cell == cell for item in chosen) for cell in cells}

@@ -16,7 +16,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.huggingface import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.taxonomy import Taxonomy, load_taxonomy
+from opensafeintent.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls.records import DatasetCheck
@@ -57,17 +57,13 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets by number of paraphrases."""
 
 
-def _taxonomy(path: Path | None) -> Taxonomy | None:
-    return load_taxonomy(path) if path else None
-
-
 def dataset_info(name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> DatasetInfo:
     """Describe a dataset: counts per cell, lengths, hash.
 
     Raises:
         InputError: there is no valid dataset under that name.
     """
-    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    dataset = load_dataset(name, taxonomy, max_rows)
     words: dict[str, list[int]] = {variant: [] for variant in dataset.variants}
     for prompt_set in dataset.prompt_sets:
         for variant, prompt in prompt_set.wordings().items():
@@ -91,7 +87,7 @@ def validate_dataset(name: str, taxonomy: Path | None = None, max_rows: int | No
     Raises:
         InputError: something is wrong; every problem stands on a line of its own.
     """
-    dataset, problems = read_dataset(name, _taxonomy(taxonomy), max_rows)
+    dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
         raise InputError(*problems)
     return dataset, _remarks(dataset)
@@ -117,7 +113,7 @@ def convert_dataset(name: str, out: Path, taxonomy: Path | None = None, max_rows
     Raises:
         InputError: the dataset is not valid, or `out` cannot be written.
     """
-    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    dataset = load_dataset(name, taxonomy, max_rows)
     write_dataset(dataset, out)
     return dataset
 
@@ -151,8 +147,7 @@ def export_dataset(settings: ExportDatasetSettings) -> ExportedDataset:
         InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of the dataset is not of its
             form, or the folder cannot be written.
     """
-    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
-    dataset = load_dataset(settings.dataset, taxonomy, settings.max_rows)
+    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
     publication = settings.publication
     if settings.dataset == "starter":
         publication = msgspec.structs.replace(
@@ -222,7 +217,7 @@ def dedup_dataset(
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
     _refuse_overwriting(name, out, report, taxonomy)
-    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    dataset = load_dataset(name, taxonomy, max_rows)
     items = [Item(prompt_set.id, prompt_set.cell, prompt_set.wordings()) for prompt_set in dataset.prompt_sets]
     found = duplicates(items, threshold, rule).dropped
     kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)
@@ -295,7 +290,7 @@ def check_dataset(
     """
     from opensafeintent.construction.controls.findings import check
 
-    dataset = load_dataset(name, _taxonomy(taxonomy), max_rows)
+    dataset = load_dataset(name, taxonomy, max_rows)
     if out is not None and out.is_file():  # said before the work, not after
         raise InputError(f"{out}: is a file; expected a folder")
     found = check(dataset) if seed is None else check(dataset, seed)

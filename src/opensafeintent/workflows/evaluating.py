@@ -24,7 +24,6 @@ from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
-from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
@@ -164,12 +163,10 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
     """Read what the settings name, and evaluate; the run's folder is kept meanwhile."""
     display.stage(f"reading {one_line(settings.dataset, 60)}")
-    templates = load_templates(settings.rubrics)
-    taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else None
     evaluation = _Evaluation(
         settings=settings,
-        dataset=load_dataset(settings.dataset, taxonomy, settings.max_rows),
-        templates=templates,
+        templates=load_templates(settings.rubrics),
+        dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
         limits=settings.limits(),
         models=settings.targets,
     )

@@ -86,7 +86,7 @@ def import_files(settings: ImportSettings) -> Outcome:
             if manifest is not None and model in manifest.models and not manifest.models[model].imported:
                 raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
         for item in read:
-            _check_places(item, dataset)
+            _check_prompts(item, dataset)
         begun = manifest is not None
         if manifest is None:
             manifest = Manifest(version=__version__, dataset=DatasetEntry.of(dataset))
@@ -171,11 +171,11 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
         zeros = 0
-        for place, data in records:
-            record = Record(data, place)
+        for location, data in records:
+            record = Record(data, location)
             prompt_set = parse_prompt_set(record, taxonomy)
             if prompt_set.id in prompt_sets:
-                raise InputError(f"{place}: the prompt-set {prompt_set.id} is there twice")
+                raise InputError(f"{location}: the prompt-set {prompt_set.id} is there twice")
             prompt_sets[prompt_set.id] = prompt_set
             found = read_authors_record(record, prompt_set)
             responses += found.responses
@@ -225,7 +225,7 @@ def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | Non
     return datasets[0]
 
 
-def _check_places(item: _Read, dataset: Dataset) -> None:
+def _check_prompts(item: _Read, dataset: Dataset) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
             f"{item.path}: its responses are to {one_line(item.log.dataset, 60)} ({item.log.dataset_hash[:8]}), "

@@ -374,16 +374,16 @@ def _check_thresholds(settings: ReportSettings) -> None:
 
 def _beyond(groups: Sequence[Group], settings: ReportSettings) -> list[str]:
     """Say which models miss a threshold. Baselines are reference points: they count only where there is nothing else."""
-    models = [(group, place) for group in groups for place in range(len(group.models))]
-    tested = [(group, place) for group, place in models if not is_baseline(group.models[place])] or models
+    models = [(group, index) for group in groups for index in range(len(group.models))]
+    tested = [(group, index) for group, index in models if not is_baseline(group.models[index])] or models
     sides = (("below", "--fail-under", lt, settings.fail_under), ("above", "--fail-over", gt, settings.fail_over))
     lines = []
-    for group, place in tested:
+    for group, index in tested:
         for side, option, misses, thresholds in sides:
             for metric, limit in thresholds.items():
-                value = float(group.numbers.ratios[metric].value.values[place])
+                value = float(group.numbers.ratios[metric].value.values[index])
                 if isnan(value):
-                    lines.append(f"{group.models[place]}: {metric} is undefined, not held against the {limit:g} of {option}")
+                    lines.append(f"{group.models[index]}: {metric} is undefined, not held against the {limit:g} of {option}")
                 elif misses(value, limit):
-                    lines.append(f"{group.models[place]}: {metric} is {value:.4f}, {side} the {limit:g} of {option}")
+                    lines.append(f"{group.models[index]}: {metric} is {value:.4f}, {side} the {limit:g} of {option}")
     return lines

@@ -35,7 +35,7 @@ _AT_ONCE = 512
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
     """Leave out the models that never answered.
 
-    A name that was misspelt once does not stay in the run; one that is named now is looked at anew, without the judges that
+    A name that was misspelt once does not stay in the run; one that is named now is looked at again, without the judges that
     never answered. A model that is not named now keeps its judges: by them its grades are on record, or missing.
     """
     path = folder.ledger_path(manifest)

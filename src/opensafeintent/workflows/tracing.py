@@ -53,9 +53,9 @@ def trace(run: Path, set_id: str) -> Trace:
         for grades in study.rows:
             if grades.set_id != set_id:
                 continue
-            place = (grades.model, grades.variant, grades.epoch)
+            key = (grades.model, grades.variant, grades.epoch)
             found = texts.find(grades.model, set_id, grades.variant, grades.epoch)
-            behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == place)
+            behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
             responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
     return Trace(ledger=ledger, prompt_set=dataset.by_id[set_id], responses=tuple(responses))
 

@@ -20,7 +20,7 @@ from opensafeintent.interop.inspect.scorers import SCORERS, Grading, graders, su
 from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking_about
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.taxonomy import CORE_VARIANTS, load_taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule
 
 __all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", "task_metadata"]
@@ -67,7 +67,7 @@ def opensafeintent(
     )
     _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
     try:
-        sets = load_dataset(dataset, load_taxonomy(Path(taxonomy)) if taxonomy else None, max_rows)
+        sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
         chosen = stratified_sample(sets.prompt_sets, limit)
     except InputError as error:
         raise Refusal(str(error)) from error
