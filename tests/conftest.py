@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,13 @@ def chromium() -> Iterator[Any]:
         browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that a test starts are not measured for coverage, which loads modules and writes files of its own."""
+    for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
+        monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")

@@ -443,6 +443,7 @@ except InputError as error:
 
 
 # 8 kB take the first pages and no more; 32 kB the index of the write-ahead log, and not the tables; 2.5 MB several batches.
+@pytest.mark.usefixtures("unmeasured")
 @pytest.mark.parametrize(("when", "size"), [("at creation", 8192), ("at creation", 32_768), ("later", 2_500_000)])
 def test_a_full_disk_is_an_input_error_and_nothing_hangs(tmp_path: Path, when: str, size: int) -> None:
     path = tmp_path / "ledger.sqlite"

@@ -25,12 +25,12 @@ COMMANDS = [
 ]
 _TRIES = 7
 
+pytestmark = pytest.mark.usefixtures("unmeasured")
+
 
 def started(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python by itself: what measures coverage loads modules of its own."""
-    plain = {name: value for name, value in environment().items() if not name.startswith("COVERAGE_")}
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=plain, capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
 
 
 def python(code: str, *arguments: str) -> str:

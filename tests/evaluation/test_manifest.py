@@ -229,6 +229,7 @@ def test_read_only_run_can_be_reported_elsewhere_and_not_evaluated_into(
             path.chmod(0o700)
 
 
+@pytest.mark.usefixtures("unmeasured")
 def test_full_disk_is_one_line_and_the_rest_is_made_later(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     resource = pytest.importorskip("resource")
     server.set_faults(Fault(action="delay", seconds=0.1))
