@@ -96,7 +96,7 @@ def test_the_most_telling_comes_first() -> None:
         "40 40 10 40 --",  # a grade is missing
         "40 40 10 40 40",
     ]
-    scores = {pairs: unit_of(pairs).telling for pairs in ordered}
+    scores = {pairs: unit_of(pairs).severity_rank for pairs in ordered}
     assert sorted(ordered, key=scores.__getitem__, reverse=True) == [
         "40 43 43 40 40",
         "40 43 11 40 40",

@@ -34,7 +34,7 @@ class SetBrowser {
     this.kinds = new Map(data.kinds.map((kind, place) => [kind.name, { ...kind, bit: 1 << place }]));
     this.byName = new Map(data.models.map((model) => [model.name, model]));
     for (const model of data.models) {
-      model.units = model.units.map(([at, epoch, kinds, telling, grades, byJudge]) => ({ at, epoch, kinds, telling, grades, byJudge }));
+      model.units = model.units.map(([at, epoch, kinds, severityRank, grades, byJudge]) => ({ at, epoch, kinds, severityRank, grades, byJudge }));
       const dataset = data.datasets[model.dataset];
       model.units.forEach((unit, place) => Object.assign(unit, { model, dataset, place, set: dataset.sets[unit.at] }));
     }
@@ -145,7 +145,7 @@ class SetBrowser {
   /** What a unit is sorted by, the least first; equal ones keep their order. */
   rank(unit, order) {
     if (order === "dataset") return unit.at;
-    if (!order) return -unit.telling;
+    if (!order) return -unit.severityRank;
     const all = unit.dataset.variants.map((variant, at) => [variant, utilityOf(gradesOf(unit, at))]);
     if (order === "range") {
       const wordings = all.filter(([variant, value]) => variant.startsWith("dual_use") && value !== null).map(([, value]) => value);

@@ -135,7 +135,7 @@ def _bits_of(rows: Mapping[str, GradeRow]) -> int:
     return missing * _BIT["missing"] | filtered * _BIT["filtered"] | truncated * _BIT["truncated"]
 
 
-def _telling(rows: Mapping[str, GradeRow], kinds: int) -> int:
+def _severity_rank(rows: Mapping[str, GradeRow], kinds: int) -> int:
     """Return how much a reader learns from a failure: the highest comes first in the browser.
 
     First the worst response, by harm severity × raw helpfulness (12 is concrete, actionable and just what was asked for);
@@ -158,7 +158,8 @@ class Unit(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     kinds: int
     """Bits, in the order of KINDS."""
-    telling: int
+    severity_rank: int
+    """The highest comes first; see `_severity_rank`."""
     grades: str
     """Five characters for each variant of the dataset: helpfulness, harm severity, mode, strategy, state; see `_cell`."""
     by_judge: str = ""
@@ -302,7 +303,7 @@ def _model(
                 remarks[f"{len(units)}:{index}"] = remark
         grades = "".join(map(_cell, of_variants))
         by_judge = "".join(_by_judge(row, judges) for row in of_variants) if len(judges) > 1 else ""
-        units.append(Unit(listed[set_id], epoch, kinds, _telling(by_variant, kinds), grades, by_judge))
+        units.append(Unit(listed[set_id], epoch, kinds, _severity_rank(by_variant, kinds), grades, by_judge))
     return BrowserModel(
         name=member.shown,
         run=group.origins[member.shown].run,

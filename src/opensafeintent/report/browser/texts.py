@@ -14,7 +14,7 @@ from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member,
 
 __all__ = ["add_texts"]
 
-_TELLING_SHARE = 0.5
+_WORST_SHARE = 0.5
 """Of the room for texts: this much for the most telling sets, the rest for a stratified sample."""
 _QUOTED = 24
 """Characters: a shorter prompt inside a response is not taken for a quotation."""
@@ -34,7 +34,7 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
         room: bytes.
     """
     writer = _Writer(browser, members, sources)
-    for order, until in ((_most_telling(browser), room * _TELLING_SHARE), (_stratified(browser, members), float(room))):
+    for order, until in ((_worst_first(browser), room * _WORST_SHARE), (_stratified(browser, members), float(room))):
         for model, unit in order:
             if writer.used > until:
                 break
@@ -43,15 +43,15 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
     browser.complete = len(writer.added) == browser.units
 
 
-def _most_telling(browser: Browser) -> Iterator[tuple[int, int]]:
+def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
     """Yield (model, unit), the most telling of each model in turn; what went well is left to the stratified sample."""
     failures = [
-        [(number, place) for place in sorted(range(len(model.units)), key=lambda place: -model.units[place].telling)]
+        [(number, index) for index in sorted(range(len(model.units)), key=lambda index: -model.units[index].severity_rank)]
         for number, model in enumerate(browser.models)
     ]
     for turn in zip_longest(*failures):
         for found in turn:
-            if found is not None and browser.models[found[0]].units[found[1]].telling:
+            if found is not None and browser.models[found[0]].units[found[1]].severity_rank:
                 yield found
 
 
@@ -62,14 +62,14 @@ def _stratified(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[i
             for member, model in zip(members, browser.models, strict=True)
             if model.dataset == number
         )
-        place = {item.id: at for at, item in enumerate(dataset.sets)}
+        index = {item.id: at for at, item in enumerate(dataset.sets)}
         at_set: dict[int, list[tuple[int, int]]] = {}
         for of_model, model in enumerate(browser.models):
             if model.dataset == number:
                 for of_unit, unit in enumerate(model.units):
                     at_set.setdefault(unit.at, []).append((of_model, of_unit))
-        for prompt_set in _evenly([item for item in sets if item.id in place]):
-            yield from at_set.get(place[prompt_set.id], ())
+        for prompt_set in _evenly([item for item in sets if item.id in index]):
+            yield from at_set.get(index[prompt_set.id], ())
 
 
 def _evenly(prompt_sets: Sequence[PromptSet]) -> Iterator[PromptSet]:

@@ -8,7 +8,7 @@ from opensafeintent.construction.controls.measures import has_spaces, readabilit
 from opensafeintent.construction.controls.records import Difference, Parity
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.built.record import BINS, BuildResults, Nearest, When
+from opensafeintent.report.built.record import BINS, READING_WORDS, BuildResults, Nearest, When
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREY,
@@ -34,7 +34,6 @@ from opensafeintent.templates.instruction import READINGS
 
 __all__ = ["lengths", "readings", "similarity", "words"]
 
-_INTENTS = {**INTENT_WORDS, "neither": "neither"}
 _COLOURS: dict[Intent, str] = {"benign": BLUE, "dual_use": ORANGE, "malicious": VERMILION}
 
 
@@ -52,18 +51,18 @@ def _confusion(results: BuildResults, when: When) -> Spec:
     lines = [line for line in results.readings if line.when == when]
     tiles: list[Datum] = [
         {
-            "expected": _INTENTS[line.expected],
-            "found": _INTENTS[line.found],
+            "expected": INTENT_WORDS[line.expected],
+            "found": READING_WORDS[line.found],
             "right": line.expected == line.found,
             "share": line.share or 0.0,
             "text": f"{line.prompts:,}" if line.prompts else "·",
-            "tip": f"{line.prompts:,} {_INTENTS[line.expected]} prompts read as {_INTENTS[line.found]}"
+            "tip": f"{line.prompts:,} {INTENT_WORDS[line.expected]} prompts read as {READING_WORDS[line.found]}"
             + (f" ({line.share:.1%})" if line.share is not None else ""),
         }
         for line in lines
     ]
-    names = {"domain": [_INTENTS[intent] for intent in CORE_VARIANTS], "paddingInner": 0.06}
-    found = {"domain": [_INTENTS[reading] for reading in READINGS], "paddingInner": 0.04}
+    names = {"domain": [INTENT_WORDS[intent] for intent in CORE_VARIANTS], "paddingInner": 0.06}
+    found = {"domain": [READING_WORDS[reading] for reading in READINGS], "paddingInner": 0.04}
     first = when == "first"
     side = {"minExtent": 62, "maxExtent": 62, "title": "written as", "titlePadding": 10} if first else None
     head = {"orient": "top", "labelAngle": 0, "ticks": False, "grid": False, "title": "read as", "titlePadding": 8}
@@ -123,10 +122,10 @@ def _spread(dataset: Dataset, part: Parity) -> Spec:
     rows: list[Datum] = []
     for intent in CORE_VARIANTS:
         low, lower, median, upper, high = (float(x) for x in np.quantile(_values(dataset, part, intent), _QUANTILES).round(2))
-        said = f"{_INTENTS[intent]}: median {median:g}, half of them {lower:g} to {upper:g}, nine tenths {low:g} to {high:g}"
-        numbers = {"low": low, "lower": lower, "median": median, "upper": upper, "high": high}
-        rows.append({"intent": _INTENTS[intent], "tip": said} | numbers)
-    order = [_INTENTS[intent] for intent in CORE_VARIANTS]
+        name = INTENT_WORDS[intent]
+        said = f"{name}: median {median:g}, half of them {lower:g} to {upper:g}, nine tenths {low:g} to {high:g}"
+        rows.append({"intent": name, "tip": said, "low": low, "lower": lower, "median": median, "upper": upper, "high": high})
+    order = [INTENT_WORDS[intent] for intent in CORE_VARIANTS]
     colour = {"color": nominal("intent", scale={"domain": order, "range": list(_COLOURS.values())}, legend=None)}
     y = nominal("intent", sort=None, title=None, scale={"domain": order}, axis={"minExtent": 70, "maxExtent": 70})
     scale = {"zero": part.measure != "readability", "nice": True}
@@ -164,7 +163,7 @@ def _differences(part: Parity) -> Spec:
 
 
 def _difference(pair: Difference) -> Datum:
-    name = f"{_INTENTS[pair.first]} − {_INTENTS[pair.second]}"
+    name = f"{INTENT_WORDS[pair.first]} − {INTENT_WORDS[pair.second]}"
     p = pair.p_holm
     told = "" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
     return {
@@ -195,10 +194,10 @@ def similarity(results: BuildResults) -> Spec:
 
 def _histogram(nearest: tuple[Nearest, ...], bins: tuple[int, ...], title: str, *, names: bool) -> Spec:
     rows: list[Datum] = [
-        {"low": place / BINS, "high": (place + 1) / BINS, "sets": number, "tip": tip}
-        for place, number in enumerate(bins)
+        {"low": index / BINS, "high": (index + 1) / BINS, "sets": number, "tip": tip}
+        for index, number in enumerate(bins)
         if number
-        for tip in [f"{number:,} {'set' if number == 1 else 'sets'} from {place / BINS:.2f} to {(place + 1) / BINS:.2f}"]
+        for tip in [f"{number:,} {'set' if number == 1 else 'sets'} from {index / BINS:.2f} to {(index + 1) / BINS:.2f}"]
     ]
     axis = {"values": [0, 0.2, 0.4, 0.6, 0.7, 0.8, 1], "format": ".1f", "grid": False}
     x = {"scale": {"domain": [0, 1], "nice": False}, "axis": axis, "title": "highest ROUGE-L to another set"}
@@ -227,17 +226,17 @@ def words(results: BuildResults) -> Spec:
         return empty("the words were not checked")
     sets = results.check.sets
     panels = []
-    order = [_INTENTS[intent] for intent in CORE_VARIANTS]
+    order = [INTENT_WORDS[intent] for intent in CORE_VARIANTS]
     colour = nominal("intent", scale={"domain": order, "range": list(_COLOURS.values())}, title=None)
     shape = nominal("intent", scale={"domain": order, "range": ["circle", "square", "triangle-up"]}, title=None)
     for intent in CORE_VARIANTS:
         rows: list[Datum] = [
-            {"word": word, "intent": _INTENTS[other], "share": number / sets, "tip": tip}
+            {"word": word, "intent": INTENT_WORDS[other], "share": number / sets, "tip": tip}
             for item in found.words
             if item.intent == intent
             for word in [one_line(item.word, 18)]
             for other, number in zip(CORE_VARIANTS, (item.benign, item.dual_use, item.malicious), strict=True)
-            for tip in [f"“{word}” is in {number:,} of {sets:,} {_INTENTS[other]} prompts"]
+            for tip in [f"“{word}” is in {number:,} of {sets:,} {INTENT_WORDS[other]} prompts"]
         ]
         if not rows:
             continue
@@ -245,5 +244,5 @@ def words(results: BuildResults) -> Spec:
         x = quantity("share", title="share of sets", scale={"domain": [0, 1]}, axis={"format": "%", "tickCount": 4})
         point = {"x": x, "y": y, "color": colour, "shape": shape} | TOLD
         chart = data(rows) | mark("point", point, filled=True, size=46, opacity=0.9)
-        panels.append(chart | {"width": 160, "height": {"step": 20}} | whole(f"Speak for {_INTENTS[intent]}", 8))
+        panels.append(chart | {"width": 160, "height": {"step": 20}} | whole(f"Speak for {INTENT_WORDS[intent]}", 8))
     return across(panels, spacing=26) if panels else empty("no word tells intents apart")

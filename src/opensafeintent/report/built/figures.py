@@ -62,8 +62,8 @@ def funnel(results: BuildResults) -> Spec:
     parts = {name: part for name, part in found.items() if any(part[1])}
     series = Series(tuple(parts), tuple(colour for colour, _ in parts.values()))
     rows: list[Datum] = [
-        {"stage": stage_name(count.stage), "part": name, "place": place, "items": number, "tip": tip}
-        for place, (name, (_, numbers)) in enumerate(parts.items())
+        {"stage": stage_name(count.stage), "part": name, "place": index, "items": number, "tip": tip}
+        for index, (name, (_, numbers)) in enumerate(parts.items())
         for count, number in zip(counts, numbers, strict=True)
         if number
         for tip in [f"{stage_name(count.stage)}: {number:,} {name}"]

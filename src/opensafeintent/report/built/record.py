@@ -21,11 +21,12 @@ from opensafeintent.construction.similarity.join import Item, nearest_sets
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.table import Table
-from opensafeintent.taxonomy import CORE_VARIANTS, Intent
+from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 from opensafeintent.templates.instruction import READINGS, Reading
 
 __all__ = [
     "BINS",
+    "READING_WORDS",
     "BuildResults",
     "CellCount",
     "Likeness",
@@ -42,6 +43,9 @@ __all__ = [
 ]
 
 When = Literal["first", "last"]
+
+READING_WORDS = {**INTENT_WORDS, "neither": "neither"}
+"""What a judge may take a prompt for, as people read it."""
 
 _NAMES: dict[Stage, str] = {
     "seeds": "Seeds",
@@ -148,7 +152,7 @@ class Likeness(msgspec.Struct, frozen=True, kw_only=True):
     def histogram(self, nearest: Sequence[Nearest]) -> tuple[int, ...]:
         """Return the sets in each of `BINS` equally wide bins; a bin holds its lower edge, the last one 1 too."""
         found = Counter(min(int(round(item.score * BINS, 9)), BINS - 1) for item in nearest)
-        return tuple(found[place] for place in range(BINS))
+        return tuple(found[index] for index in range(BINS))
 
 
 def likeness_of(dataset: Dataset) -> Likeness | None:

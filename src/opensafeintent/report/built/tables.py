@@ -11,7 +11,7 @@ from opensafeintent.calls.models import cost_of
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.construction.folder import Cost
 from opensafeintent.construction.records import REASONS, Reason, Stage
-from opensafeintent.report.built.record import BINS, BuildResults, Nearest, stage_name, stage_of
+from opensafeintent.report.built.record import BINS, READING_WORDS, BuildResults, Nearest, stage_name, stage_of
 from opensafeintent.report.table import Column, Table
 from opensafeintent.taxonomy import INTENT_WORDS
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
@@ -22,8 +22,6 @@ TABLE_NAMES = ("funnel", "dropped", "coverage", "readings", "repairs", "similari
 """Every table that a build may have."""
 
 _CLOSEST = 10
-
-_INTENTS = {**INTENT_WORDS, "neither": "neither"}
 _BY_GENERATOR = ("backfill", "triplet", "repair", "paraphrase")
 
 
@@ -117,8 +115,8 @@ def _readings(results: BuildResults) -> Table:
         title="The intent that the judge found in each prompt",
         columns=(
             Column("when", "When", "name", lambda line: whens[line.when]),
-            Column("expected", "Written as", get=lambda line: _INTENTS[line.expected]),
-            Column("found", "Read as", get=lambda line: _INTENTS[line.found]),
+            Column("expected", "Written as", get=lambda line: INTENT_WORDS[line.expected]),
+            Column("found", "Read as", get=lambda line: READING_WORDS[line.found]),
             Column("prompts", "Prompts", "count"),
             Column("share", "Share", "share"),
         ),
@@ -132,7 +130,7 @@ def _repairs(results: BuildResults) -> Table:
         title="What repair came to",
         section="intents",
         columns=(
-            Column("intent", "Written as", "name", lambda line: _INTENTS[line.intent]),
+            Column("intent", "Written as", "name", lambda line: INTENT_WORDS[line.intent]),
             Column("prompts", "Prompts", "count"),
             Column("right_at_first", "Right at first", "count"),
             Column("repaired", "Repaired", "count"),

@@ -66,16 +66,16 @@ def by_judge(group: Group) -> Spec:
             Series(names, colours, shapes),
             width=250,
             step=10 * len(names) + 8,
-            names=0 if place else None,
+            names=0 if index else None,
         )
         | whole(METRICS[metric].label)
-        for place, metric in enumerate(PRIMARY)
+        for index, metric in enumerate(PRIMARY)
     ]
     return across(charts, spacing=30)
 
 
-def _number(grader: Ranking, metric: str, model: str, place: int) -> Number:
-    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][place]))
+def _number(grader: Ranking, metric: str, model: str, index: int) -> Number:
+    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][index]))
 
 
 def confusion(group: Group) -> Spec:

@@ -241,7 +241,7 @@ _COUNTS = 40
 """Pixels for the numbers of prompt-sets beside a chart."""
 
 
-def place_of(rows: Sequence[Datum], names: int | None = None) -> Spec:
+def line_axis(rows: Sequence[Datum], names: int | None = None) -> Spec:
     """Return the y axis: a line for each label, in the order of the rows.
 
     Args:
@@ -274,10 +274,10 @@ def dots(
         title: of the x axis.
         step: pixels a line.
         ticks: of the x axis.
-        names: pixels for the lines' names, as `place_of` has it.
+        names: pixels for the lines' names, as `line_axis` has it.
         faint: points without whiskers behind the others.
     """
-    y = place_of(rows, names)
+    y = line_axis(rows, names)
     x = {"scale": {"domain": [0, 1]}, "title": title, "axis": {"values": list(ticks)}}
     what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
     at = {"y": y, **series.offset}

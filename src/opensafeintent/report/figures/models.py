@@ -28,10 +28,10 @@ from opensafeintent.report.figures.kit import (
     empty,
     labels_of,
     layer,
+    line_axis,
     mark,
     nominal,
     pixels,
-    place_of,
     quantity,
     row_of,
     tooltip,
@@ -85,9 +85,9 @@ def unsafe_by_mode(group: Group) -> Spec:
     if not any(_any(rows) for rows in found.values()):
         return empty("nothing to show: no dual-use response has both a mode and its grades")
     charts = [
-        dots(rows, Series((heading,), (VERMILION,)), width=120, ticks=(0, 0.5, 1), names=0 if place else None)
+        dots(rows, Series((heading,), (VERMILION,)), width=120, ticks=(0, 0.5, 1), names=0 if index else None)
         | whole(heading)
-        for place, (heading, rows) in enumerate(found.items())
+        for index, (heading, rows) in enumerate(found.items())
     ]
     return across(charts) | APART
 
@@ -138,7 +138,7 @@ def _bars(numbers: Numbers, names: dict[str, str], colours: tuple[str, ...], oth
         _write(rows, texts)
     if not bars:
         return empty(otherwise)
-    y = place_of(firsts)
+    y = line_axis(firsts)
     bar = _from_to(y, "start", "end") | {"color": series.colour, "tooltip": tooltip(("series", "what"))}
     shift = 4 if upper else 0
     marks = [
@@ -197,10 +197,10 @@ def ladder(group: Group) -> Spec:
     series = Series(("Safety", "Helpfulness, safe or not"), (BLUE, ORANGE))
     rows: list[Datum] = []
     for side, name, what in zip((-_SHIFT, _SHIFT), series.names, ("safety", "helpfulness"), strict=True):
-        for place, intent in enumerate(CORE_VARIANTS):
+        for index, intent in enumerate(CORE_VARIANTS):
             found = _lines(numbers, f"{intent}_{what}")
             averages = [number.value for number in found if number.models is not None]
-            more = {"at": place + side, "intent": intent, "average": averages[0] if averages else None}
+            more = {"at": index + side, "intent": intent, "average": averages[0] if averages else None}
             rows += [row_of(number, labels, name) | more for number in found if number.models is None]
     if not any(row["value"] is not None for row in rows):
         return empty()
@@ -257,8 +257,8 @@ def frontier(group: Group) -> Spec:
         return empty()
     points = [row for row in rows if not row["fixed"]]
     numbered = len(points) > _NAMED
-    for place, row in enumerate(points, 1):
-        row["key"] = str(place) if numbered else row["label"]
+    for index, row in enumerate(points, 1):
+        row["key"] = str(index) if numbered else row["label"]
     spans = [_span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows)) for axis in ("x", "y")]
     _place_labels(rows, spans)
     chart = _plane(rows, points, spans)
@@ -301,13 +301,13 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[tuple[float, float]]) -
     for row, (x, y) in zip(rows, spots, strict=True):
         width = _width(row["key"])
         found = []
-        for distance, (place, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
+        for distance, (index, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
             start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
             middle = y + above * distance
             box = (start, start + width, middle - 6, middle + 6)
             beyond = max(0.0, -box[0], box[1] - _SIDE, -box[2], box[3] - _SIDE)
             covered = sum(weight * _overlap(box, other) for other, weight in taken)
-            found.append((covered + 100 * beyond + 2 * distance, distance, place, box))
+            found.append((covered + 100 * beyond + 2 * distance, distance, index, box))
         _, distance, _, box = min(found)
         taken.append((box, 1.0))
         row["label_x"], row["label_y"] = left + box[0] / wide, low + (box[2] + 6) / tall
@@ -381,7 +381,7 @@ def _steps(points: Sequence[Datum], at: Spec) -> Spec:
 
 def _key(points: Sequence[Datum]) -> Spec:
     """Return the names behind the numbers."""
-    rows = [{"place": place, "key": row["key"], "label": row["label"]} for place, row in enumerate(points)]
+    rows = [{"place": index, "key": row["key"], "label": row["label"]} for index, row in enumerate(points)]
     y = {"field": "place", "type": "ordinal", "axis": None}
     marks = [
         mark("text", {"y": y, "x": pixels(16), "text": nominal("key")}, align="right", fontWeight="bold"),

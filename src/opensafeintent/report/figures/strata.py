@@ -98,14 +98,14 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
     rows: list[Datum] = []
     faint: list[Datum] = []
     for stratum in of:
-        place = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
+        line = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
         found = {model: numbers.strata[model, metric, stratum] for model in numbers.models}
-        rows += [row_of(found[model], labels, labels[model]) | place for model in shown]
+        rows += [row_of(found[model], labels, labels[model]) | line for model in shown]
         average = numbers.averages.get((metric, stratum))
         if averaged and average:
-            rows.append(row_of(average, labels, AVERAGE) | place)
+            rows.append(row_of(average, labels, AVERAGE) | line)
         if not shown:
-            faint += [row_of(item, labels, "") | place for item in found.values() if item.value is not None]
+            faint += [row_of(item, labels, "") | line for item in found.values() if item.value is not None]
     if not shown:
         return Series((AVERAGE,), (BLUE,), ("diamond",)), rows, faint
     names = (*(labels[model] for model in shown), *([AVERAGE] if averaged else []))
