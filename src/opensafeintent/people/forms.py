@@ -395,20 +395,8 @@ def _asset(name: str) -> str:
 def _data(packet: Packet, showings: Sequence[Showing]) -> dict[str, Any]:
     guide = packet.guide
     words = {showing.code: page_words(showing) for showing in showings}
-
-    def item(shown: Shown) -> dict[str, Any]:
-        return {
-            "code": shown.code,
-            "number": shown.number,
-            "texts": shown.texts,
-            "words": words[shown.code],
-            "practice": None,
-        }
-
-    practice = [
-        item(shown) | {"practice": {"answers": example.answers, "why": example.why}}
-        for shown, example in zip(packet.calibration, guide.calibration, strict=True)
-    ]
+    practice = [{"answers": example.answers, "why": example.why} for example in guide.calibration]
+    items = [*zip(packet.calibration, practice, strict=True), *((shown, None) for shown in packet.items)]
     return {
         "form": PAGE_FORM,
         "study": packet.study,
@@ -420,10 +408,17 @@ def _data(packet: Packet, showings: Sequence[Showing]) -> dict[str, Any]:
         "warning": guide.warning,
         "intro": guide.intro,
         "rules": guide.rules,
-        "questions": [msgspec.to_builtins(question) for question in guide.questions],
-        "examples": [msgspec.to_builtins(example) for example in guide.examples],
-        "slots": [
-            {"label": slot.label, "asks": [msgspec.to_builtins(ask) for ask in slot.asks]} for slot in SLOTS[packet.kind]
+        "questions": guide.questions,
+        "examples": guide.examples,
+        "slots": SLOTS[packet.kind],
+        "items": [
+            {
+                "code": shown.code,
+                "number": shown.number,
+                "texts": shown.texts,
+                "words": words[shown.code],
+                "practice": example,
+            }
+            for shown, example in items
         ],
-        "items": [*practice, *map(item, packet.items)],
     }

@@ -51,7 +51,6 @@ class _UnitResamples(Resamples):
     def __init__(self, strata: NDArray[np.int64], count: int, seed: int) -> None:
         super().__init__(len(strata), count, seed)
         self._strata = _without_singles(strata)
-        self._seed_within = seed
 
     @cached_property
     def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
@@ -59,7 +58,7 @@ class _UnitResamples(Resamples):
         groups = [np.flatnonzero(self._strata == stratum) for stratum in np.unique(self._strata)]
         if len(groups) == 1:
             return super().weights
-        generator = np.random.default_rng(self._seed_within)
+        generator = np.random.default_rng(self._seed)
         weights = np.empty((self.sets, self.count), dtype=np.float32)
         for group in groups:
             size = len(group)
