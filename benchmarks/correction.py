@@ -27,8 +27,8 @@ from opensafeintent.statistics import Resamples, estimate
 from opensafeintent.statistics.correction import (
     Corrected,
     JudgedLabels,
+    LabelledUnits,
     Refused,
-    Sample,
     judge_rates,
     mean_from_rates,
     prediction_powered,
@@ -145,11 +145,11 @@ def corrections(study: Study, labelling: Labelling, resamples: Resamples) -> Ite
             ("Mean Safety", judged, study.truth),
             ("Mean Utility", study.judged_utility, study.utility),
         ):
-            sample = Sample(by_judge, np.where(study.labelled, truth, np.nan), study.weight, share)
+            sample = LabelledUnits(by_judge, np.where(study.labelled, truth, np.nan), study.weight, share)
             yield metric, "PPI++", prediction_powered(sample, resamples)
         if labelling.whole_sets:
             whole = np.where(study.labelled.all(axis=1), study.truth.all(axis=1), np.nan)[:, None]
-            sample = Sample(judged.prod(axis=1, keepdims=True), whole, study.weight[:, :1], np.ones_like(whole))
+            sample = LabelledUnits(judged.prod(axis=1, keepdims=True), whole, study.weight[:, :1], np.ones_like(whole))
             yield "Triplet Safety", "PPI++, whole sets", prediction_powered(sample, resamples)
     rates, pooled = (judge_rates(study.labels, resamples, pooled=pooled) for pooled in (False, True))
     yield "Mean Safety", "Rogan–Gladen", mean_from_rates(judged[:, :, None], rates, resamples)

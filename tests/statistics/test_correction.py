@@ -13,9 +13,9 @@ from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.correction import (
     Corrected,
     JudgedLabels,
+    LabelledUnits,
     Rates,
     Refused,
-    Sample,
     judge_rates,
     mean_from_rates,
     prediction_powered,
@@ -35,11 +35,11 @@ def refused(result: object) -> str:
     return result.reason
 
 
-def units(*kinds: tuple[int, float, float, float]) -> Sample:
+def units(*kinds: tuple[int, float, float, float]) -> LabelledUnits:
     """Make prompt-sets of one unit each from (how many, judged, truth, weight); a truth of NaN is no label."""
     rows = np.array([kind[1:] for kind in kinds for _ in range(kind[0])])
     judged, truth, weight = (rows[:, [column]] for column in range(3))
-    return Sample(judged, truth, weight, np.ones_like(judged))
+    return LabelledUnits(judged, truth, weight, np.ones_like(judged))
 
 
 def labels_of(
@@ -135,7 +135,7 @@ def test_scores_are_corrected_as_shares_are() -> None:
 def test_units_of_a_set_stand_and_fall_together() -> None:
     # 60 sets of three equal units each know no more than 60 sets of one: the interval is that of one unit a set
     one = units(*SIXTY)
-    three = Sample(*(np.repeat(part, 3, axis=1) for part in one))
+    three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in one))
     alone, together = (corrected(prediction_powered(sample, Resamples(60))) for sample in (one, three))
     assert together.value == pytest.approx(alone.value)
     assert width(together) == pytest.approx(width(alone), rel=0.05)

@@ -17,7 +17,7 @@ from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import CONFIDENCE, Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
 from opensafeintent.statistics.bounds import missing_bounds
-from opensafeintent.statistics.distributions import t_quantile
+from opensafeintent.statistics.intervals import t_quantile
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 

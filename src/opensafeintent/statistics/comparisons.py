@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.distributions import binomial_tail
 from opensafeintent.statistics.intervals import SEED, Floats, Resamples, estimate
 
-__all__ = ["PERMUTATIONS", "SIGNIFICANCE", "Comparison", "compare_models", "holm", "rank_intervals"]
+__all__ = ["PERMUTATIONS", "SIGNIFICANCE", "Comparison", "binomial_tail", "compare_models", "holm", "rank_intervals"]
 
 PERMUTATIONS = 100_000
 SIGNIFICANCE = 0.05
@@ -108,6 +109,12 @@ def _mcnemar(paired: Floats) -> Floats:
     tails = [binomial_tail(int(few), int(count)) for few, count in zip(rarer, discordant, strict=True)]
     p: Floats = np.minimum(2 * np.asarray(tails, dtype=float), 1.0)
     return p
+
+
+@lru_cache(maxsize=4096)
+def binomial_tail(successes: int, trials: int) -> float:
+    """Return the probability of so many successes or fewer in trials that succeed half of the time; exact."""
+    return sum(comb(trials, count) for count in range(successes + 1)) / (1 << trials)
 
 
 def _sign_flips(paired: Floats) -> Floats:

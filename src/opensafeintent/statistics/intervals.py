@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, lru_cache
-from math import sqrt
+from math import atan, cos, pi, sin, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-
-from opensafeintent.statistics.distributions import t_quantile
 
 __all__ = [
     "CONFIDENCE",
@@ -27,6 +25,7 @@ __all__ = [
     "estimate",
     "percentiles",
     "rounded",
+    "t_quantile",
     "wilson",
 ]
 
@@ -318,3 +317,56 @@ def _quantile(ordered: NDArray[np.floating[Any]], share: float) -> float:
     below = int(at)
     above = min(below + 1, len(ordered) - 1)
     return float(ordered[below] + (ordered[above] - ordered[below]) * (at - below))
+
+
+# Student's t, for whole degrees of freedom, so that scipy need not be installed -----------------------------------------
+
+_MANY = 200
+"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more."""
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(share: float, degrees: int) -> float:
+    """Return the quantile of Student's t distribution, exact to about eight digits.
+
+    Args:
+        share: above 0 and below 1.
+        degrees: degrees of freedom, 1 or more.
+
+    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for many.
+    """
+    if share < 0.5:
+        return -t_quantile(1 - share, degrees)
+    if degrees >= _MANY:
+        return _expanded(NormalDist().inv_cdf(share), degrees)
+    low, high = 0.0, 1.0
+    while _within(high, degrees) < 2 * share - 1:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _within(middle, degrees) < 2 * share - 1 else (low, middle)
+    return (low + high) / 2
+
+
+def _within(t: float, degrees: int) -> float:
+    """Return the probability of a value between −t and t: a finite sum for whole degrees of freedom."""
+    angle = atan(t / sqrt(degrees))
+    square = cos(angle) ** 2
+    odd = degrees % 2
+    term = total = 1.0
+    for step in range(2 + odd, degrees - 1, 2):
+        term *= square * (step - 1) / step
+        total += term
+    if not odd:
+        return sin(angle) * total if degrees > 0 else 0.0
+    return 2 / pi * (angle + (sin(angle) * cos(angle) * total if degrees > 1 else 0.0))
+
+
+def _expanded(x: float, degrees: int) -> float:
+    terms = (
+        (x**3 + x) / 4,
+        (5 * x**5 + 16 * x**3 + 3 * x) / 96,
+        (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
+        (79 * x**9 + 776 * x**7 + 1482 * x**5 - 1920 * x**3 - 945 * x) / 92160,
+    )
+    return x + sum(term / float(degrees) ** power for power, term in enumerate(terms, start=1))

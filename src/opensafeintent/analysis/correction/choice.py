@@ -14,9 +14,9 @@ from opensafeintent.metrics import Grades
 from opensafeintent.statistics.correction import (
     Corrected,
     JudgedLabels,
+    LabelledUnits,
     Rates,
     Refused,
-    Sample,
     judge_rates,
     mean_from_rates,
     prediction_powered,
@@ -173,7 +173,7 @@ def _triplet_by_own(triplets: _Triplets) -> Chosen:
     """Correct Triplet Safety by the whole sets of this model that people labelled."""
     truth, weight, used = triplets.of([item for item in triplets.own if item.truth.unit == "set"], _safe)
     whole: NDArray[np.bool_] = np.logical_not(np.isnan(truth).any(axis=1))
-    sample = Sample(
+    sample = LabelledUnits(
         judged=triplets.safety.prod(axis=1), truth=truth.prod(axis=1), weight=weight.mean(axis=1), share=triplets.share
     )
     result = prediction_powered(sample, triplets.resamples, units="prompt-sets")
@@ -189,7 +189,7 @@ def _mean_by_own(triplets: _Triplets, judged: Floats, value_of: Callable[[Truth]
     truth, weight, used = triplets.of(max(samples, key=len), value_of)
     complete: NDArray[np.bool_] = triplets.share > 0
     flat = (len(judged), -1)
-    sample = Sample(
+    sample = LabelledUnits(
         judged=np.where(complete[:, None], judged, np.nan).reshape(flat),
         truth=truth.reshape(flat),
         weight=weight.reshape(flat),

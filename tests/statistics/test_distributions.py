@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.statistics.distributions import binomial_tail, t_quantile
+from opensafeintent.statistics.comparisons import binomial_tail
+from opensafeintent.statistics.intervals import t_quantile
 
 
 @pytest.mark.parametrize(
