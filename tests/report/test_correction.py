@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from opensafeintent.analysis.correction import Correction, correct, read_human_labels
+from opensafeintent.analysis.correction import Correction, correct
 from opensafeintent.analysis.groups import Study, group_studies
+from opensafeintent.analysis.labels import read_human_labels
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.people.labels import Answer, Label, write_labels

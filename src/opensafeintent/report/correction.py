@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from opensafeintent.analysis.correction.estimates import CORRECTED, CorrectedGroup, Correction
+from opensafeintent.analysis.correction import CORRECTED, CorrectedGroup, Correction
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Table, estimate_columns

@@ -158,7 +158,8 @@ Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"
 
 
 def _corrector(settings: ReportSettings, texts: Mapping[str, RunTexts]) -> Corrector:
-    from opensafeintent.analysis.correction import correct, read_human_labels
+    from opensafeintent.analysis.correction import correct
+    from opensafeintent.analysis.labels import read_human_labels
 
     labels = read_human_labels(settings.human_labels)
     return lambda groups: correct(labels, groups, texts)
