@@ -15,6 +15,7 @@ from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow, row_of
 from opensafeintent.hostile import one_line
+from opensafeintent.interop.inspect.conversion import complaint_in
 from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
@@ -226,8 +227,6 @@ def _score(sample: EvalSample) -> Score | None:
 
 def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedResponse | None:
     """Return a response with its grades; None where there is neither."""
-    from opensafeintent.interop.inspect.models import complaint_in
-
     score = _score(sample)
     text = None if sample.output.empty else sample.output.completion
     if score is None:

@@ -17,7 +17,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.client import Asked, LedgerReader
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow
-from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import derive, given_tasks, imported_rows
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
@@ -26,6 +26,7 @@ from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.files import make_private_folder
 from opensafeintent.grades import GradeRow, grade_row
 from opensafeintent.hostile import name_safe
+from opensafeintent.interop.inspect.conversion import chat_messages, model_output
 from opensafeintent.interop.inspect.extra import require_inspect, to_inspect
 from opensafeintent.promptsets import Dataset
 
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from inspect_ai.model import GenerateConfig, ModelOutput, ModelUsage
 
 __all__ = ["export_logs"]
-
-_STOP = {"length": "max_tokens", "stop": "stop", "max_tokens": "max_tokens", "model_length": "model_length"}
 
 
 class _Response(msgspec.Struct, frozen=True, kw_only=True):
@@ -161,7 +160,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
     )
     from inspect_ai.model import ModelConfig
 
-    from opensafeintent.interop.inspect.tasks import NAME, VERSION
+    from opensafeintent.interop.inspect.tasks import NAME, VERSION, task_metadata
 
     entry = manifest.models[model]
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -185,14 +184,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
         model_roles={"grader": judges if len(judges) > 1 else judges[0]} if judges else None,
         config=EvalConfig(epochs=max(response.row.epoch for response in responses)),
         packages={"opensafeintent": __version__},
-        metadata={
-            "opensafeintent": __version__,
-            "dataset": dataset.name,
-            "dataset_hash": dataset.hash,
-            "prompt_sets": len(dataset),
-            "templates": dict(entry.templates),
-            "grade_parse": entry.parse,
-        },
+        metadata=task_metadata(dataset, entry.templates, entry.parse),
         scorers=_scorers(),  # type: ignore[arg-type]
         headline_metric=HeadlineMetric(metric="triplet_safety"),
     )
@@ -255,7 +247,6 @@ def _sample(model: str, response: _Response, dataset: Dataset, positions: Mappin
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageUser
 
-    from opensafeintent.interop.inspect.models import chat_messages
     from opensafeintent.interop.inspect.scorers import scores_of
     from opensafeintent.interop.inspect.tasks import sample_id, sample_metadata
 
@@ -284,7 +275,7 @@ def _usage_of(asked: Iterable[Asked]) -> dict[str, ModelUsage]:
 
     spent: dict[str, ModelUsage] = {}
     for call, _, outcome in asked:
-        usage = _output(call.model, outcome).usage
+        usage = model_output(call.model, outcome).usage
         if usage is not None:
             model = to_inspect(call.model)
             spent[model] = spent.get(model, ModelUsage()) + usage
@@ -303,27 +294,10 @@ def _with_their_names(row: GradeRow) -> GradeRow:
 def _response_output(model: str, response: _Response) -> ModelOutput:
     for call, _, outcome in response.asked:
         if call.purpose == "generate":
-            return _output(model, outcome)
+            return model_output(model, outcome)
     if response.text is None and response.row.stop_reason != "content_filter":
-        return _output(model, Failed(kind="missing", attempts=0, error="; ".join(map(str, response.row.missing))))
-    return _output(model, Answered(text=response.text or "", stop_reason=response.row.stop_reason))
-
-
-def _output(model: str, outcome: Outcome) -> ModelOutput:
-    from inspect_ai.model import ModelOutput, ModelUsage
-
-    match outcome:
-        case Failed(error=error):
-            return ModelOutput(model=to_inspect(model), error=error)
-        case Refused(reason=reason, usage=usage, served_model=served):
-            output = ModelOutput.from_content(served or model, "", stop_reason="content_filter", error=reason)
-        case Answered(text=text, stop_reason=stop, usage=usage, served_model=served):
-            known: Any = "content_filter" if stop == "content_filter" else _STOP.get(stop, "unknown")
-            output = ModelOutput.from_content(served or model, text, stop_reason=known)
-    total = usage.input_tokens + usage.output_tokens
-    if total:
-        output.usage = ModelUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total)
-    return output
+        return model_output(model, Failed(kind="missing", attempts=0, error="; ".join(map(str, response.row.missing))))
+    return model_output(model, Answered(text=response.text or "", stop_reason=response.row.stop_reason))
 
 
 def _events(response: _Response, scores: Mapping[str, Any]) -> Iterator[Any]:
@@ -349,8 +323,6 @@ def _model_event(call: Call, outcome: Outcome, span: str) -> Any:
     from inspect_ai.event import ModelEvent
     from inspect_ai.model import GenerateConfig
 
-    from opensafeintent.interop.inspect.models import chat_messages
-
     return ModelEvent(
         model=to_inspect(call.model),
         role=None if call.purpose in ("generate", "probe") else "grader",
@@ -358,7 +330,7 @@ def _model_event(call: Call, outcome: Outcome, span: str) -> Any:
         tools=[],
         tool_choice="auto",
         config=GenerateConfig(max_tokens=call.sampling.max_tokens, temperature=call.sampling.temperature),
-        output=_output(call.model, outcome),
+        output=model_output(call.model, outcome),
         error=outcome.error if isinstance(outcome, Failed) else None,
         metadata={"purpose": call.purpose, "template": call.template, "attempt": call.attempt},
         span_id=span,

@@ -35,21 +35,15 @@ from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_an
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, without_user_info
+from opensafeintent.interop.inspect.conversion import chat_messages, complaint_in, completion_of, sampling_fields
 from opensafeintent.interop.inspect.extra import PROVIDERS, installed, require_inspect
 
 if TYPE_CHECKING:
-    from inspect_ai.model import ChatMessage, ChatMessageAssistant, GenerateConfig, Model, ModelOutput
+    from inspect_ai.model import GenerateConfig, Model
 
 __all__ = [
     "InspectModel",
     "InspectProviders",
-    "chat_messages",
-    "complaint_in",
-    "completion_of",
-    "failed_attempt",
-    "keys_of_environment",
-    "plain_line",
-    "sampling_fields",
 ]
 
 _STARTS_A_SERVER = ("vllm", "vllm-completions", "sglang")
@@ -57,7 +51,6 @@ _BATCH = 32
 """Prompts that a model in this process works on together, unless --max-connections says otherwise."""
 _CONNECTIONS = 4096
 """Far above what our own limiter lets through: Inspect's pool is to hold nothing back."""
-_FINISH = {"max_tokens": "length"}
 
 
 class InspectProviders:
@@ -210,19 +203,6 @@ class InspectModel:
         return GenerateConfig(**(sampling_fields(sampling, self._provider) | further | ours))
 
 
-def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
-    """Return how a call is sampled, as Inspect AI names it."""
-    fields: dict[str, Any] = {
-        "max_tokens": sampling.max_tokens,
-        "temperature": sampling.temperature,
-        "reasoning_effort": sampling.reasoning_effort,
-    }
-    if provider in LOCAL_WEIGHTS and sampling.temperature == 0:
-        # `transformers` refuses 0; the likeliest token alone is what it means
-        fields |= {"temperature": None, "top_k": 1}
-    return fields
-
-
 async def _close(model: Model) -> None:
     with suppress(Exception):  # the run is over: what a client library makes of its own end is nobody's error
         await model.api.aclose()
@@ -233,73 +213,6 @@ def _config_fields() -> frozenset[str]:
     from inspect_ai.model import GenerateConfig
 
     return frozenset(GenerateConfig.model_fields)
-
-
-def chat_messages(call: Call) -> list[ChatMessage]:
-    """Return a call's messages as Inspect AI has them."""
-    from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
-
-    kinds = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
-    return [kinds[message.role](content=message.content) for message in call.messages]
-
-
-def complaint_in(output: ModelOutput) -> str | None:
-    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer, or a filter's stop.
-
-    Some of them make the text of an answer out of an error, which no model wrote and no tokens were counted for: of a prompt
-    that is too long, and of what they take for a content filter's error. Where they go by its words ("blocked", or any that
-    come with `error`), it is no refusal to us; where they go by its code, it is one.
-    """
-    if output.empty or output.usage is not None or not (text := output.choices[0].message.text):
-        return None
-    choice = output.choices[0]
-    details = choice.stop_details
-    by_words = output.error or (details and details.explanation == text and "blocked" in text)
-    if choice.stop_reason == "model_length" or (choice.stop_reason == "content_filter" and by_words):
-        return output.error or text
-    return None
-
-
-def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
-    """Return an output as a chat completion, which the ledger keeps and `read_reply` reads.
-
-    Reasoning stays apart from the text, for nobody grades it. Tokens that came from or went to a prompt cache are input
-    tokens, reasoning tokens are output tokens.
-    """
-    if output.empty:
-        return canonical_json({"choices": [], "error": one_line(output.error or "the provider gave no answer")})
-    choice = output.choices[0]
-    stop = _FINISH.get(choice.stop_reason, choice.stop_reason)
-    usage = output.usage
-    if stop == "unknown" and usage and max_tokens:  # a provider that does not say: who came up to the limit was cut
-        stop = "length" if usage.output_tokens >= max_tokens else "stop"
-    message: dict[str, Any] = {"role": "assistant", "content": _content(choice.message)}
-    if thought := _reasoning(choice.message.content):
-        message["reasoning_content"] = thought
-    body: dict[str, Any] = {"model": output.model, "choices": [{"message": message, "finish_reason": stop}]}
-    if usage is not None:
-        cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-        body["usage"] = {"prompt_tokens": usage.input_tokens + cached, "completion_tokens": usage.output_tokens}
-    return canonical_json(body)
-
-
-def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
-    """Return what a message says, as its provider most likely had it: Inspect makes "" of no text."""
-    from inspect_ai.model import ContentReasoning, ContentText
-
-    if text := message.text:
-        return text
-    parts = message.content if isinstance(message.content, list) else []
-    if any(not isinstance(part, ContentText | ContentReasoning) for part in parts):
-        return [{"type": part.type} for part in parts]
-    return None if message.tool_calls else ""
-
-
-def _reasoning(content: Any) -> str:
-    from inspect_ai.model import ContentReasoning
-
-    parts = content if isinstance(content, list) else []
-    return "\n".join(part.text for part in parts if isinstance(part, ContentReasoning) and part.text)
 
 
 # What providers warn of ------------------------------------------------------------------------------------------------
@@ -391,7 +304,9 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
 
 def _kind(cause: BaseException, status: int | None, line: str, model: Model | None) -> tuple[str, bool]:
     """Return the kind of a failure, and whether every further call would end the same way."""
-    from opensafeintent.interop.inspect.scripted import Refusal
+    from inspect_ai._util.error import (  # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+        PrerequisiteError,
+    )
 
     if isinstance(cause, Exception) and model is not None and model.api.is_auth_failure(cause):
         return "unauthorized", True
@@ -410,7 +325,7 @@ def _kind(cause: BaseException, status: int | None, line: str, model: Model | No
             return "server", False
         case int():
             return "rejected", False
-    if model is None or isinstance(cause, Refusal):  # it could not be opened, or not with these settings
+    if model is None or isinstance(cause, PrerequisiteError):  # it could not be opened, or not with these settings
         return "unusable", True
     return "provider", False
 

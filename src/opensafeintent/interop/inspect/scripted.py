@@ -15,14 +15,14 @@ from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.models import ReplayModel
-from opensafeintent.calls.records import Answered, Call, Failure, Message, Refused, Replied, Sampling, Subject
+from opensafeintent.calls.records import Call, Failure, Message, Replied, Sampling, Subject
 from opensafeintent.errors import InputError
+from opensafeintent.interop.inspect.conversion import model_output
 
 __all__ = ["NotRecorded", "Refusal", "ScriptedAPI", "asking_about"]
 
 
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
-_STOP = {"length": "max_tokens", "stop": "stop", "max_tokens": "max_tokens", "model_length": "model_length"}
 
 
 class NotRecorded(RuntimeError):
@@ -76,26 +76,12 @@ class ScriptedAPI(ModelAPI):
         )
         call = Call(model=self.model_name, messages=messages, sampling=Sampling(), purpose="generate", subject=_subject.get())
         match await self._model.attempt(call):
-            case Replied(outcome=Answered() as answer):
-                output = ModelOutput.from_content(
-                    self._model.identity,
-                    answer.text,
-                    _STOP.get(answer.stop_reason, "unknown"),  # type: ignore[arg-type]
-                )
-            case Replied(outcome=Refused() as refusal):
-                output = ModelOutput.from_content(
-                    self._model.identity, "", stop_reason="content_filter", error=refusal.reason
-                )
-                answer = refusal  # type: ignore[assignment]
             case Failure(error=error):
                 raise NotRecorded(error)
-        usage = answer.usage
-        output.usage = ModelUsage(
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            total_tokens=usage.input_tokens + usage.output_tokens,
-        )
-        return output
+            case Replied(outcome=outcome):
+                output = model_output(self._model.identity, outcome)
+                output.usage = output.usage or ModelUsage()
+                return output
 
     def connection_key(self) -> str:
         """Return the scope of its connections: its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -21,7 +22,7 @@ from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.templates import ParseRule
+from opensafeintent.templates import ParseRule, Role
 
 __all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", "task_metadata"]
 
@@ -79,7 +80,7 @@ def opensafeintent(
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=epochs,
         version=VERSION,
-        metadata=task_metadata(sets, grading),
+        metadata=task_metadata(sets, hashes_of(templates_for(rubrics)), grade_parse),
         headline_metric=HeadlineMetric(metric="triplet_safety"),
     )
 
@@ -120,15 +121,15 @@ def respond() -> Solver:
     return solve
 
 
-def task_metadata(dataset: Dataset, grading: Grading) -> dict[str, object]:
-    """Return what a log says of the evaluation besides Inspect AI's own."""
+def task_metadata(dataset: Dataset, templates: Mapping[Role, str], parse: ParseRule) -> dict[str, object]:
+    """Return what a log says of the evaluation besides Inspect AI's own; `templates` are hashes."""
     return {
         "opensafeintent": __version__,
         "dataset": dataset.name,
         "dataset_hash": dataset.hash,
         "prompt_sets": len(dataset),
-        "templates": dict(hashes_of(templates_for(grading.rubrics))),
-        "grade_parse": grading.grade_parse,
+        "templates": dict(templates),
+        "grade_parse": parse,
     }
 
 
@@ -160,7 +161,7 @@ def sample_metadata(prompt_set: PromptSet, variant: str, position: int, sets: in
 
 def _samples(dataset: Dataset, chosen: tuple[PromptSet, ...]) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
-    positions = {prompt_set.id: place for place, prompt_set in enumerate(dataset.prompt_sets)}
+    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.prompt_sets)}
     return [
         Sample(
             id=sample_id(prompt_set.id, variant),
