@@ -244,8 +244,8 @@ class _Plan(NamedTuple):
     section: Section
     caption: str
     draw: Callable[[BuildResults], Spec]
-    table: str
-    """The table with its numbers; without rows there is no figure."""
+    table: str = ""
+    """The table with its numbers, called as the figure where empty; without rows there is no figure."""
 
 
 _PLANS = (
@@ -256,7 +256,6 @@ _PLANS = (
         "A bar is what went into a stage: seeds at first, then topics, then prompt-sets on their way. Beside it, how many it "
         "kept of how many. Cells are filled again after later stages have dropped some, so all passes are counted together.",
         funnel,
-        "funnel",
     ),
     _Plan(
         "dropped",
@@ -264,7 +263,6 @@ _PLANS = (
         "funnel",
         "Each item counts once, for the first reason that was found. All of them, with what the models said, are in stages/.",
         dropped,
-        "dropped",
     ),
     _Plan(
         "coverage",
@@ -273,7 +271,6 @@ _PLANS = (
         "A cell is one harm domain and one task type; beside and below the map are sums. Empty cells are outlined; where a "
         "target was set and not reached, it is named.",
         coverage,
-        "coverage",
     ),
     _Plan(
         "readings",
@@ -283,7 +280,6 @@ _PLANS = (
         "risk of misuse is meaningful; “neither” is no to both. Every set that it read counts, the dropped ones included. "
         "What was kept agrees with the judge by construction: that is no measure of how often it is right.",
         controls.readings,
-        "readings",
     ),
     _Plan(
         "lengths",
@@ -302,7 +298,6 @@ _PLANS = (
         "Stage 5 drops a set when one of its core prompts has a ROUGE-L above 0.7 (dashed) to one of an earlier set. "
         "Paraphrases are written later and are compared here only.",
         controls.similarity,
-        "similarity",
     ),
     _Plan(
         "words",
@@ -312,7 +307,6 @@ _PLANS = (
         "each intent has them. Intent must be said in words; what matters is whether these words say it or only give it "
         "away.",
         controls.words,
-        "words",
     ),
     _Plan(
         "costs",
@@ -321,7 +315,6 @@ _PLANS = (
         "Every call that a kept or a dropped item rests on, once, whichever run made it. Tokens are those that went in and "
         "those that came out, together.",
         costs,
-        "costs",
     ),
 )
 
@@ -332,7 +325,8 @@ FIGURE_FILES = (*(f"{plan.name}.{ending}" for plan in _PLANS for ending in ("csv
 def build_figures(results: BuildResults) -> list[Figure]:
     """Return the figures that have something to show, in the order of the page."""
     tables = {table.name: table for table in build_tables(results)} | results.check_tables
-    return [_figure(plan, results, tables[plan.table]) for plan in _PLANS if plan.table in tables and tables[plan.table].rows]
+    found = ((plan, tables.get(plan.table or plan.name)) for plan in _PLANS)
+    return [_figure(plan, results, table) for plan, table in found if table and table.rows]
 
 
 def _figure(plan: _Plan, results: BuildResults, table: Table) -> Figure:
