@@ -56,6 +56,12 @@ class WrongKey(Exception):
     status_code = 401
 
 
+class Forbidden(Exception):
+    """What it raises for 403."""
+
+    status_code = 403
+
+
 class UnknownModel(Exception):
     """What it raises for 404."""
 

@@ -18,7 +18,7 @@ import pytest
 
 from calls.support import holds, rows
 from endtoend import environment, grades, osi
-from interop.support import Overloaded, Rejected, ServerError, UnknownModel, WrongKey, quiet, said, scripted
+from interop.support import Forbidden, Overloaded, Rejected, ServerError, UnknownModel, WrongKey, quiet, said, scripted
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
@@ -298,6 +298,19 @@ def test_an_error_of_one_call_does_not_stop_the_others(tmp_path: Path) -> None:
     with scripted(answer):
         (odd, even), client = ask(tmp_path / "l.sqlite", call_to("odd"), call_to("even"))
     assert odd == Failed(kind="provider", attempts=1, error="cannot take this")
+    assert isinstance(even, Answered)
+    assert not client.stopped_models
+
+
+def test_a_403_about_one_prompt_does_not_stop_the_others(tmp_path: Path) -> None:
+    def answer(messages: list[Any], _: object) -> ModelOutput:
+        if "odd" in messages[-1].text:
+            raise Forbidden("this content violates our usage guidelines")
+        return said("text")
+
+    with scripted(answer):
+        (odd, even), client = ask(tmp_path / "l.sqlite", call_to("odd"), call_to("even"))
+    assert odd == Failed(kind="rejected", attempts=1, error="403: this content violates our usage guidelines")
     assert isinstance(even, Answered)
     assert not client.stopped_models
 

@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ATTEMPT_SECONDS",
-    "NO_CREDIT",
+    "FATAL",
     "SHORTEST_KEY",
     "STRUCTURED",
-    "UNKNOWN_MODEL",
     "ChatModel",
     "HttpSession",
     "Secrets",
     "bounded_wait",
+    "kind_of_error",
 ]
 
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
 # Prose may say which failure it was, or that a field is to be left out; what ends as a grade is told by fields alone.
-UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
+_UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
 STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I)
 """What an error names where it is structured output that a model does not take."""
-NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
+_NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
 _CONTENT = re.compile(r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I)
 """What a 403 says where it was one prompt that was not liked, and not the key."""
 _ASTRIDE = 2**16
@@ -52,7 +52,7 @@ LONGEST_REPLY = 64 * 2**20
 """Bytes; a server that sends more is cut off."""
 _RETRIED = ("unsupported_field", "rate_limited", "server")
 """Kinds of failure that another attempt may mend."""
-_FATAL = ("unauthorized", "no_credit", "unknown_model")
+FATAL = ("unauthorized", "no_credit", "unknown_model")
 """Kinds that every further call to the model would meet."""
 _OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens", "response_format")
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
@@ -196,41 +196,20 @@ class ChatModel:
         message = self._scrub(str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
-        kind = self._kind(status, error, told, structured=structured)
+        adapted = status in (400, 422) and self._adapt(error, told, structured=structured)
+        kind = "unsupported_field" if adapted else kind_of_error(status, told)
         variable = self._endpoint.key_variable
         hint = {"unauthorized": f" (check {variable})", "no_credit": f" (the account behind {variable})"}.get(kind, "")
         return Failure(
             kind=kind,
             error=f"{status} from {self._endpoint.base_url}: {message}{hint}",
             retry=kind in _RETRIED,
-            fatal=kind in _FATAL,
+            fatal=kind in FATAL,
             throttled=kind == "rate_limited",
             retry_after=_seconds(retry_after) if kind in _RETRIED else None,
             body=reply[:LONGEST_ERROR],
             seconds=seconds,
         )
-
-    def _kind(self, status: int, error: dict[str, Any], told: str, *, structured: bool) -> str:
-        """Tell what failed, by an error's status and what it says; a field that is not taken is left out from here on."""
-        match status:
-            case 403 if _CONTENT.search(told):
-                return "rejected"
-            case 401 | 403:
-                return "unauthorized"
-            case 402:
-                return "no_credit"
-            case 404:
-                return "unknown_model"
-            case 400 | 422 if self._adapt(error, told, structured=structured):
-                return "unsupported_field"
-            case 400 if UNKNOWN_MODEL.search(told):
-                return "unknown_model"
-            case 429:
-                return "no_credit" if NO_CREDIT.search(told) else "rate_limited"
-            case 408 | 409 | 425:
-                return "server"
-            case _:
-                return "server" if status >= 500 else "rejected"
 
     def _adapt(self, error: dict[str, Any], told: str, *, structured: bool) -> bool:
         """Leave out, or rename, a field that this model does not take; tell whether anything changed.
@@ -256,6 +235,27 @@ class ChatModel:
 
     def _scrub(self, text: str) -> str:
         return one_line(without_user_info(self._secrets.scrub(text)), 300)
+
+
+def kind_of_error(status: int, told: str) -> str:
+    """Tell what failed, by the HTTP status of an error that no filter's field explains, and by what it says."""
+    match status:
+        case 403 if _CONTENT.search(told):
+            return "rejected"
+        case 401 | 403:
+            return "unauthorized"
+        case 402:
+            return "no_credit"
+        case 404:
+            return "unknown_model"
+        case 400 if _UNKNOWN_MODEL.search(told):
+            return "unknown_model"
+        case 429:
+            return "no_credit" if _NO_CREDIT.search(told) else "rate_limited"
+        case 408 | 409 | 425:
+            return "server"
+        case _:
+            return "server" if status >= 500 else "rejected"
 
 
 class _TooLong(Exception):

@@ -21,12 +21,12 @@ import msgspec
 
 from opensafeintent.calls.http import (
     ATTEMPT_SECONDS,
-    NO_CREDIT,
+    FATAL,
     STRUCTURED,
-    UNKNOWN_MODEL,
     HttpSession,
     Secrets,
     bounded_wait,
+    kind_of_error,
 )
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
@@ -286,7 +286,8 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
     if status in REFUSING and is_filter(fields):
         refused = msgspec.json.encode({"error": {**fields, "message": line}}, enc_hook=str)
         return Replied(Refused(reason=line), secrets.scrub_bytes(refused), seconds)
-    kind, fatal = _kind(cause, status, line, model)
+    kind = _kind(cause, status, line, model)
+    fatal = kind in (*FATAL, "unusable")
     told = line if status is None or str(status) in line else f"{status}: {line}"
     if kind == "unauthorized" and (names := getattr(getattr(model, "api", None), "api_key_vars", None)):
         told += f" (check {' or '.join(names)})"
@@ -302,32 +303,18 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
     )
 
 
-def _kind(cause: BaseException, status: int | None, line: str, model: Model | None) -> tuple[str, bool]:
-    """Return the kind of a failure, and whether every further call would end the same way."""
+def _kind(cause: BaseException, status: int | None, line: str, model: Model | None) -> str:
+    """Return the kind of a failure."""
     from inspect_ai._util.error import (  # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
         PrerequisiteError,
     )
 
     if isinstance(cause, Exception) and model is not None and model.api.is_auth_failure(cause):
-        return "unauthorized", True
-    match status:
-        case 401 | 403:
-            return "unauthorized", True
-        case 402:
-            return "no_credit", True
-        case 404:
-            return "unknown_model", True
-        case 400 if UNKNOWN_MODEL.search(line):
-            return "unknown_model", True
-        case 429 if NO_CREDIT.search(line):
-            return "no_credit", True
-        case int() if status >= 500:
-            return "server", False
-        case int():
-            return "rejected", False
-    if model is None or isinstance(cause, PrerequisiteError):  # it could not be opened, or not with these settings
-        return "unusable", True
-    return "provider", False
+        return "unauthorized"
+    if status is not None:
+        return kind_of_error(status, line)
+    # it could not be opened, or not with these settings
+    return "unusable" if model is None or isinstance(cause, PrerequisiteError) else "provider"
 
 
 def _fields(error: BaseException) -> dict[str, Any]:
