@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Content", "Page", "Shown", "asset", "data_table", "shown_text", "vega_script"]
 
-_MOST_ROWS = 8_000
-"""A table with more is shown in part; the whole is in the folder `tables`."""
+_MOST_ROWS = 25_000
+"""A table with more is shown in part; the whole is in its CSV file."""
+_AT_ONCE = 200
+"""Rows that stand in the page; further ones are carried in a compressed form, for the script."""
 
 
 # Assets ----------------------------------------------------------------------------------------------------------------
@@ -71,8 +73,8 @@ def vega_script() -> str:
 # Tables ----------------------------------------------------------------------------------------------------------------
 
 
-def data_table(table: Table) -> str:
-    """Return a table as the page has it: finished, for people who have no script; columns that say nothing are left out.
+def data_table(table: Table) -> tuple[str, str]:
+    """Return a table as the page has it, finished, with its first rows, and the further rows; empty columns are left out.
 
     What a script sorts and filters by stands in a cell's `data-v` where it is not the cell's own text.
     """
@@ -86,12 +88,15 @@ def data_table(table: Table) -> str:
     head = "".join(map(_head, (column for _, column in shown)))
     lines = ["".join(_cell(column, row[index]) for index, column in shown) for row in rows]
     averages = [any(row[index][0] == AVERAGE for index, column in shown if column.style == "name") for row in rows]
-    body = "\n".join(f"<tr{' class=average' * average}>{line}" for line, average in zip(lines, averages, strict=True))
+    body = [f"<tr{' class=average' * average}>{line}" for line, average in zip(lines, averages, strict=True)]
+    first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
+    told = f"The first {_AT_ONCE} of {len(table.rows):,} lines; all of them are in {html.escape(table.name)}.csv."
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
         f'<table aria-label="{title}" data-name="{html.escape(table.name)}" data-of="{len(table.rows)}">\n'
-        f"<thead><tr>{head}</thead>\n<tbody>\n{body}\n</tbody></table></div>"
-    )
+        f"<thead><tr>{head}</thead>\n<tbody>\n{first}\n</tbody></table></div>"
+        f"{f'<noscript><p class=note>{told}</p></noscript>' if further else ''}"
+    ), further
 
 
 def _head(column: Column) -> str:
@@ -147,9 +152,9 @@ def _invisible(char: str) -> str:
     return f'<span class="invisible" title="an invisible character">U+{ord(char):04X}</span>'
 
 
-def packed(tables: Mapping[str, Table]) -> bytes:
-    """Return the CSV files of tables by key as JSON, each compressed, for the page's script."""
-    files = {key: gzip.compress(to_csv(table).encode(errors="replace"), 6, mtime=0) for key, table in tables.items()}
+def _packed(texts: Mapping[str, str]) -> bytes:
+    """Return texts by key as JSON, each compressed, for the page's script."""
+    files = {key: gzip.compress(text.encode(errors="replace"), 6, mtime=0) for key, text in texts.items()}
     return json_for_html({key: base64.b64encode(data).decode() for key, data in files.items()})
 
 
@@ -179,14 +184,11 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """A page in the making; tables and drawings are put in last, as bytes: as text they would be held several times over.
-
-    Attributes:
-        tables: every table of the page, by the anchor that it is below.
-    """
+    """A page in the making; tables and drawings are put in last, as bytes: as text they would be held several times over."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, Table] = {}
+        self._tables: dict[str, Table] = {}  # by the anchor that they are below
+        self._further: dict[str, str] = {}
         self._mark = secrets.token_hex(16)  # what no text can guess
         self._parts: list[bytes] = []
 
@@ -238,8 +240,11 @@ class Page:
 
     def _shown(self, kind: str, prefix: str, name: str, title: str, notes: tuple[str, ...], table: Table) -> Shown:
         key = f"{prefix}{'numbers' if kind == 'figure' else 'table'}-{name}"
-        self.tables[key] = table
-        return Shown(key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(data_table(table)))
+        self._tables[key] = table
+        first, further = data_table(table)
+        if further:
+            self._further[key] = further
+        return Shown(key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(first))
 
     def render(
         self, template: str, *, styles: Sequence[str], scripts: Sequence[str], library: str = "", **context: Any
@@ -264,7 +269,8 @@ class Page:
                 style=self.put(style),
                 script=self.put(script),
                 library=self.put(library),
-                data_csv=self.put(packed(self.tables)),
+                data_csv=self.put(_packed({key: to_csv(table) for key, table in self._tables.items()})),
+                data_rows=self.put(_packed(self._further)),
                 data_glossary=self.put(json_for_html(glossary())),
             )
         )

@@ -40,8 +40,8 @@ function foldContents() {
 
 chooseTheme();
 foldContents();
-buildTables();
+const tablesBuilt = buildTables();
 if (document.getElementById("data-figures")) buildFigures(); // the page of a build has its drawings in place, and other sets
 if (document.getElementById("data-sets")) new SetBrowser(document.getElementById("sets"), carried("data-sets"));
 followReading();
-document.documentElement.dataset.ready = "true";
+tablesBuilt.then(() => (document.documentElement.dataset.ready = "true"));

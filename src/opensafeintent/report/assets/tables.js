@@ -193,16 +193,17 @@ function compare(a, b) {
   return typeof a === "number" && typeof b === "number" ? a - b : a.localeCompare(b, "en", { numeric: true });
 }
 
-/** The CSV file that the page carries in a compressed form. */
+/** A text that the page carries in a compressed form. */
 async function unpacked(text) {
   const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
   return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
 }
 
-function buildTables() {
-  const [csv, glossary] = [carried("data-csv"), carried("data-glossary")];
+async function buildTables() {
+  const [csv, rows, glossary] = [carried("data-csv"), carried("data-rows"), carried("data-glossary")];
   for (const [key, text] of Object.entries(csv)) {
     const holder = document.getElementById(key);
+    if (key in rows) holder.querySelector("tbody").insertAdjacentHTML("beforeend", await unpacked(rows[key]));
     const build = () => new DataTable(holder.querySelector(".data"), text, glossary);
     if (holder.tagName === "DETAILS") holder.addEventListener("toggle", build, { once: true });
     else build();
