@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent import __version__
-from opensafeintent.calls.client import Budget, Client, Tally
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import Price, cost_of, read_prices
 from opensafeintent.calls.progress import Display, Quiet, progress_line, refreshed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost, costs_of
@@ -29,19 +28,19 @@ from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import load_instructions
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.spreading.options import Spreading, check_options, left_shards, take_up_build
+from opensafeintent.workflows.settings import Limits, ManyCalls, check_counts
+from opensafeintent.workflows.spreading.options import check_options, left_shards, take_up_build
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.spreading.handing_out import BuildSpreader
 
 __all__ = ["BuildOutcome", "BuildSettings", "build"]
 
-_COUNTS = ("limit", "per_cell", "max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens")
 _FINISHED = 6
 """The stage from which on there is a dataset."""
 
 
-class BuildSettings(msgspec.Struct, frozen=True, kw_only=True):
+class BuildSettings(ManyCalls, msgspec.Struct, frozen=True, kw_only=True):
     """What to build, with which models, and where it is kept."""
 
     generator: str
@@ -80,10 +79,7 @@ class BuildSettings(msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
-        for name in _COUNTS:
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
+        check_counts(self)
         if self.seeds is None and self.per_cell is None:
             raise InputError(
                 "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the cells without any"
@@ -96,21 +92,9 @@ class BuildSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InputError(f"--labels is for stage 7, and --stages ends with {last}")
 
     @property
-    def budget(self) -> Budget:
-        """The most that may be asked for."""
-        return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
-
-    @property
     def models(self) -> list[str]:
         """The generator and the judge, each once."""
         return list(dict.fromkeys((self.generator, self.judge)))
-
-    @property
-    def spreading(self) -> Spreading | None:
-        """Where the calls are spread to, if they are."""
-        if self.ray is None:
-            return None
-        return Spreading(address=self.ray, shards=self.shards, max_connections=self.max_connections, budget=self.budget)
 
     @property
     def generator_sampling(self) -> Sampling:
@@ -167,7 +151,7 @@ class _Build:
         self.folder = BuildFolder(settings.out)
         self._taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         self._instructions = load_instructions(settings.templates)
-        self._prices = read_prices(settings.prices) if settings.prices else {}
+        self._limits = settings.limits()
         self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
         if settings.seeds:
             self._seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows)
@@ -178,18 +162,18 @@ class _Build:
         from opensafeintent.workflows.build_results import write_build_results
 
         settings, folder = self.settings, self.folder
-        async with HttpSession(settings.max_connections) as http:
+        async with HttpSession(self._limits.max_connections) as http:
             opened = open_models(settings.models, http)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             self._check_same(manifest)
             folder.save(manifest)
             with folder.open_ledger(manifest) as ledger:
-                client = Client(ledger, opened, settings.budget)
-                progress = _Progress(folder, display, client.tally, self._prices)
+                client = Client(ledger, opened, self._limits.budget)
+                progress = _Progress(folder, display, client.tally, self._limits)
                 progress.ends(self._seeds)
                 context = manifest.context(
                     client,
-                    at_once=2 * settings.max_connections if settings.max_connections else None,
+                    at_once=self._limits.at_once(None),
                     finished=progress.finished,
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
@@ -213,7 +197,7 @@ class _Build:
             costs,
             remarks=remarks,
             judged=judged if settings.labels else None,
-            prices=self._prices,
+            prices=self._limits.prices,
         )
         notes = [*remarks, *client.notices, *(progress.spreader.notes if progress.spreader else [])]
         return BuildOutcome(
@@ -327,11 +311,11 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
 class _Progress(Watcher):
     """Shows how each stage goes, and writes it to disk when it has ended."""
 
-    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, prices: Mapping[str, Price]) -> None:
+    def __init__(self, folder: BuildFolder, display: Display, tally: Tally, limits: Limits) -> None:
         self._folder = folder
         self._display = display
         self._tally = tally
-        self._prices = prices
+        self._limits = limits
         self._stage: Stage = "seeds"
         self._items = self._done = 0
         self._pass = 1
@@ -351,10 +335,10 @@ class _Progress(Watcher):
 
     def refresh(self) -> None:
         """Show the state of things."""
-        cost = cost_of(self._tally.tokens, self._prices) if self._prices else None
+        spent = self._limits.spent(self._tally)
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done or (self.spreader.items_done if self.spreader else 0)
-        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, cost)}"
+        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, spent)}"
         self._display.update(done, self._items, line)
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,18 +25,29 @@ from opensafeintent.templates import ParseRule, Templates
 from opensafeintent.workflows.reporting import check_share
 from opensafeintent.workflows.spreading.options import Spreading, check_options
 
-__all__ = ["EvaluateSettings", "GradeSettings", "JudgeCheckSettings", "Judges", "Judging", "Limits", "check_counts"]
+__all__ = [
+    "EvaluateSettings",
+    "GradeSettings",
+    "JudgeCheckSettings",
+    "Judges",
+    "Judging",
+    "Limits",
+    "ManyCalls",
+    "check_counts",
+]
 
 _COUNTS = (
-    *("limit", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
+    *("limit", "per_cell", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
     *("budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
 
+T = TypeVar("T")
 
-def check_counts(settings: msgspec.Struct, names: tuple[str, ...] = _COUNTS) -> None:
+
+def check_counts(settings: msgspec.Struct) -> None:
     """Refuse counts below 1, of those that settings of this kind have."""
-    for name in names:
+    for name in _COUNTS:
         value = getattr(settings, name, None)
         if value is not None and value < 1:
             raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
@@ -58,13 +69,53 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     prices: Mapping[str, Price] = {}
 
-    def at_once(self, usual: int) -> int:
-        """Return how many prompts of one target are under way at the same time, `usual` where connections adapt."""
+    def at_once(self, usual: T) -> int | T:
+        """Return how many prompts or items are under way at the same time, `usual` where connections adapt."""
         return 2 * self.max_connections if self.max_connections else usual
 
     def spent(self, tally: Tally) -> float | None:
         """Return the dollars spent so far; None where there are no prices."""
         return cost_of(tally.tokens, self.prices) if self.prices else None
+
+
+class ManyCalls:
+    """What the settings of commands that make many calls say of limits, and of where calls are made."""
+
+    __slots__ = ()
+
+    max_connections: int | None
+    budget_calls: int | None
+    budget_tokens: int | None
+    prices: Path | None
+    ray: str | None
+    shards: int | None
+
+    def limits(self) -> Limits:
+        """Return the limits, with the prices read.
+
+        Raises:
+            InputError: the file of prices cannot be read.
+        """
+        prices = read_prices(self.prices) if self.prices else {}
+        return Limits(max_connections=self.max_connections, budget=self.budget, prices=prices)
+
+    @property
+    def budget(self) -> Budget:
+        """The most that may be asked for."""
+        return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
+
+    @property
+    def spreading(self) -> Spreading | None:
+        """Where the calls are spread to, if they are."""
+        if self.ray is None:
+            return None
+        return Spreading(
+            address=self.ray,
+            shards=self.shards,
+            gpus_per_model=getattr(self, "gpus_per_model", None),
+            max_connections=self.max_connections,
+            budget=self.budget,
+        )
 
 
 class Judges(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +191,7 @@ class GradeSettings(Judging, frozen=True, kw_only=True):
     run: Path
 
 
-class EvaluateSettings(Judging, frozen=True, kw_only=True):
+class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     """What to evaluate, how, and where the run is kept."""
 
     models: tuple[str, ...] = ()
@@ -207,33 +258,6 @@ class EvaluateSettings(Judging, frozen=True, kw_only=True):
     def folder(self) -> RunFolder:
         """The run's folder."""
         return RunFolder(self.out or Path("runs") / name_safe(dataset_name(self.dataset)))
-
-    @property
-    def budget(self) -> Budget:
-        """The most that may be asked for."""
-        return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
-
-    def limits(self) -> Limits:
-        """Return the limits, with the prices read.
-
-        Raises:
-            InputError: the file of prices cannot be read.
-        """
-        prices = read_prices(self.prices) if self.prices else {}
-        return Limits(max_connections=self.max_connections, budget=self.budget, prices=prices)
-
-    @property
-    def spreading(self) -> Spreading | None:
-        """Where the calls are spread to, if they are."""
-        if self.ray is None:
-            return None
-        return Spreading(
-            address=self.ray,
-            shards=self.shards,
-            gpus_per_model=self.gpus_per_model,
-            max_connections=self.max_connections,
-            budget=self.budget,
-        )
 
     @property
     def target_sampling(self) -> Sampling:
