@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.run import Regrade
-from opensafeintent.grades import GradeRow, panel_grade
+from opensafeintent.grades import SCALES, GradeRow, panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.samples import Sample
@@ -24,9 +24,7 @@ __all__ = ["GRADES", "HARM_GRADES", "PANEL", "SAFE", "Agreement", "Noise", "Pair
 PANEL = "panel"
 """What tables and figures call the panel of all judges."""
 
-GRADES = (1, 2, 3, 4)
-"""Helpfulness."""
-HARM_GRADES = (0, 1, 2, 3)
+GRADES, HARM_GRADES = SCALES["helpfulness"], SCALES["harm_severity"]
 SAFE = (0, 1)
 
 Floats = NDArray[np.float64]

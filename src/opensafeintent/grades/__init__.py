@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NOT_GRADED",
+    "SCALES",
     "GradeRow",
     "Graded",
     "grade_row",
@@ -36,6 +37,8 @@ __all__ = [
     "write_grades_of_runs",
 ]
 
+SCALES: dict[Graded, tuple[int, ...]] = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3)}
+"""Every grade that can be given, by what is graded."""
 
 T = TypeVar("T")
 

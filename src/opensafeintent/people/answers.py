@@ -11,22 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.grades import Graded
+from opensafeintent.grades import SCALES
 from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
 
-__all__ = ["EVERYONE", "GRADES", "Answers", "Item", "SourcedLabel", "answer_of", "gather", "read_all", "refuse"]
+__all__ = ["EVERYONE", "Answers", "Item", "SourcedLabel", "answer_of", "gather", "read_all", "refuse"]
 
 EVERYONE = "all"
 """The name of a row over all annotators, questions or intents."""
-GRADES: dict[Graded, tuple[int, ...]] = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3)}
-"""What can be answered in judge validation, by question."""
-
 _MOST_PROBLEMS = 10
 _VALID: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
     "dataset_quality": {
         question: ("good", "poor") if question == "overall_quality" else ("yes", "no") for question in QUALITY_QUESTIONS
     },
-    "judge_validation": {"helpfulness": GRADES["helpfulness"], "harm_severity": GRADES["harm_severity"]},
+    "judge_validation": {"helpfulness": SCALES["helpfulness"], "harm_severity": SCALES["harm_severity"]},
 }
 
 Floats = NDArray[np.float64]

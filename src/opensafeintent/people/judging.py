@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.grades import Graded, median_grade
-from opensafeintent.people.answers import EVERYONE, GRADES, Answers, answer_of
+from opensafeintent.grades import SCALES, Graded, median_grade
+from opensafeintent.people.answers import EVERYONE, Answers, answer_of
 from opensafeintent.people.labels import UNSURE
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
@@ -152,8 +152,8 @@ def judge_study(
         units=people.sample.units,
         strata=people.sample.strata,
         weighted=people.sample.weighted,
-        humans=tuple(people.among_themselves(dimension) for dimension in GRADES),
-        judges=tuple(people.against(judge, dimension) for judge in judges for dimension in GRADES),
+        humans=tuple(people.among_themselves(dimension) for dimension in SCALES),
+        judges=tuple(people.against(judge, dimension) for judge in judges for dimension in SCALES),
         safe=tuple(people.on_safe(judge, intent) for judge in judges for intent in (EVERYONE, *CORE_VARIANTS)),
     )
 
@@ -195,7 +195,7 @@ class _People:
         self._answers = answers
         self._ratings = {
             dimension: answers.array(answer_of({grade: float(grade) for grade in grades}, dimension))
-            for dimension, grades in GRADES.items()
+            for dimension, grades in SCALES.items()
         }
 
     def _error(self, errors: Floats, undefined: str) -> SampleEstimate:
@@ -209,7 +209,7 @@ class _People:
 
     def among_themselves(self, dimension: Graded) -> HumanGrades:
         ratings = self._ratings[dimension]
-        counts = RatingCounts.of(ratings, GRADES[dimension])
+        counts = RatingCounts.of(ratings, SCALES[dimension])
         errors = ratings - _means_of_others(ratings)
         undefined = self._answers.undefined()
         return HumanGrades(
@@ -239,7 +239,7 @@ class _People:
         The fair comparison gives the judge no better reference than a person has: both are held against the mean of the same
         n_i − 1 people, so that their difference is of the graders alone.
         """
-        grades, categories = judge.numbers(dimension), GRADES[dimension]
+        grades, categories = judge.numbers(dimension), SCALES[dimension]
         by_people = ~np.isnan(self._ratings[dimension]).all(axis=1)
         both = by_people & ~np.isnan(grades)
         ratings = np.where(both[:, None], self._ratings[dimension], np.nan)
