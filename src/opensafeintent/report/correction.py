@@ -159,7 +159,7 @@ def _item(number: int) -> Callable[[Line], Any]:
 
 
 def _rates(found: CorrectedGroup) -> list[tuple[Estimate, Estimate]]:
-    return [(found.rates.rate(0, place), found.rates.rate(1, place)) for place in range(len(CORE_VARIANTS))]
+    return [(found.rates.rate(0, intent), found.rates.rate(1, intent)) for intent in range(len(CORE_VARIANTS))]
 
 
 def corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:

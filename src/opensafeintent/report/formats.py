@@ -223,7 +223,7 @@ def to_latex(table: Table) -> str:
 def _latex_columns(content: Compact) -> str:
     """Return the alignment of each column; columns of long texts share the line's width."""
     wide = [
-        style == "text" and any(len(row[place]) > _WIDE for row in content.rows) for place, style in enumerate(content.styles)
+        style == "text" and any(len(row[index]) > _WIDE for row in content.rows) for index, style in enumerate(content.styles)
     ]
     paragraph = f"p{{{0.8 / max(sum(wide), 1):.2f}\\linewidth}}"
     return "".join(

@@ -114,7 +114,7 @@ def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
         return f"<td class=number{behind}>{html.escape(number)}{interval}"
     raw = value if isinstance(value, str) else seen
     label = _labels().get(raw, raw)
-    behind = f' data-v="{html.escape(_one_line(raw))}"' if label != raw or not raw.isprintable() or value == DASH else ""
+    behind = f' data-v="{html.escape(_attribute(raw))}"' if label != raw or not raw.isprintable() or value == DASH else ""
     if column.style == "name":
         parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
         return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
@@ -129,8 +129,8 @@ def _labels() -> dict[str, str]:
 _BREAKS = re.compile(r"(?<=[/_.:-])")
 
 
-def _one_line(text: str) -> str:
-    """Keep what a parser of HTML would change in an attribute: new lines and NUL are the only ones."""
+def _attribute(text: str) -> str:
+    """Return a text with the line ends and the NUL that a parser of HTML would make of it."""
     return text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
 
 

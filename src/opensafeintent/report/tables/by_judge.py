@@ -31,18 +31,18 @@ class _Graded(NamedTuple):
 
     group: int
     model: str
-    place: int
-    """Of the model in its group."""
+    model_index: int
+    """In the group."""
     grader: Ranking
 
     def estimate(self, metric: str) -> Estimate:
-        return self.grader.estimates[metric][self.place]
+        return self.grader.estimates[metric][self.model_index]
 
     def rank(self, metric: str) -> int | None:
-        return self.grader.rank(metric, self.place)
+        return self.grader.rank(metric, self.model_index)
 
     def open_ranks(self, metric: str) -> tuple[int, int] | None:
-        return self.grader.rank_interval(metric, self.place)
+        return self.grader.rank_interval(metric, self.model_index)
 
 
 def by_judge(groups: Sequence[Group]) -> Table:

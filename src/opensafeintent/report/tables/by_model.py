@@ -204,5 +204,5 @@ def _modes(index: int, group: Group) -> list[_Mode]:
         for mode in _SHOWN_MODES
         for share, rate in zip(numbers.lines(f"mode_share_{mode}"), numbers.lines(f"unsafe_rate_{mode}"), strict=True)
     ]
-    order = {model: place for place, model in enumerate((AVERAGE, *numbers.models))}
+    order = {model: index for index, model in enumerate((AVERAGE, *numbers.models))}
     return sorted(lines, key=lambda line: order[line.model])
