@@ -22,7 +22,7 @@ _MOST_NAMED = 8
 
 
 def read_seeds(name: str, limit: int | None = None, max_rows: int | None = MOST_ROWS) -> StageResult[Seed]:
-    """Read seed prompts; empty, overlong and repeated ones are rejected, each with its place.
+    """Read seed prompts; empty, overlong and repeated ones are rejected, each with its location.
 
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
@@ -53,22 +53,22 @@ def read_seeds(name: str, limit: int | None = None, max_rows: int | None = MOST_
 
 
 def _rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, str, Any]]:
-    """Yield (place, place within the file, prompt) for each row."""
-    for place, row in read_csv(path, name, limit) if path.suffix == ".csv" else read_records(path, name, limit):
+    """Yield (location, location within the file, prompt) for each row."""
+    for location, row in read_csv(path, name, limit) if path.suffix == ".csv" else read_records(path, name, limit):
         if not isinstance(row, dict) or _COLUMN not in row:
             named = [one_line(field, 40) for field in row][:_MOST_NAMED] if isinstance(row, dict) else []
             raise InputError(
-                f"{place}: has no prompt; expected the field or column prompt, found {', '.join(named) or 'none'}"
+                f"{location}: has no prompt; expected the field or column prompt, found {', '.join(named) or 'none'}"
             )
-        within = place.removeprefix(name)
-        yield place, f"line {within[1:]}" if within.startswith(":") else within.lstrip(", "), row[_COLUMN]
+        within = location.removeprefix(name)
+        yield location, f"line {within[1:]}" if within.startswith(":") else within.lstrip(", "), row[_COLUMN]
 
 
 def _sorted_out(source: str, rows: Iterable[tuple[str, str, Any]]) -> StageResult[Seed]:
     kept: dict[str, Seed] = {}
     rejected: list[Rejection] = []
-    for place, within, prompt in rows:
-        seed = Seed(prompt=_text(prompt, place), source=source, place=within)
+    for location, within, prompt in rows:
+        seed = Seed(prompt=_text(prompt, location), source=source, place=within)
         folded = " ".join(seed.prompt.split()).casefold()
         reason: Reason | None = None
         if not folded:
@@ -85,12 +85,12 @@ def _sorted_out(source: str, rows: Iterable[tuple[str, str, Any]]) -> StageResul
     return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))
 
 
-def _text(prompt: Any, place: str) -> str:
+def _text(prompt: Any, location: str) -> str:
     if prompt is not None and not isinstance(prompt, str):
-        raise InputError(f"{place}: prompt is {one_line(str(prompt), 60)!r}; expected a text")
+        raise InputError(f"{location}: prompt is {one_line(str(prompt), 60)!r}; expected a text")
     text = (prompt or "").strip()
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InputError(f"{place}: prompt holds half of a surrogate pair; expected valid Unicode text") from error
+        raise InputError(f"{location}: prompt holds half of a surrogate pair; expected valid Unicode text") from error
     return text

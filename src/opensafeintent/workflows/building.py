@@ -304,7 +304,9 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
         opinions.setdefault(label.id, set()).add(label.answers["overall_quality"])
     known = {draft.id for draft in built.finished}
     if unknown := sorted(set(opinions) - known):
-        raise InputError(f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]}; label it anew")
+        raise InputError(
+            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]}; label this build"
+        )
     return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})
 
 

@@ -95,8 +95,8 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     found = [[tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets] for intent in CORE_VARIANTS]
     sets = Counter(word for triplet in zip(*found, strict=True) for word in set.union(*triplet))
     vocabulary = sorted(word for word, count in sets.items() if count > 1)
-    place = {word: number for number, word in enumerate(vocabulary)}
-    rows = [sorted(place[word] for word in words if word in place) for of_intent in found for words in of_intent]
+    column_of = {word: number for number, word in enumerate(vocabulary)}
+    rows = [sorted(column_of[word] for word in words if word in column_of) for of_intent in found for words in of_intent]
     starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
     columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
     return vocabulary, csr_array((np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary)))
@@ -140,9 +140,9 @@ def _accuracy(choice: tuple[Intent, ...], taken: Ints, resamples: Resamples) -> 
 
 def _confusion(taken: Ints) -> tuple[Classification, ...]:
     return tuple(
-        Classification(intent=intent, taken_for=other, prompts=int((row == place).sum()))
+        Classification(intent=intent, taken_for=other, prompts=int((row == index).sum()))
         for intent, row in zip(CORE_VARIANTS, taken, strict=True)
-        for place, other in enumerate(CORE_VARIANTS)
+        for index, other in enumerate(CORE_VARIANTS)
     )
 
 
@@ -155,10 +155,10 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
     counts = _counts(features, sets)
     often = counts.max(axis=0) >= max(_FEWEST_SETS, _LEAST_SHARE * sets)
     telling = []
-    for place, intent in enumerate(CORE_VARIANTS):
-        weights = model.estimators_[place].coef_[0]
-        others = np.delete(counts, place, axis=0).max(axis=0)
-        there = np.flatnonzero(often & (weights > 0) & (counts[place] > others))
+    for index, intent in enumerate(CORE_VARIANTS):
+        weights = model.estimators_[index].coef_[0]
+        others = np.delete(counts, index, axis=0).max(axis=0)
+        there = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
         ordered = sorted(there.tolist(), key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]))
         for column in ordered[:_WORDS]:
             benign, dual_use, malicious = counts[:, column].tolist()

@@ -111,7 +111,7 @@ def tokens(text: str) -> set[str]:
     for word in unicodedata.normalize("NFKC", text).casefold().translate(_separators).split():
         for run in _RUNS.findall(word.strip("'")):
             if _UNSPACED.match(run) and len(run) > 1:
-                found.update(run[place : place + 2] for place in range(len(run) - 1))
+                found.update(run[start : start + 2] for start in range(len(run) - 1))
             else:
                 found.add(run)
     return found
@@ -280,9 +280,9 @@ def _highest_of_two_sets(items: Sequence[Item], limit: Fraction) -> list[Alike]:
             second_variant=match.variant,
             score=round(match.overlap.score, 6),
         )
-        place = match.twin, later
-        if place not in best or _rank(alike) < _rank(best[place]):
-            best[place] = alike
+        sets = match.twin, later
+        if sets not in best or _rank(alike) < _rank(best[sets]):
+            best[sets] = alike
     return sorted(best.values(), key=_rank)
 
 

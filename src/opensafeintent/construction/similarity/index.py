@@ -76,10 +76,10 @@ def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[
     total = int(lengths.sum())
     texts = np.repeat(np.arange(len(tokens), dtype=np.uint64), lengths)
     keys = np.sort((texts << 32) | np.fromiter(chain.from_iterable(tokens), np.uint64, total))
-    places = np.arange(total)
+    positions = np.arange(total)
     first = np.ones(total, dtype=bool)
     first[1:] = keys[1:] != keys[:-1]
-    occurrences = places - np.maximum.accumulate(np.where(first, places, 0))
+    occurrences = positions - np.maximum.accumulate(np.where(first, positions, 0))
     mixed = ((keys & 0xFFFFFFFF) + (occurrences.astype(np.uint64) << 32) + 1) * _MIX
     bits = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
     signatures = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)

@@ -260,9 +260,9 @@ def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedRespon
 
 
 def _row(path: Path, sample: EvalSample, metadata: dict[str, Any], prompt: _Prompt) -> GradeRow:
-    place = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
+    key = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
     try:
-        row = row_of(metadata | place)
+        row = row_of(metadata | key)
     except msgspec.ValidationError as error:
         raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: the score {_SETS}: {error}") from error
     return row
@@ -303,7 +303,7 @@ Named = tuple[Path, InspectLog]
 def sorted_out(logs: Sequence[Named]) -> list[InspectLog]:
     """Return logs, in the order given, of which every response comes from one alone; what is left out is noted.
 
-    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks anew for what was not: of
+    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks again for what was not: of
     a response that both have, the later one counts.
 
     Raises:
@@ -335,13 +335,13 @@ def _without_retried(paths: Sequence[Path], logs: Sequence[InspectLog]) -> list[
     for number in sorted(range(len(logs)), key=lambda number: (logs[number].created, number), reverse=True):
         log = logs[number]
         task = log.task_id or f"file {number}"
-        places = [(task, response.set_id, response.variant, response.epoch) for response in log.responses]
-        if retries := {latest[place] for place in places if place in latest}:
-            kept = [response for response, place in zip(log.responses, places, strict=True) if place not in latest]
+        keys = [(task, response.set_id, response.variant, response.epoch) for response in log.responses]
+        if retries := {latest[key] for key in keys if key in latest}:
+            kept = [response for response, key in zip(log.responses, keys, strict=True) if key not in latest]
             dropped = len(log.responses) - len(kept)
             told = f"{paths[number]}: {dropped} of its responses are taken from its retry, {paths[max(retries)]}"
             found[number] = _with(log, kept, [told])
-        latest = dict.fromkeys(places, number) | latest
+        latest = dict.fromkeys(keys, number) | latest
     return found
 
 

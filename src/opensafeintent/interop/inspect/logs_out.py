@@ -110,12 +110,12 @@ async def _responses(
     tasks = {(task.set_id, task.variant, task.epoch): task for task in _tasks(model, imported, manifest, dataset)}
     found = []
     for row in sorted(rows, key=lambda row: row.epoch):
-        place = (row.set_id, row.variant, row.epoch)
+        key = (row.set_id, row.variant, row.epoch)
         asked.clear()
-        if place in tasks:
-            await run_task(client, tasks[place], manifest.plan(model), manifest.templates_of(model))
+        if key in tasks:
+            await run_task(client, tasks[key], manifest.plan(model), manifest.templates_of(model))
         prompt = dataset.by_id[row.set_id].wordings()[row.variant]
-        text = given[place].response if place in given else None
+        text = given[key].response if key in given else None
         found.append(_Response(row=row, prompt=prompt, asked=tuple(asked), text=text))
     return found
 
@@ -164,7 +164,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
 
     entry = manifest.models[model]
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    positions = {prompt_set.id: place for place, prompt_set in enumerate(dataset.prompt_sets)}
+    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.prompt_sets)}
     samples = [_sample(model, response, dataset, positions) for response in responses]
     judges = [ModelConfig(model=to_inspect(judge)) for judge in entry.judges]
     spec = EvalSpec(

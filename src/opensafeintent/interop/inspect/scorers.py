@@ -137,7 +137,7 @@ async def _grade(state: TaskState, grading: Grading) -> GradeRow:
 
 
 class _Answers:
-    """Stands in the place of our client: what it asks for goes to Inspect AI's models, and into its log."""
+    """Takes the place of our client: what it asks for goes to Inspect AI's models, and into its log."""
 
     def __init__(self, output: ModelOutput, judges: dict[str, Model]) -> None:
         self._output = output
@@ -146,7 +146,7 @@ class _Answers:
     async def ask(self, call: Call) -> Outcome:
         """Return the response that is there, or ask a judge, or ask the target for its strategy.
 
-        What a provider raises is left to Inspect AI: it retries, or fails the sample, which a later run makes anew.
+        What a provider raises is left to Inspect AI: it retries, or fails the sample, which a later run makes again.
         """
         if call.purpose == "generate":
             return _outcome(self._output)

@@ -215,7 +215,7 @@ class Driver:
     def _show(self, shards: Sequence[Sequence[Progress]]) -> None:
         tally, before = self._tally, self._before
         made, tokens = before.made.copy(), before.tokens.copy()
-        # what any attempt made counts; what is found is found anew by the last one
+        # what any attempt made counts; what it reuses, the last one counts again
         every, last = [said for attempts in shards for said in attempts], [attempts[-1] for attempts in shards]
         for attempt in every:
             for purpose, count in attempt.made.items():

@@ -178,7 +178,7 @@ class ShardsFolder:
 
     def halt(self, line: str) -> None:
         """Tell all tasks to begin no further call."""
-        # written in place, and read by opening it anew: so that a network file system shows it at once
+        # written in place, and opened again for each look: so that a network file system shows it at once
         with contextlib.suppress(OSError):
             self._control.write_text(line, encoding="utf-8")
 
