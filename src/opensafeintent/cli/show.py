@@ -125,7 +125,7 @@ def show_comparisons(outcome: Outcome) -> None:
 def _show_pairs(console: Console, group: Group, metric: str) -> None:
     table = pairs_of(group, metric)
     console.print(plain(table.title), style="italic")
-    print_table(console, table, bold=lambda pair: pair.p_holm < SIGNIFICANCE)
+    print_table(console, table, bold=lambda pair: pair.difference.p_holm < SIGNIFICANCE)
     ranks = rank_intervals(group.numbers.comparisons[metric])
     spans = (f"{_named(group.models[index])} {_span(*ranks[index])}" for index in group.numbers.ranked(metric))
     console.print(plain(f"Ranks: {'; '.join(spans)}\n"), style="dim")

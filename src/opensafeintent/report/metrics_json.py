@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
 from typing import Any
 
 import msgspec
@@ -12,7 +13,7 @@ from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.statistics import rank_intervals, rounded
+from opensafeintent.statistics import rank_intervals
 
 __all__ = ["DEMONSTRATION_NOTE", "checks_json", "judges_json", "metrics_json", "to_json"]
 
@@ -80,26 +81,25 @@ def _averages(group: Group) -> dict[str, Any]:
 
 
 def _comparisons_json(group: Group) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    compared: dict[str, Any] = {}
     for name, comparison in group.numbers.comparisons.items():
         pairs = [
             {
                 "a": group.models[a],
                 "b": group.models[b],
-                "difference": rounded(comparison.difference[a, b]),
-                "ci": [rounded(comparison.low[a, b]), rounded(comparison.high[a, b])],
-                "n": int(comparison.n[a, b]),
-                "p": rounded(comparison.p[a, b]),
-                "p_holm": rounded(comparison.p_holm[a, b]),
-                "detectable": None if np.isnan(comparison.detectable[a, b]) else rounded(comparison.detectable[a, b]),
+                "difference": found.value,
+                "ci": found.interval,
+                "n": found.n,
+                "p": found.p,
+                "p_holm": found.p_holm,
+                "detectable": found.detectable,
             }
-            for a in range(len(group.models))
-            for b in range(a + 1, len(group.models))
-            if comparison.n[a, b]
+            for a, b in combinations(range(len(group.models)), 2)
+            if (found := comparison.pair(a, b))
         ]
         ranks = dict(zip(group.models, rank_intervals(comparison), strict=True))
-        found[name] = {"pairs": pairs, "rank_intervals": ranks}
-    return found
+        compared[name] = {"pairs": pairs, "rank_intervals": ranks}
+    return compared
 
 
 def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """How sure a number is (docs/statistics.md): the prompt-set is the unit of everything here."""
 
-from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, compare_models, holm, rank_intervals
+from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, Difference, compare_models, holm, rank_intervals
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     FEWEST_SETS,
@@ -17,6 +17,7 @@ __all__ = [
     "FEWEST_SETS",
     "SIGNIFICANCE",
     "Comparison",
+    "Difference",
     "Estimate",
     "Estimates",
     "Resamples",

@@ -10,9 +10,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import SEED, Floats, Resamples, estimate
+from opensafeintent.statistics.intervals import SEED, Estimate, Floats, Resamples, estimate, rounded
 
-__all__ = ["PERMUTATIONS", "SIGNIFICANCE", "Comparison", "binomial_tail", "compare_models", "holm", "rank_intervals"]
+__all__ = [
+    "PERMUTATIONS",
+    "SIGNIFICANCE",
+    "Comparison",
+    "Difference",
+    "binomial_tail",
+    "compare_models",
+    "holm",
+    "rank_intervals",
+]
 
 PERMUTATIONS = 100_000
 SIGNIFICANCE = 0.05
@@ -20,6 +29,15 @@ SIGNIFICANCE = 0.05
 _BLOCK = 5_000
 _DETECTABLE = 2.8
 """z(0.975) + z(0.80): the difference that a two-sided test at 5 % finds with a power of 80 %, in standard errors."""
+
+
+class Difference(Estimate, frozen=True, kw_only=True):
+    """The difference of two models, first minus second; `n` prompt-sets count for both."""
+
+    p: float
+    p_holm: float
+    detectable: float | None
+    """None where no set differs from another."""
 
 
 class Comparison(NamedTuple):
@@ -37,6 +55,20 @@ class Comparison(NamedTuple):
     """Holm's correction within the family of all pairs."""
     detectable: Floats
     """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs from another."""
+
+    def pair(self, first: int, second: int) -> Difference | None:
+        """Return the difference of two models, rounded; None where no prompt-set counts for both."""
+        at = first, second
+        if not self.n[at]:
+            return None
+        return Difference(
+            value=rounded(self.difference[at]),
+            n=int(self.n[at]),
+            interval=(rounded(self.low[at]), rounded(self.high[at])),
+            p=rounded(self.p[at]),
+            p_holm=rounded(self.p_holm[at]),
+            detectable=None if np.isnan(self.detectable[at]) else rounded(self.detectable[at]),
+        )
 
 
 def compare_models(

@@ -35,7 +35,7 @@ from opensafeintent.construction.controls.records import (
 from opensafeintent.construction.similarity.join import Item, similar_pairs
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold, overlap, words
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.statistics import Comparison, Resamples, compare_models
+from opensafeintent.statistics import Comparison, Resamples, compare_models, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
 __all__ = [
@@ -226,21 +226,16 @@ def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Compariso
         first=pair[0],
         second=pair[1],
         n=n,
-        mean=_rounded(differences.mean()) if n else None,
-        low=_rounded(compared.low[at] * scale) if several else None,
-        high=_rounded(compared.high[at] * scale) if several else None,
-        standardised=_rounded(differences.mean() / spread) if spread else None,
-        greater=_rounded((differences > 0).mean()) if n else None,
-        less=_rounded((differences < 0).mean()) if n else None,
-        p=_rounded(compared.p[at]) if several else None,
-        p_holm=_rounded(compared.p_holm[at]) if several else None,
-        detectable=_rounded(compared.detectable[at] * scale) if spread else None,
+        mean=rounded(differences.mean()) if n else None,
+        low=rounded(compared.low[at] * scale) if several else None,
+        high=rounded(compared.high[at] * scale) if several else None,
+        standardised=rounded(differences.mean() / spread) if spread else None,
+        greater=rounded((differences > 0).mean()) if n else None,
+        less=rounded((differences < 0).mean()) if n else None,
+        p=rounded(compared.p[at]) if several else None,
+        p_holm=rounded(compared.p_holm[at]) if several else None,
+        detectable=rounded(compared.detectable[at] * scale) if spread else None,
     )
-
-
-def _rounded(number: float) -> float:
-    """Return a number with six decimals: beyond them, the order in which a machine adds decides."""
-    return round(float(number), 6) + 0.0
 
 
 # Alike prompts --------------------------------------------------------------------------------------------------------

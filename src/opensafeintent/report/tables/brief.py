@@ -59,9 +59,9 @@ def pairs_of(group: Group, metric: str) -> Table:
             Column("model_a", "First", "name", lambda pair: one_line(pair.model_a, 300)),
             Column("model_b", "Second", "name", lambda pair: one_line(pair.model_b, 300)),
             Column("difference", "Difference", "signed"),
-            Column("p_holm", "p", "p"),
-            Column("n", "Sets", "count"),
-            Column("detectable", "Detectable", "number"),
+            Column("p_holm", "p", "p", lambda pair: pair.difference.p_holm),
+            Column("n", "Sets", "count", lambda pair: pair.difference.n),
+            Column("detectable", "Detectable", "number", lambda pair: pair.difference.detectable),
         ),
         rows=list(pairs(0, group, metric, group.numbers.ranked(metric))),
     )

@@ -15,7 +15,7 @@ from opensafeintent.analysis.numbers import Number
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
-from opensafeintent.statistics import Estimate, rounded
+from opensafeintent.statistics import Difference
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
 
 __all__ = [
@@ -96,11 +96,7 @@ class Pair(NamedTuple):
     model_a: str
     model_b: str
     metric: str
-    difference: Estimate
-    n: int
-    p: float
-    p_holm: float
-    detectable: float | None
+    difference: Difference
 
 
 def comparisons(groups: Sequence[Group]) -> Table:
@@ -116,10 +112,10 @@ def comparisons(groups: Sequence[Group]) -> Table:
             *measured(groups),
             Column("metric", "Metric", order=-1),
             Column("difference", "A − B", "signed"),
-            Column("n", "Sets", "count"),
-            Column("p", "p", "p"),
-            Column("p_holm", "p (Holm)", "p"),
-            Column("detectable", "Detectable", "number"),
+            Column("n", "Sets", "count", attrgetter("difference.n")),
+            Column("p", "p", "p", attrgetter("difference.p")),
+            Column("p_holm", "p (Holm)", "p", attrgetter("difference.p_holm")),
+            Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
         ),
         rows=[
             pair
@@ -139,21 +135,9 @@ def comparisons(groups: Sequence[Group]) -> Table:
 
 def pairs(index: int, group: Group, metric: str, order: Sequence[int]) -> Iterable[Pair]:
     """Yield the differences of every two models of a group in one metric, where any prompt-set counts for both."""
-    found = group.numbers.comparisons[metric]
     for a, b in combinations(order, 2):
-        if n := int(found.n[a, b]):
-            limits = rounded(found.low[a, b]), rounded(found.high[a, b])
-            yield Pair(
-                index,
-                group.models[a],
-                group.models[b],
-                metric,
-                Estimate(value=rounded(found.difference[a, b]), n=n, interval=limits),
-                n,
-                rounded(found.p[a, b]),
-                rounded(found.p_holm[a, b]),
-                None if np.isnan(found.detectable[a, b]) else rounded(found.detectable[a, b]),
-            )
+        if difference := group.numbers.comparisons[metric].pair(a, b):
+            yield Pair(index, group.models[a], group.models[b], metric, difference)
 
 
 class _Given(NamedTuple):
