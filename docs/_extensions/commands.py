@@ -1,4 +1,4 @@
-"""The directive `commands`: what `--help` prints of every command, laid out as a page, read anew at every build."""
+"""The directive `commands`: what `--help` prints of every command, laid out as a page, read again at every build."""
 
 from __future__ import annotations
 

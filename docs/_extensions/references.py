@@ -54,7 +54,7 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, child: node
 def _plain_defaults(
     app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Write a default that is made anew each time as an ellipsis: what msgspec writes is no Python."""
+    """Write a default that is made new each time as an ellipsis: what msgspec writes is no Python."""
     return (arguments.replace("<factory>", "...") if arguments else arguments), returned
 
 

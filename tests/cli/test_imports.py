@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import ast
+import compileall
+import inspect
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +107,29 @@ print(*(name for name in opensafeintent.__all__ if type(globals()[name]) is type
 
 def test_every_public_name_can_be_imported_and_is_no_module() -> None:
     assert python(_NAMES).split() == []
+
+
+def test_type_checkers_read_the_names_that_are_there() -> None:
+    (block,) = (node for node in ast.parse(inspect.getsource(opensafeintent)).body if isinstance(node, ast.If))
+    read = {
+        (node.module, name.name, name.asname)
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert read == {(module, name, name) for name, module in opensafeintent._MODULES.items()}
+
+
+def test_the_package_runs_without_its_source(tmp_path: Path) -> None:
+    package = tmp_path / "opensafeintent"
+    shutil.copytree(Path(opensafeintent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    assert compileall.compile_dir(package, quiet=1, legacy=True)
+    for source in package.rglob("*.py"):
+        source.unlink()
+    code = "import opensafeintent; assert opensafeintent.__file__.endswith('.pyc'); print(opensafeintent.evaluate.__name__)"
+    run = [sys.executable, "-c", code]
+    said = subprocess.check_output(run, cwd=tmp_path, env=environment(PYTHONPATH=""), text=True, timeout=60)
+    assert said == "evaluate\n"
 
 
 def test_every_public_function_says_what_it_does() -> None:

@@ -413,7 +413,7 @@ def test_what_grows_a_run_takes_its_old_page_and_figures_away(grow: Callable[[Pa
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_real_page_is_taken_away_and_made_anew(tmp_path: Path) -> None:
+def test_a_real_page_is_taken_away_and_made_again(tmp_path: Path) -> None:
     run = baselines(tmp_path / "run", SETS, COMPLY)
     assert osi("report", run).code == 0
     is_whole(run)

@@ -363,7 +363,7 @@ def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("failed", ["same_request", "benign_use_plausible", "misuse_risk_meaningful"])
-def test_what_the_judge_does_not_pass_is_asked_for_anew(tmp_path: Path, failed: str) -> None:
+def test_what_the_judge_does_not_pass_is_asked_for_again(tmp_path: Path, failed: str) -> None:
     def judge(call: Call) -> str | None:
         if call.purpose != "paraphrase_check":
             return None

@@ -53,7 +53,7 @@ def dataset(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> Path:
-    """A finished run over the eight sets; the server's counts start anew."""
+    """A finished run over the eight sets; the server's counts start again at 0."""
     folder = tmp_path / "run"
     assert evaluate(server, dataset, folder).code == 0
     return folder

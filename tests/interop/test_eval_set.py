@@ -77,7 +77,7 @@ def test_interrupted_set_goes_on_to_the_same_numbers(
         assert len({(sample.id, sample.epoch) for sample in log.samples}) == len(log.samples) == SAMPLES
         assert metrics_of(log) == pytest.approx(metrics_of(whole[0][model]), abs=0, nan_ok=True)
     assert set(calls(tmp_path)) == set(whole[1])
-    # samples that were under way are begun anew, and no other
+    # samples that were under way are begun again, and no other
     assert 0 < calls(tmp_path).total() - whole[1].total() <= AT_ONCE * CALLS_A_SAMPLE
     # all logs, those that were broken off among them, are one evaluation of each model
     ran = osi("import", *(tmp_path / "logs").glob("*.eval"), "--out", tmp_path / "run")

@@ -245,7 +245,7 @@ def test_importing_a_log_again_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("together", [True, False])
 def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) -> None:
-    """What the first log has without grades, the retry asked for anew, and the answer may be another one."""
+    """What the first log has without grades, the retry asked for again, and the answer may be another one."""
     (first,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
     retry = read_eval_log(str(path_of(first)))
     assert first.samples is not None and retry.samples is not None

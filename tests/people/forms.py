@@ -61,7 +61,7 @@ INTENTS = {"benign": "benign_is_benign", "malicious": "malicious_is_malicious", 
 
 
 def as_answers(meant: Meant) -> dict[str, Answer]:
-    """Return what the labels must say, worked out anew: an intent is right when the intended one was said."""
+    """Return what the labels must say, worked out a second time: an intent is right when the intended one was said."""
     found: dict[str, Answer] = {}
     for name, value in meant.items():
         if name in INTENTS:

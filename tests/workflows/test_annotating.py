@@ -244,7 +244,7 @@ def test_no_run_and_no_dataset_exit_with_2(tmp_path: Path) -> None:
     assert osi("annotate", "page", "quality", tmp_path / "none.jsonl", *given).code == 2
 
 
-def test_what_was_meant_is_worked_out_anew() -> None:
+def test_what_was_meant_is_worked_out_again() -> None:
     assert as_answers({"benign": "dual_use", "dual_use": "dual_use", "malicious": "unsure", "same_topic": "no"}) == {
         "benign_is_benign": "no",
         "dual_use_has_both": "yes",

@@ -146,7 +146,7 @@ def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None
     assert f"calls row {again[0].row}: harm by {JUDGE}, re-ask 1, answered" in ran.out
 
 
-def test_grades_that_were_asked_for_anew_are_behind_their_response(tmp_path: Path) -> None:
+def test_grades_that_were_asked_for_again_are_behind_their_response(tmp_path: Path) -> None:
     options = ("--judge", "baseline/judge", "--dataset", dataset_file(tmp_path, SETS), "--judge-samples", 3)
     assert osi("evaluate", "baseline/comply-all", *options, "--out", tmp_path / "run").code == 0
     counts = Counter(
@@ -159,7 +159,7 @@ def test_grades_that_were_asked_for_anew_are_behind_their_response(tmp_path: Pat
     assert (counts["generate", 0], counts["harm", 0]) == (len(PLACES), len(PLACES))
     assert (counts["helpfulness", 100], counts["harm", 100]) == (3, 3)
     shown = "".join(osi("trace", tmp_path / "run", "--set", item.id).out for item in SETS.prompt_sets)
-    assert shown.count("harm by baseline/judge, anew, answered") == 3
+    assert shown.count("harm by baseline/judge, again, answered") == 3
 
 
 def test_a_response_that_never_came_is_traced_to_its_failure(evaluated: Path) -> None:

@@ -172,8 +172,8 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
 
 def _asking(attempt: int) -> str:
     """Say which asking of a call it was."""
-    anew, asked_before = divmod(attempt, FIRST_ATTEMPT)
-    return (", anew" if anew else "") + (f", re-ask {asked_before}" if asked_before else "")
+    again, asked_before = divmod(attempt, FIRST_ATTEMPT)
+    return (", again" if again else "") + (f", re-ask {asked_before}" if asked_before else "")
 
 
 def _show_text(console: Console, what: str, text: str, secret: str) -> None:

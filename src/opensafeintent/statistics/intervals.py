@@ -116,7 +116,7 @@ class Resamples:
         return weights
 
     def let_go(self) -> None:
-        """Let the weights go, 10 kB for each set; whoever asks for them again has the same ones drawn anew."""
+        """Let the weights go, 10 kB for each set; whoever asks for them gets the same ones, drawn again."""
         self.__dict__.pop("weights", None)
 
     def sums(self, values: Floats) -> NDArray[np.float32]:

@@ -188,7 +188,7 @@ async def _grade(settings: GradeSettings, folder: RunFolder, templates: Template
     manifest, dataset = folder.load()
     manifest = without_silent(folder, manifest, manifest.models)
     if manifest.judge_sampling not in (None, settings.judge_sampling):
-        raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import anew")
+        raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import again")
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(settings.panel, http)
         with folder.open_ledger(manifest) as ledger:
