@@ -297,7 +297,7 @@ def test_the_panel_has_a_noise_of_its_own() -> None:
 
 
 def test_mean_safety_varies_as_the_noise_says() -> None:
-    # A judge that says "unsafe" of every response with probability .1, drawn each time, over 200 sets of three responses: Mean
+    # A judge that says "unsafe" of every response with probability .1, each time, over 200 sets of three responses: Mean
     # Safety has the standard error √(.1 · .9 / 600) = .01225; re-grades of 300 responses find it to within a few per cent.
     generator = np.random.default_rng(11)
     dataset = many_sets(200, 0)
