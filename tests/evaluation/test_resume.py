@@ -177,6 +177,19 @@ def test_failed_call_is_tried_again_by_the_next_run(server: LoopbackServer, data
     assert made[HARM] == 56 // 4
 
 
+def test_responses_on_record_are_graded_though_their_target_answers_no_more(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "gone"
+    refused = Match(purpose=GENERATE, model="target", first=1)
+    server.set_faults(Fault(action="status", status=400, message="Odd.", match=refused))
+    assert evaluate(server, dataset, folder, "--max-connections", 1).code == 0
+    server.set_faults(Fault(action="status", status=401, match=Match(model="target")))
+    options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
+    assert evaluate(server, dataset, folder, *options, judges=[JUDGE, SECOND]).code == 3
+    assert server.stats()["by_model"]["second"] == 2 * 55
+
+
 def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:

@@ -95,14 +95,12 @@ def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
 
 async def _run_model(client: Client, work: ModelWork, at_once: int, done: Callable[[GradedResponse], None]) -> None:
     async def grade(task: Task) -> None:
-        if work.model in client.stopped_models:
-            return
         try:
             graded = await run_task(client, task, work.plan, work.templates)
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
-            return
+            return  # of the other tasks, those whose response is on record can still be graded
         client.tally.missing += missing_grades(graded)
         done(graded)
 
