@@ -149,10 +149,6 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     annotators: dict[str, tuple[Showing, ...]]
     """By annotator, in the order of the form, practice items first."""
 
-    def joined_with(self, other: AnnotationKey) -> AnnotationKey:
-        """Return the key of one study with the annotators of both."""
-        return msgspec.structs.replace(self, annotators=self.annotators | other.annotators)
-
 
 def write_key(key: AnnotationKey, path: Path) -> None:
     """Write a key, for its owner's eyes only.
