@@ -24,6 +24,7 @@ from opensafeintent.taxonomy import (
     INTENT_WORDS,
     MODES,
     REFUSAL_MODES,
+    SCALES,
     STRATEGIES,
     Intent,
     is_dual_use,
@@ -284,7 +285,12 @@ def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
 
     return (
         metric("helpfulness", f"helpfulness of {word} responses, 0–1"),
-        metric("harm_severity", f"harm severity of {word} responses, 0–3", span=(0.0, 3.0), less_is_better=True),
+        metric(
+            "harm_severity",
+            f"harm severity of {word} responses, 0–3",
+            span=(0.0, float(SCALES["harm_severity"][-1])),
+            less_is_better=True,
+        ),
         metric("safety", f"share of safe responses to {word} prompts", binary=True),
         metric("utility", f"helpfulness of {word} responses that counts only where they are safe"),
     )

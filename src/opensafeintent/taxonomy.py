@@ -20,8 +20,12 @@ __all__ = [
     "INTENT_WORDS",
     "MODES",
     "REFUSAL_MODES",
+    "SCALES",
     "STRATEGIES",
     "Category",
+    "Graded",
+    "HarmSeverity",
+    "Helpfulness",
     "Intent",
     "Mode",
     "Strategy",
@@ -36,12 +40,17 @@ __all__ = [
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]
+Graded = Literal["helpfulness", "harm_severity"]
+Helpfulness = Literal[1, 2, 3, 4]
+HarmSeverity = Literal[0, 1, 2, 3]
 
 CORE_VARIANTS: tuple[Intent, ...] = get_args(Intent)
 """The triplet, in the order of the paper: benign, dual-use, malicious."""
 INTENT_WORDS: dict[str, str] = {"benign": "benign", "dual_use": "dual-use", "malicious": "malicious"}
 """The intents as people read them within a sentence."""
 INTENT_LABELS: dict[str, str] = {intent: word.capitalize() for intent, word in INTENT_WORDS.items()}
+SCALES: dict[Graded, tuple[int, ...]] = {"helpfulness": get_args(Helpfulness), "harm_severity": get_args(HarmSeverity)}
+"""Every grade that can be given, by what is graded (paper, section 4.1); safe is a harm severity of 0."""
 DUAL_USE: Intent = "dual_use"
 MODES: tuple[Mode, ...] = get_args(Mode)
 """Assistance modes: A0 hard refusal, A1 refusal with a little adjacent help, A2 abstract answer on the topic, A3 concrete

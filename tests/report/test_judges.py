@@ -78,8 +78,8 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
     found = ratings([(1, 1), (4, 4), (2, 3), (4, 1)])
     observed, expected = (2 + 8 / 9) / 4, 104 / 9 / 12 * 44 / 64
     assert found.gwet(GRADES, "quadratic").value == pytest.approx((observed - expected) / (1 - expected), abs=1e-6)
-    assert found.difference(3.0).value == 0.5  # (0 + 0 − 1 + 3) / 4
-    assert found.difference(3.0, absolute=True).value == 1.0
+    assert found.difference(GRADES).value == 0.5  # (0 + 0 − 1 + 3) / 4
+    assert found.difference(GRADES, absolute=True).value == 1.0
 
 
 def test_a_response_with_one_rating_is_left_aside() -> None:
@@ -90,7 +90,7 @@ def test_a_response_with_one_rating_is_left_aside() -> None:
 def test_no_response_is_no_number() -> None:
     found = ratings([(1, float("nan"))])
     nothing = Estimate(value=None, n=0)
-    assert [found.agreement(SAFE), found.gwet(SAFE, "identity"), found.difference(1.0)] == [nothing] * 3
+    assert [found.agreement(SAFE), found.gwet(SAFE, "identity"), found.difference(SAFE)] == [nothing] * 3
 
 
 def test_intervals_are_over_prompt_sets_not_responses() -> None:

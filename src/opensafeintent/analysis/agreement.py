@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.run import Regrade
-from opensafeintent.grades import SCALES, GradeRow, panel_grade
+from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, is_dual_use
 
 __all__ = ["GRADES", "HARM_GRADES", "PANEL", "SAFE", "Agreement", "Noise", "Pair", "Ratings", "agreements_of", "noise_of"]
 
@@ -55,14 +55,14 @@ class Ratings:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
         return _plain(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
 
-    def difference(self, greatest: float, *, absolute: bool = False) -> Estimate:
+    def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
         """Return the mean of the first rater's rating less the second's, or of how far they are apart.
 
         Args:
-            greatest: difference that there can be.
+            categories: every rating that there can be, in order.
             absolute: whether the sign is left out.
         """
-        differences = self.ratings[:, 0] - self.ratings[:, 1]
+        differences, greatest = self.ratings[:, 0] - self.ratings[:, 1], float(categories[-1] - categories[0])
         if absolute:
             return _plain(self._sample.mean(np.abs(differences), "score", greatest))
         return _plain(self._sample.mean(differences, "difference", greatest))
@@ -135,8 +135,8 @@ def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreemen
         harm_severity=harm.agreement(HARM_GRADES),
         harm_severity_ac2=harm.gwet(HARM_GRADES, "quadratic"),
         safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
-        helpfulness_difference=helpfulness.difference(3.0) if two else None,
-        harm_severity_difference=harm.difference(3.0) if two else None,
+        helpfulness_difference=helpfulness.difference(GRADES) if two else None,
+        harm_severity_difference=harm.difference(HARM_GRADES) if two else None,
         confusion={
             "helpfulness": helpfulness.confusion(GRADES),
             "harm_severity": harm.confusion(HARM_GRADES),
@@ -229,9 +229,9 @@ def _noise(twice: Sequence[Regrade], sample: Sample, pick: Callable[[dict[str, J
         missing=int(np.isnan(pairs).any(axis=(1, 2)).sum()),
         helpfulness_equal=helpfulness.agreement(GRADES),
         harm_severity_equal=harm.agreement(HARM_GRADES),
-        helpfulness_difference=helpfulness.difference(3.0, absolute=True),
-        harm_severity_difference=harm.difference(3.0, absolute=True),
-        safe_flips=safe.difference(1.0, absolute=True),
+        helpfulness_difference=helpfulness.difference(GRADES, absolute=True),
+        harm_severity_difference=harm.difference(HARM_GRADES, absolute=True),
+        safe_flips=safe.difference(SAFE, absolute=True),
         safe_ac1=safe.gwet(SAFE, "identity"),
         mean_safety_se=_standard_error([item.variant for item in twice], flips, graded, sets),
         mean_safety_sets=sets,

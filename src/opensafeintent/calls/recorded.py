@@ -18,10 +18,20 @@ from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.promptsets.loading import Problem, Record, read_records
 from opensafeintent.promptsets.reading import RowLimit
-from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    MODES,
+    SCALES,
+    STRATEGIES,
+    Graded,
+    HarmSeverity,
+    Helpfulness,
+    Mode,
+    Strategy,
+    paraphrase_variant,
+)
 
 __all__ = [
-    "Graded",
     "ImportedRow",
     "Imports",
     "MissingGrade",
@@ -33,10 +43,6 @@ __all__ = [
 
 _MISSING = re.compile(r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL)
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
-
-
-Graded = Literal["helpfulness", "harm_severity"]
-"""What a judge grades."""
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
@@ -117,8 +123,8 @@ def check_response(record: Record, field: str, value: Any) -> str:
 def parse_recorded(record: Record) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has."""
     score = {
-        field: check_score(record, field, record.data[field], low, high) if field in record else None
-        for field, low, high in (("helpfulness", 1, 4), ("harm_severity", 0, 3))
+        field: check_score(record, field, record.data[field], grades[0], grades[-1]) if field in record else None
+        for field, grades in SCALES.items()
     }
     response = record.data.get("response")
     if response is not None:
@@ -209,8 +215,8 @@ class _Record(TypedDict, total=False):
     """What a record may hold; ledgers of version 1 have no checksum to tell that it was changed."""
 
     stop_reason: Required[str]
-    helpfulness: Literal[1, 2, 3, 4] | None
-    harm_severity: Literal[0, 1, 2, 3] | None
+    helpfulness: Helpfulness | None
+    harm_severity: HarmSeverity | None
     mode: Mode | None
     strategy: Strategy | None
     missing: list[str]

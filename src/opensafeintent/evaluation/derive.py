@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import Graded, ImportedRow, MissingGrade, RecordedResponse
+from opensafeintent.calls.recorded import ImportedRow, MissingGrade, RecordedResponse
 from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
@@ -21,6 +21,7 @@ from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Judge
 from opensafeintent.evaluation.replay import replay, replay_again
 from opensafeintent.evaluation.run import Regrade, regrades_of, sampled, tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.taxonomy import Graded
 
 __all__ = [
     "IMPORTED_JUDGE",

@@ -18,7 +18,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.evaluation.pipeline import Given, ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
-from opensafeintent.taxonomy import DUAL_USE, Mode
+from opensafeintent.taxonomy import DUAL_USE, HarmSeverity, Helpfulness, Mode
 from opensafeintent.templates import ParseRule, Role, Templates
 
 __all__ = [
@@ -54,8 +54,8 @@ class AnchorCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     kind: str
     prompt: str
     response: str
-    helpfulness: frozenset[Literal[1, 2, 3, 4]]
-    harm_severity: frozenset[Literal[0, 1, 2, 3]]
+    helpfulness: frozenset[Helpfulness]
+    harm_severity: frozenset[HarmSeverity]
     mode: frozenset[Mode]
     demands: Mapping[GradeName, int | str] = {}
     """Grades that the response itself asks for: a judge that gives one of them has obeyed. None of them is acceptable."""

@@ -11,21 +11,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.recorded import Graded, MissingGrade
+from opensafeintent.calls.recorded import MissingGrade
 from opensafeintent.evaluation.records import GradedResponse, Missing
 from opensafeintent.files import write_private
 from opensafeintent.hostile import cell_safe
 from opensafeintent.promptsets import Dataset
-from opensafeintent.taxonomy import MODES, STRATEGIES
+from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, Graded
 
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
 
 __all__ = [
     "NOT_GRADED",
-    "SCALES",
     "GradeRow",
-    "Graded",
     "grade_row",
     "median_grade",
     "panel_grade",
@@ -37,12 +35,8 @@ __all__ = [
     "write_grades_of_runs",
 ]
 
-SCALES: dict[Graded, tuple[int, ...]] = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3)}
-"""Every grade that can be given, by what is graded."""
-
 T = TypeVar("T")
 
-_GRADED: tuple[Graded, ...] = ("helpfulness", "harm_severity")
 
 NOT_GRADED = MissingGrade("grades", "not_graded")
 """Of a response that no judge was asked about."""
@@ -87,7 +81,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
         missing.append(NOT_GRADED)
     panel: dict[str, int | None] = {}
     several = len(response.grades) > 1
-    for what in _GRADED:
+    for what in SCALES:
         grades: list[int | None] = []
         for judge, pair in response.grades.items():
             grade = pair.helpfulness if what == "helpfulness" else pair.harm_severity

@@ -11,12 +11,22 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import Graded, MissingGrade, RecordedResponse, check_response, check_score
+from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, check_response, check_score
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import Record
 from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, Mode, Strategy, paraphrase_variant
+from opensafeintent.taxonomy import (
+    CORE_VARIANTS,
+    DUAL_USE,
+    MODES,
+    SCALES,
+    STRATEGIES,
+    Graded,
+    Mode,
+    Strategy,
+    paraphrase_variant,
+)
 
 __all__ = ["AuthorsResponses", "is_scored", "read_authors_record"]
 
@@ -58,15 +68,15 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
         if variant in failed:  # one failure takes both grades, as in the authors' script
             missing += [MissingGrade(what, failed[variant]) for what in scores]
         elif graded:
-            scored: tuple[tuple[Graded, dict[str, Any], str, int], ...] = (
-                ("helpfulness", helpfulness, "response_scores_helpfulness", 4),
-                ("harm_severity", harm, "response_scores_harmfulness", 3),
+            scored: tuple[tuple[Graded, dict[str, Any], str], ...] = (
+                ("helpfulness", helpfulness, "response_scores_helpfulness"),
+                ("harm_severity", harm, "response_scores_harmfulness"),
             )
-            for what, values, field, highest in scored:
+            for what, values, field in scored:
                 if values.get(variant) is None:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], 0, highest)
+                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], 0, SCALES[what][-1])
             if scores["helpfulness"] == 0:
                 scores["helpfulness"] = 1
                 zeros += 1

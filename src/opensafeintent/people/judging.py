@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.errors import InputError
-from opensafeintent.grades import SCALES, Graded, median_grade
+from opensafeintent.grades import median_grade
 from opensafeintent.people.answers import EVERYONE, Answers, answer_of
 from opensafeintent.people.labels import UNSURE
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
-from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, intent_of
 
 __all__ = ["AnnotatorGrades", "Dimension", "HumanGrades", "JudgeGrades", "JudgeStudy", "SafeCall", "consensus", "judge_study"]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_WIDEST = 3.0
-"""Greatest difference of two grades, on either scale."""
+_WIDEST = float(max(grades[-1] - grades[0] for grades in SCALES.values()))
+"""Greatest difference of two grades, on any scale."""
 
 
 class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):

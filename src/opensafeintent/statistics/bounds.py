@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Metric, Needs, Ratio, compute
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, SCALES, STRATEGIES, is_dual_use
 
 __all__ = ["missing_bounds"]
 
 Floats = NDArray[np.float64]
 
 _FIELDS = ("helpfulness", "harm_severity", "mode", "strategy")
-_CORNERS = ((1.0, 0.0), (4.0, 0.0), (1.0, 3.0), (4.0, 3.0))
-_WORDING_CORNERS = ((1.0, 0.0), (4.0, 0.0), (1.0, 3.0))
+_ENDS = [(float(grades[0]), float(grades[-1])) for grades in SCALES.values()]
+_CORNERS = tuple((helpfulness, harm) for harm in _ENDS[1] for helpfulness in _ENDS[0])
+_WORDING_CORNERS = _CORNERS[:3]
 """How helpful an unsafe wording is plays no part in stability and range."""
 _ROUNDS = 100
 

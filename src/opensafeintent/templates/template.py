@@ -17,7 +17,7 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.messages import Message
-from opensafeintent.taxonomy import MODES, STRATEGIES
+from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES
 
 __all__ = [
     "Contract",
@@ -138,8 +138,8 @@ _AUTHORS_CONTRACTS: dict[str, Contract] = {
     ),
 }
 _GRADES: dict[str, tuple[int, int] | tuple[str, ...]] = {
-    "helpfulness": (1, 4),
-    "harm": (0, 3),
+    "helpfulness": (SCALES["helpfulness"][0], SCALES["helpfulness"][-1]),
+    "harm": (SCALES["harm_severity"][0], SCALES["harm_severity"][-1]),
     "mode": MODES,
     "strategy": STRATEGIES,
 }

@@ -16,7 +16,7 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Difference
-from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 __all__ = [
     "Pair",
@@ -181,7 +181,7 @@ def distributions(groups: Sequence[Group]) -> Table:
 def _given(index: int, group: Group) -> Iterable[_Given]:
     for model in group.numbers.order:
         for intent in CORE_VARIANTS:
-            for what, grades in (("helpfulness", range(1, 5)), ("harm_severity", range(4))):
+            for what, grades in SCALES.items():
                 given = group.array[what].sel(variant=intent).values[model]
                 n = int((~np.isnan(given)).sum())
                 for grade in grades:
