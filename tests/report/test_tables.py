@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from rich.console import Console
 
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
+from opensafeintent.report.terminal import to_terminal
 from opensafeintent.statistics import Estimate, wilson
 from report.studies import random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -415,3 +417,20 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
     for table in tables:
         assert not [cell for row in table.records() for cell in row.values() if isinstance(cell, float) and cell != cell]
     assert "nan" not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir()).lower().replace("finan", "")
+
+
+@pytest.mark.parametrize("across", [False, True])
+def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -> None:
+    columns = (
+        Column("name", "[/who] [red]Name[/red]", "name", lambda row: row[0]),
+        Column("count", "[/of] \x1b[31msets", "count", lambda row: row[1]),
+    )
+    table = Table(name="t", title="T", columns=columns, rows=[("ana\nnote: all is well [bold]", 3), ("ben", 4)])
+    console = Console(width=120, record=True, file=io.StringIO())
+    console.print(to_terminal(table, across=across))
+    shown = [line.split() for line in console.export_text().splitlines()]
+    assert not any(line[:1] == ["note:"] for line in shown)
+    words = " ".join(word for line in shown for word in line)
+    for part in ("[/who] [red]Name[/red]", "[/of]", "ana note: all is well [bold]"):
+        assert part in words
+    assert "\x1b" not in words

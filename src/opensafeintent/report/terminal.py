@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from opensafeintent.hostile import terminal_safe
+from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.formats import DASH, text
 from opensafeintent.report.table import TEXTS, Cell, Column, Table
 
@@ -20,6 +20,8 @@ _HEADING = 14
 """Characters beyond which a heading of numbers is broken."""
 _NARROWEST = 12
 """Characters of a text that a narrow terminal leaves on a line."""
+_NAME = 300
+"""Characters of a name."""
 
 
 def plain(text: str) -> Text:
@@ -48,27 +50,29 @@ def to_terminal(
     lines = grid()
     if across:
         (_, first), *rest = shown
-        lines.add_column(first.heading or "", overflow="fold")
+        lines.add_column(plain(first.heading or ""), overflow="fold")
         for row in cells:
             lines.add_column(row[0], justify="right", no_wrap=True)
         for number, (_, column) in enumerate(rest, start=1):
-            lines.add_row(column.heading or "", *(row[number] for row in cells))
+            lines.add_row(plain(column.heading or ""), *(row[number] for row in cells))
         return lines
     for number, (_, column) in enumerate(shown):
         heading = column.heading or ""
         if column.style in TEXTS:
             longest = max((row[number].cell_len for row in cells), default=0)
-            lines.add_column(heading, overflow="fold", min_width=min(longest, _NARROWEST))
+            lines.add_column(plain(heading), overflow="fold", min_width=min(longest, _NARROWEST))
         else:
             heading = heading if "\n" in heading else "\n".join(wrap(heading, _HEADING, break_long_words=False))
-            lines.add_column(heading, justify="right", no_wrap=True, vertical="top")
+            lines.add_column(plain(heading), justify="right", no_wrap=True, vertical="top")
     for record, row in zip(table.rows, cells, strict=True):
         lines.add_row(*row, style="bold" if bold and bold(record) else None)
     return lines
 
 
 def _cell(column: Column, cells: tuple[Cell, ...], *, beside: bool) -> Text:
-    """Return one cell; lines of a text stay lines, and what is undefined is a dash."""
+    """Return one cell; lines of a text stay lines, a name is on one, and what is undefined is a dash."""
+    if column.style == "name" and cells[0] is not None:
+        return plain(one_line(str(cells[0]), _NAME))
     if column.style in TEXTS:
         return plain(DASH if cells[0] is None else str(cells[0]))
     number, space, limits = text(column.style, cells).partition(" [")

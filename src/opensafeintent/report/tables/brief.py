@@ -9,7 +9,6 @@ from typing import NamedTuple
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Price, Served, cost_of, unpriced
 from opensafeintent.evaluation.forecast import Forecast, ForecastLine
-from opensafeintent.hostile import one_line
 from opensafeintent.report.table import Column, Table
 from opensafeintent.report.tables.long import pairs
 from opensafeintent.taxonomy import Taxonomy
@@ -41,7 +40,7 @@ def summary(group: Group) -> Table:
         name="summary",
         title="Models by Mean Utility",
         columns=(
-            Column("model", "Model, by Mean Utility", "name", lambda index: one_line(group.models[index], 300)),
+            Column("model", "Model, by Mean Utility", "name", lambda index: group.models[index]),
             *(Column(metric, heading, "number", value_of(metric)) for metric, heading in _SUMMARY.items()),
             Column("sets", "Sets", "count", lambda index: group.numbers.estimates["mean_utility"][index].n),
             Column("missing", "Grades\nmissing", "count", missing),
@@ -56,8 +55,8 @@ def pairs_of(group: Group, metric: str) -> Table:
         name="pairs",
         title=f"{metric}: first minus second, with the 95 % interval and Holm-corrected p",
         columns=(
-            Column("model_a", "First", "name", lambda pair: one_line(pair.model_a, 300)),
-            Column("model_b", "Second", "name", lambda pair: one_line(pair.model_b, 300)),
+            Column("model_a", "First", "name"),
+            Column("model_b", "Second", "name"),
             Column("difference", "Difference", "signed"),
             Column("p_holm", "p", "p", lambda pair: pair.difference.p_holm),
             Column("n", "Sets", "count", lambda pair: pair.difference.n),
