@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
-from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades
+from opensafeintent.grades import GradeRow, grade_row, sort_rows, to_array, write_grades_of_runs
 from samples import grade_line, made_dataset, prompt_set
 
 GONE = Missing("unparsed")
@@ -121,8 +121,12 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(gzip.decompress(path.read_bytes()).decode())))
 
 
+def write(path: Path, *rows: GradeRow) -> None:
+    write_grades_of_runs({"": (rows, DATASET)}, path)
+
+
 def written(tmp_path: Path, *rows: GradeRow) -> list[dict[str, str]]:
-    write_grades(rows, DATASET, tmp_path / "grades.csv.gz")
+    write(tmp_path / "grades.csv.gz", *rows)
     return read_csv(tmp_path / "grades.csv.gz")
 
 
@@ -159,11 +163,8 @@ def test_each_judge_of_a_panel_has_its_columns(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["=cmd()", "+1+cmd()", "-2+cmd()", "@SUM(A1)", "\t=cmd()", "\r=cmd()"])
 def test_no_cell_is_a_formula(name: str, tmp_path: Path) -> None:
     judges = {name: (3, 0), f"{name} 2": (3, 0)}
-    write_grades(
-        [grade_line(name, "s1", "benign", "30", stop_reason=name, missing=(f"response:{name}",), by_judge=judges)],
-        DATASET,
-        tmp_path / "grades.csv.gz",
-    )
+    row = grade_line(name, "s1", "benign", "30", stop_reason=name, missing=(f"response:{name}",), by_judge=judges)
+    write(tmp_path / "grades.csv.gz", row)
     text = gzip.decompress((tmp_path / "grades.csv.gz").read_bytes()).decode()
     cells = [cell for line in csv.reader(io.StringIO(text, newline="")) for cell in line]
     assert f"'{name}" in cells
@@ -173,7 +174,7 @@ def test_no_cell_is_a_formula(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("ending", ["\n", "\r", "\r\n"])
 def test_a_line_end_within_a_cell_does_not_begin_a_row(ending: str, tmp_path: Path) -> None:
     stop_reason = f"stop{ending}=cmd()"
-    write_grades([grade_line("m", "s1", "benign", "30", stop_reason=stop_reason)], DATASET, tmp_path / "grades.csv.gz")
+    write(tmp_path / "grades.csv.gz", grade_line("m", "s1", "benign", "30", stop_reason=stop_reason))
     text = gzip.decompress((tmp_path / "grades.csv.gz").read_bytes()).decode()
     header, row = csv.reader(io.StringIO(text, newline=""))
     assert row[header.index("stop_reason")] == stop_reason
@@ -181,9 +182,9 @@ def test_a_line_end_within_a_cell_does_not_begin_a_row(ending: str, tmp_path: Pa
 
 def test_same_rows_give_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [grade_line("m", "s1", variant, "30") for variant in ("benign", "dual_use")]
-    write_grades(rows, DATASET, tmp_path / "one.csv.gz")
+    write(tmp_path / "one.csv.gz", *rows)
     monkeypatch.setattr("time.time", lambda: 2_000_000_000.0)
-    write_grades(rows, DATASET, tmp_path / "two.csv.gz")
+    write(tmp_path / "two.csv.gz", *rows)
     assert (tmp_path / "one.csv.gz").read_bytes() == (tmp_path / "two.csv.gz").read_bytes()
     assert (tmp_path / "one.csv.gz").stat().st_mode & 0o777 == 0o600
 

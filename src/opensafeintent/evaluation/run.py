@@ -53,8 +53,8 @@ async def run_work(
 ) -> None:
     """Run every task; each finished response is handed to `done`.
 
-    A target that stops (wrong key, dead endpoint) ends its own tasks only; a judge that stops ends the run, and so does the
-    last target.
+    A target that stops (wrong key, dead endpoint) is asked no more, and what it has answered is graded; a judge that stops
+    ends the run, and so does the last target.
 
     Args:
         client: makes the calls.

@@ -31,7 +31,6 @@ __all__ = [
     "row_of",
     "sort_rows",
     "to_array",
-    "write_grades",
     "write_grades_of_runs",
 ]
 
@@ -170,11 +169,6 @@ def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str])
         rows,
         key=lambda row: (model_index[row.model], row.epoch, set_index[row.set_id], variant_index[row.variant]),
     )
-
-
-def write_grades(rows: Sequence[GradeRow], dataset: Dataset, path: Path) -> None:
-    """Write the grades of one run: see `write_grades_of_runs`."""
-    write_grades_of_runs({"": (rows, dataset)}, path)
 
 
 def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]], path: Path) -> None:
