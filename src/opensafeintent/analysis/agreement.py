@@ -17,7 +17,7 @@ from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.samples import Sample
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
 __all__ = ["GRADES", "HARM_GRADES", "PANEL", "SAFE", "Agreement", "Noise", "Pair", "Ratings", "agreements_of", "noise_of"]
 
@@ -247,7 +247,7 @@ def _standard_error(variants: Sequence[str], flips: Flags, graded: Flags, sets: 
     """
     total = 0.0
     for intent in CORE_VARIANTS:
-        own = np.array([(is_dual_use(variant) if is_dual_use(intent) else variant == intent) for variant in variants])
+        own = np.array([intent_of(variant) == intent for variant in variants])
         if not (own & graded).any():
             return None
         total += float(flips[own & graded].mean()) / 2

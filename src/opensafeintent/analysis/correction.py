@@ -28,7 +28,7 @@ from opensafeintent.statistics.correction import (
     triplet_from_rates,
 )
 from opensafeintent.statistics.intervals import Floats
-from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
 
 __all__ = ["CORRECTED", "Chosen", "CorrectedGroup", "Correction", "Corrector", "Labelled", "correct"]
 
@@ -210,7 +210,7 @@ def _judged_labels(group: Group, labelled: Sequence[Labelled]) -> JudgedLabels:
     """Return labels as the judge's rates are computed from them; a paraphrase has the intent of the dual-use prompt."""
     names: list[str] = group.array.variant.values.tolist()
     core: tuple[str, ...] = CORE_VARIANTS
-    intent = [core.index(DUAL_USE if is_dual_use(name) else name) for name in names]
+    intent = [core.index(intent_of(name)) for name in names]
     return JudgedLabels(
         prompt_set=np.array([item.at[0] for item in labelled], dtype=np.int64),
         intent=np.array([intent[item.at[1]] for item in labelled], dtype=np.int64),

@@ -16,7 +16,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.writing import prompt_set_table
-from opensafeintent.taxonomy import DUAL_USE, Category, is_dual_use
+from opensafeintent.taxonomy import Category, intent_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -185,7 +185,7 @@ def _prompts(dataset: Dataset, canary: str) -> pa.Table:
         {
             "id": item.id,
             "variant": variant,
-            "intent": DUAL_USE if is_dual_use(variant) else variant,
+            "intent": intent_of(variant),
             "prompt": prompt,
             "harm_domain": item.harm_domain,
             "task_type": item.task_type,
