@@ -26,7 +26,7 @@ def prompt_set(
         task_type=task_type,
         underlying_task=f"the task of {name}",
         prompts=Prompts(benign=f"{name}, kindly", dual_use=f"{name}, in between", malicious=f"{name}, unkindly"),
-        dual_use_paraphrases=tuple(f"{name}, in between, in other words ({n})" for n in range(paraphrases)),
+        dual_use_paraphrases=tuple(f"{name}, in between, worded again ({n})" for n in range(paraphrases)),
     )
 
 
