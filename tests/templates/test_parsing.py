@@ -6,7 +6,9 @@ import time
 
 import pytest
 
+from opensafeintent.errors import InputError
 from opensafeintent.templates import IntegerContract, JsonContract, parse_reply
+from opensafeintent.templates.instruction import load_instructions, parse_instructions
 
 HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")
@@ -164,3 +166,10 @@ def test_no_reply_takes_long_to_read(reply: str) -> None:
     assert parse_reply(HELPFULNESS, reply) is None
     assert parse_reply(MODE, reply) is None
     assert time.process_time() - begin < 1
+
+
+def test_an_instruction_has_no_nonce_in_its_contract() -> None:
+    sources = dict(load_instructions().sources())
+    sources["intent.md"] = sources["intent.md"].replace("contract = '''", "contract = '''{{nonce}} ")
+    with pytest.raises(InputError, match=r"intent\.md: unknown place \{\{nonce\}\}"):
+        parse_instructions(sources)

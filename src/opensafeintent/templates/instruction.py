@@ -166,8 +166,12 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
     header, body = split_header(file, source, _Header)
     needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
     check_placeholders(file, needed, named)
-    if unknown := sorted(named - needed - {"nonce"}):
-        raise InputError(f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(needed | {'nonce'}))}")
+    for text, known in (
+        (body, needed | {"nonce"}),
+        (header.contract, needed),
+    ):  # delimiters, and their nonce, are in the body
+        if unknown := sorted(set(_PLACEHOLDER.findall(text)) - known):
+            raise InputError(f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(known))}")
     if role != "reask" and not header.contract.strip():
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
     return Instruction(
