@@ -15,10 +15,13 @@ from opensafeintent.errors import Interrupted, Stopped
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Client
 
-__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "side_by_side"]
+__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "side_by_side", "under_way"]
 
 T = TypeVar("T")
 U = TypeVar("U")
+
+_AT_ONCE = 512
+"""Prompts or items under way at the same time while connections adapt."""
 
 
 @contextlib.contextmanager
@@ -112,6 +115,11 @@ async def side_by_side(*work: Awaitable[T]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return cast(list[T], results)
+
+
+def under_way(connections: int | None) -> int:
+    """Return how many prompts or items are worked on at the same time with so many connections; None where these adapt."""
+    return 2 * connections if connections else _AT_ONCE
 
 
 async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:

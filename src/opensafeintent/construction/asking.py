@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 import msgspec
 
 from opensafeintent.calls.client import Client
-from opensafeintent.calls.draining import for_each
+from opensafeintent.calls.draining import for_each, under_way
 from opensafeintent.calls.records import Call, Failed, Outcome, Purpose, Refused, Sampling, Subject
 from opensafeintent.calls.replies import Unparsed, ask_until_parsed
 from opensafeintent.construction.records import CallRef, Reason, Rejection
@@ -22,7 +22,6 @@ from opensafeintent.templates.instruction import Instruction, Instructions, desc
 from opensafeintent.templates.template import without_fence
 
 __all__ = [
-    "AT_ONCE",
     "ModelRole",
     "Reply",
     "StageContext",
@@ -38,8 +37,6 @@ R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
 U = TypeVar("U")
 
-AT_ONCE = 512
-"""Items under way at the same time while connections adapt."""
 _SAID = 200
 """Characters of a model's words that go into a rejection."""
 _SUMMARY_WORDS = (5, 15)
@@ -190,7 +187,7 @@ class StageContext:
     instructions: Instructions
     taxonomy: Taxonomy
     structured: bool = True
-    at_once: int = AT_ONCE
+    at_once: int = under_way(None)
     finished: Callable[[], None] = lambda: None
     recorded: Client | None = None
     recorded_only: frozenset[Purpose] = frozenset()

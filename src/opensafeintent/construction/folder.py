@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client
+from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
-from opensafeintent.construction.asking import AT_ONCE, ModelRole, StageContext
+from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import PURPOSES, STAGES, CallRef, Draft, Rejection, Stage, StageResult
 from opensafeintent.errors import InputError
@@ -54,7 +55,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         self,
         client: Client,
         *,
-        at_once: int | None = None,
+        at_once: int = under_way(None),
         finished: Callable[[], None] = lambda: None,
         recorded_stages: Sequence[Stage] = (),
     ) -> StageContext:
@@ -62,7 +63,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             client: makes the calls.
-            at_once: items under way at the same time; None takes as many as suit connections that adapt.
+            at_once: items under way at the same time.
             finished: is told of each item that a stage is done with.
             recorded_stages: those that take their calls from the ledger alone.
         """
@@ -73,7 +74,7 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
             instructions=parse_instructions(self.templates),
             taxonomy=self.taxonomy,
             structured=self.structured_output,
-            at_once=at_once or AT_ONCE,
+            at_once=at_once,
             finished=finished,
             recorded=Client(client.ledger, self.identities),
             recorded_only=frozenset(purpose for stage in recorded_stages for purpose in PURPOSES[stage]),

@@ -12,6 +12,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Client, Tally
+from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet, progress_line, refreshed
@@ -173,7 +174,7 @@ class _Build:
                 progress.ends(self._seeds)
                 context = manifest.context(
                     client,
-                    at_once=self._limits.at_once(None),
+                    at_once=under_way(self._limits.max_connections),
                     finished=progress.finished,
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.client import Client, Tally
+from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import open_for_run
 from opensafeintent.calls.progress import Display, Quiet, shown
@@ -110,9 +111,8 @@ async def _examine(
     work = check_work(examination)
     graded: list[GradedResponse] = []
     total = expected_calls(work)
-    at_once = limits.at_once(len(examination.anchors.cases))
     async with shown(display, client, lambda: total, lambda: limits.spent(client.tally)):
-        await run_work(client, work, at_once=at_once, done=graded.append)
+        await run_work(client, work, at_once=under_way(limits.max_connections), done=graded.append)
     return verdict(examination, identities, graded)
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from opensafeintent.calls.client import Client, Model
+from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, shown
@@ -28,8 +29,6 @@ from opensafeintent.workflows.settings import Limits
 __all__ = ["Found", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
-_AT_ONCE = 512
-"""Prompts of one target under way at the same time while connections adapt."""
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
@@ -101,7 +100,7 @@ async def run_calls(
         if elsewhere is not None:
             await elsewhere()
         else:
-            await run_work(client, work, at_once=limits.at_once(_AT_ONCE), done=done)
+            await run_work(client, work, at_once=under_way(limits.max_connections), done=done)
         graded = derive(manifest, dataset, client.ledger, known)
         return Found(graded, await regrade(client, manifest, dataset, graded))
 

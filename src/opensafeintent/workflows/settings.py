@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from math import inf
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -42,8 +42,6 @@ _COUNTS = (
 )
 _MAX_TOKENS = 4096
 
-T = TypeVar("T")
-
 
 def check_counts(settings: msgspec.Struct) -> None:
     """Refuse counts below 1, of those that settings of this kind have."""
@@ -68,10 +66,6 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """Connections of one endpoint, exactly; adaptive by default."""
     budget: Budget = Budget()
     prices: Mapping[str, Price] = {}
-
-    def at_once(self, usual: T) -> int | T:
-        """Return how many prompts or items are under way at the same time, `usual` where connections adapt."""
-        return 2 * self.max_connections if self.max_connections else usual
 
     def spent(self, tally: Tally) -> float | None:
         """Return the dollars spent so far; None where there are no prices."""

@@ -15,7 +15,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.calls.client import Budget, Client
-from opensafeintent.calls.draining import current_drain
+from opensafeintent.calls.draining import current_drain, under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
@@ -29,10 +29,7 @@ from opensafeintent.files import read_bytes, write_private
 from opensafeintent.interop.models import open_models
 from opensafeintent.interop.ray.folder import Job, Progress, Report, ShardsFolder
 
-__all__ = ["AT_ONCE", "BuildShard", "EvaluationShard", "StageItems", "read_items", "run_shard", "write_items"]
-
-AT_ONCE = 512
-"""Prompts or items under way at the same time while connections adapt."""
+__all__ = ["BuildShard", "EvaluationShard", "StageItems", "read_items", "run_shard", "write_items"]
 
 
 class StageItems(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +74,7 @@ class EvaluationShard:
             templates=self._manifest.templates_of(job.model),
             tasks=tasks_of(job.model, sets, job.epochs),
         )
-        await run_tasks(client, [work], at_once=at_once(job), done=lambda _: None)
+        await run_tasks(client, [work], at_once=under_way(job.max_connections), done=lambda _: None)
 
 
 class BuildShard:
@@ -100,17 +97,12 @@ class BuildShard:
         """
         job, manifest = self._job, self._manifest
         stage_items = read_items(ShardsFolder(Path(job.run)).items)
-        context = manifest.context(client, at_once=at_once(job), finished=self._finished)
+        context = manifest.context(client, at_once=under_way(job.max_connections), finished=self._finished)
         items = stage_items.items[slice(*job.items)]
         await run_stage(context, job.stage, items, stage_items.accepted)
 
     def _finished(self) -> None:
         self.items_done += 1
-
-
-def at_once(job: Job) -> int:
-    """Return how many prompts or items of a shard are under way at the same time."""
-    return 2 * job.max_connections if job.max_connections else AT_ONCE
 
 
 def read_items(path: Path) -> StageItems:
