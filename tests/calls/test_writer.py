@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calls.support import open_client, rows, until, user_call
-from calls.test_ledger import run_python
+from calls.test_ledger import answered, run_python
 from loopback import Fault, LoopbackServer, Match
 from opensafeintent.calls.claims import Sharing
 from opensafeintent.calls.ledger import Ledger
@@ -46,6 +46,14 @@ except InputError as error:
     print(error)
 print(number)
 """
+
+
+def test_who_adds_without_a_pause_is_held_back_to_the_speed_of_writing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    with Ledger(path) as ledger:
+        for number in range(12_000):
+            ledger.add(answered(str(number) * 100, number=number))
+        assert len(rows(path)) > 6_000  # 1,000 may wait, and as many again stand in the batch that is being written
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")

@@ -30,8 +30,8 @@ _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by refere
 
 _CATCH_UP_SECONDS = 0.01
 _MOST_WAITING = 1_000
-"""Rows and claims that may wait for the writer before whoever adds one lets it catch up. A loop that is never idle leaves it hardly
-any time: 80,000 answers of a server without latency once waited unwritten."""
+"""Rows and claims that may wait before whoever adds a row lets the writer catch up: a loop that is never idle leaves it
+hardly any time, and 80,000 answers once stood unwritten."""
 _MOST_TRIES = 40
 """Failed writes of a batch, by halves; one row in the way of thousands is found in some dozen."""
 
