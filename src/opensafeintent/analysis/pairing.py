@@ -1,0 +1,123 @@
+"""Which model of one run is the earlier version of which model of the next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.hostile import one_line
+
+__all__ = ["Pair", "Pairing", "pair_models", "read_pairs"]
+
+
+class Pair(NamedTuple):
+    """A model and its earlier version, by their names in their runs."""
+
+    old: str
+    new: str
+
+
+class Pairing(NamedTuple):
+    """The models of two runs, paired, and those that have no partner; scripted baselines are paired by name as well."""
+
+    pairs: tuple[Pair, ...]
+    """In the order of the later run."""
+    only_new: tuple[str, ...]
+    only_old: tuple[str, ...]
+
+
+def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()) -> Pairing:
+    """Pair the models of a run with their earlier versions in another.
+
+    Models of one name belong together; where each run has just one that is no baseline, these do, whatever they are called.
+    Pairs that are named come before both.
+
+    Args:
+        old, new: names of the models in the earlier and in the later run.
+        named: pairs named by hand (`read_pairs`); several models may have one earlier version, but none has two.
+
+    Raises:
+        InputError: a model is named that is not in its run, one is given two earlier versions, or nothing can be paired.
+    """
+    by_hand: dict[str, str] = {}
+    for pair in named:
+        _check(pair, old, new)
+        if by_hand.setdefault(pair.new, pair.old) != pair.old:
+            raise InputError(
+                f"--pair: {_shown(pair.new)} has two earlier versions, {_several((by_hand[pair.new], pair.old))}"
+            )
+    tested_new, tested_old = _tested(new), _tested(old)
+    alone = {tested_new[0]: tested_old[0]} if len(tested_new) == len(tested_old) == 1 else {}
+    found = {name: name for name in new if name in set(old)} | alone | by_hand
+    if not any(name in found for name in tested_new or new):
+        raise InputError(
+            f"no model of the later run is known to be a version of one of the earlier: {_several(tested_new or new)} and "
+            f"{_several(tested_old or old)}; name them with --pair NEW=OLD"
+        )
+    return Pairing(
+        tuple(Pair(found[name], name) for name in new if name in found),
+        tuple(name for name in new if name not in found),
+        tuple(name for name in old if name not in found.values()),
+    )
+
+
+def read_pairs(texts: Sequence[str], steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[list[Pair]]:
+    """Read `NEW=OLD` of the command line; a name may hold an equals sign.
+
+    Args:
+        texts: as they were typed.
+        steps: the names of the models of every two runs that follow one another, the earlier run's first.
+
+    Returns:
+        For each step, the pairs that are named for it.
+
+    Raises:
+        InputError: a text names no two models that follow one another, or may be read in two ways.
+    """
+    found: list[list[Pair]] = [[] for _ in steps]
+    for text in texts:
+        ways = [Pair(text[at + 1 :], text[:at]) for at, char in enumerate(text) if char == "="]
+        if not ways or not (ways[0].new and ways[-1].old):
+            raise InputError(f"--pair {text}: expected NEW=OLD, two models by their names")
+        fitting = {way for way in ways if any(way.new in new and way.old in old for old, new in steps)}
+        if len(fitting) > 1:
+            raise InputError(f"--pair {text}: can be read in {len(fitting)} ways; rename a model with --label")
+        if not fitting:
+            raise InputError(f"--pair {text}: {_misfit(ways, steps)}")
+        (pair,) = fitting
+        for place, (old, new) in enumerate(steps):
+            if pair.new in new and pair.old in old:
+                found[place].append(pair)
+    return found
+
+
+def _misfit(ways: Sequence[Pair], steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
+    """Say what is wrong with a pair that belongs to no step."""
+    later, earlier = ([name for step in steps for name in step[place]] for place in (1, 0))
+    way = next((way for way in ways if way.new in later or way.old in earlier), ways[0])
+    if way.new not in later:
+        return f"no later run has the model {_shown(way.new)}; {nearest(way.new, dict.fromkeys(later))}"
+    if way.old not in earlier:
+        return f"no earlier run has the model {_shown(way.old)}; {nearest(way.old, dict.fromkeys(earlier))}"
+    return f"{_shown(way.old)} is not in the run just before that of {_shown(way.new)}"
+
+
+def _check(pair: Pair, old: Sequence[str], new: Sequence[str]) -> None:
+    for name, names, which in ((pair.new, new, "later"), (pair.old, old, "earlier")):
+        if name not in names:
+            raise InputError(f"--pair: the {which} run has no model {_shown(name)}; {nearest(name, names)}")
+
+
+def _tested(names: Sequence[str]) -> list[str]:
+    return [name for name in names if not is_baseline(name)]
+
+
+def _shown(name: str) -> str:
+    return repr(one_line(name, 200))
+
+
+def _several(names: Sequence[str], most: int = 5) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(_shown(name) for name in names[:most]) + rest if names else "none"

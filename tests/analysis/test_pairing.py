@@ -1,0 +1,76 @@
+"""Which model is the earlier version of which."""
+
+from __future__ import annotations
+
+import pytest
+
+from opensafeintent.analysis.pairing import Pair, Pairing, pair_models, read_pairs
+from opensafeintent.errors import InputError
+
+REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
+
+
+def test_models_of_one_name_belong_together_in_the_order_of_the_later_run() -> None:
+    found = pair_models([REFUSE, "a", "b", "gone"], ["b", "a", "come", REFUSE])
+    assert found == Pairing((Pair("b", "b"), Pair("a", "a"), Pair(REFUSE, REFUSE)), ("come",), ("gone",))
+
+
+def test_the_only_model_of_each_run_is_the_same_whatever_it_is_called() -> None:
+    found = pair_models([REFUSE, "lab/model-1"], ["lab/model-2", REFUSE, COMPLY])
+    assert found == Pairing((Pair("lab/model-1", "lab/model-2"), Pair(REFUSE, REFUSE)), (COMPLY,), ())
+
+
+def test_baselines_are_paired_where_there_is_nothing_else() -> None:
+    assert pair_models([REFUSE, COMPLY], [COMPLY]) == Pairing((Pair(COMPLY, COMPLY),), (), (REFUSE,))
+
+
+def test_pairs_that_are_named_come_first_and_one_version_may_have_two_successors() -> None:
+    found = pair_models(["a", "b"], ["a", "c"], [Pair("b", "a"), Pair("b", "c")])
+    assert found == Pairing((Pair("b", "a"), Pair("b", "c")), (), ("a",))
+
+
+def test_what_is_left_over_is_not_guessed_at() -> None:
+    found = pair_models(["a1", "b"], ["a2", "c"], [Pair("a1", "a2")])
+    assert found == Pairing((Pair("a1", "a2"),), ("c",), ("b",))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named", "said"),
+    [
+        (["a", "b"], ["c", "d"], [], "name them with --pair NEW=OLD"),
+        ([REFUSE], ["a", REFUSE], [], "'a' and 'baseline/refuse-all'; name them"),
+        (["a", "b"], ["a", "b"], [Pair("a", "b"), Pair("b", "b")], "'b' has two earlier versions, 'a', 'b'"),
+        (["lab/one", "b"], ["a"], [Pair("lab/oen", "a")], "the earlier run has no model 'lab/oen'; did you mean 'lab/one'"),
+        (["a"], ["lab/two"], [Pair("a", "lab/tow")], "the later run has no model 'lab/tow'; did you mean 'lab/two'"),
+    ],
+)
+def test_what_cannot_be_paired_is_told(old: list[str], new: list[str], named: list[Pair], said: str) -> None:
+    with pytest.raises(InputError) as caught:
+        pair_models(old, new, named)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_pairs_are_read_for_the_steps_that_they_fit() -> None:
+    steps = [(["a"], ["b", "x"]), (["b", "x"], ["c=1", "x"])]
+    assert read_pairs(["b=a", "c=1=b", "x=x"], steps) == [[Pair("a", "b")], [Pair("b", "c=1"), Pair("x", "x")]]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("b", "expected NEW=OLD"),
+        ("=a", "expected NEW=OLD"),
+        ("b=", "expected NEW=OLD"),
+        ("q=a", "no later run has the model 'q'; valid: b, c, s=t, s"),
+        ("b=q", "no earlier run has the model 'q'"),
+        ("c=a", "'a' is not in the run just before that of 'c'"),
+        ("s=t=b", "can be read in 2 ways"),
+    ],
+)
+def test_a_pair_that_fits_nowhere_is_told(text: str, said: str) -> None:
+    steps = [(["a"], ["b"]), (["b", "t=b"], ["c", "s=t", "s"])]
+    with pytest.raises(InputError) as caught:
+        read_pairs([text], steps)
+    assert str(caught.value).startswith(f"--pair {text}: ")
+    assert said in str(caught.value)
