@@ -96,7 +96,7 @@ def test_no_more_paths_than_allowed_ever_cross(counts: tuple[int, ...], p: float
 
 def test_stopping_probabilities_are_those_of_all_paths() -> None:
     below, above = crossings((2, 4), (0, 1), (inf, 4), 0.5)
-    # 0 of 2: a quarter stops below. From 1 (a half) 1 of 4 needs no success in two, 1/2 * 1/4; from 2 (a quarter) 4 of 4: 1/16
+    # 0 of 2: a quarter stops below. From 1 (a half), 1 of 4 takes no success in two, 1/2 * 1/4; from 2, 4 of 4: 1/4 * 1/4
     assert below == pytest.approx([0.25, 0.125])
     assert above == pytest.approx([0.0, 0.0625])
 
