@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.errors import InputError, JudgeFailed, OpenSafeIntentError, Stopped, nearest
+from opensafeintent.errors import InputError, JudgeFailed, OpenSafeIntentError, Stopped, first_exit_code, nearest
 
 DOMAINS = ["Hate and Harassment", "Fraud and Deception", "Cyber Compromise"]
 
@@ -12,6 +12,13 @@ DOMAINS = ["Hate and Harassment", "Fraud and Deception", "Cyber Compromise"]
 @pytest.mark.parametrize(("kind", "code"), [(OpenSafeIntentError, 2), (InputError, 2), (Stopped, 3), (JudgeFailed, 4)])
 def test_exit_codes_are_those_of_the_design(kind: type[OpenSafeIntentError], code: int) -> None:
     assert kind("what is wrong").exit_code == code
+
+
+@pytest.mark.parametrize(
+    ("codes", "counts"), [((), 0), ((1, 0), 1), ((1, 5), 5), ((5, 4, 1), 4), ((4, 3), 3), ((3, 2, 130), 130)]
+)
+def test_of_several_exit_codes_the_gravest_counts(codes: tuple[int, ...], counts: int) -> None:
+    assert first_exit_code(*codes) == counts
 
 
 @pytest.mark.parametrize(

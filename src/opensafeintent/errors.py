@@ -7,18 +7,36 @@ from collections.abc import Iterable
 
 from opensafeintent.hostile import terminal_safe
 
-__all__ = ["EXIT_CODES", "InputError", "Interrupted", "JudgeFailed", "OpenSafeIntentError", "Stopped", "nearest"]
+__all__ = [
+    "EXIT_CODES",
+    "EXIT_ORDER",
+    "InputError",
+    "Interrupted",
+    "JudgeFailed",
+    "OpenSafeIntentError",
+    "Stopped",
+    "first_exit_code",
+    "nearest",
+]
 
 EXIT_CODES = {
     0: "done",
     1: "done, but too much is missing: grades (--max-missing), or items of a build whose calls failed",
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",
-    4: "below --fail-under or above --fail-over, or a judge failed its check",
+    4: "not met: a gate (--fail-under, --fail-over, --fail-if-worse), or a judge failed its check",
+    5: "undecided at the confidence asked for (--confidence)",
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
 }
-"""What every command ends with. Where several apply: 130, 70, 2, 3, 4, 1, 0."""
+"""What every command ends with; where several apply, the first in `EXIT_ORDER`."""
+
+EXIT_ORDER = (130, 70, 2, 3, 4, 5, 1, 0)
+
+
+def first_exit_code(*codes: int) -> int:
+    """Return the one of several exit codes that counts; 0 where there are none."""
+    return min(codes, key=EXIT_ORDER.index, default=0)
 
 
 _LONGEST_LINE = 1500

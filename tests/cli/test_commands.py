@@ -393,7 +393,7 @@ def test_help_names_every_command_and_exit_code() -> None:
     assert ran.code == 0
     for command in ("demo", "evaluate", "import", "grade", "report", "models", "dataset"):
         assert f"\n  {command} " in ran.out
-    for code in ("0 done", "2 unusable", "3 stopped", "4 below", "130 interrupted"):
+    for code in ("0 done", "2 unusable", "3 stopped", "4 not met", "5 undecided", "130 interrupted"):
         assert code in " ".join(ran.out.split())
     assert osi("--version").out.strip() == opensafeintent.__version__
 

@@ -13,7 +13,7 @@ from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import DATA, JUDGING, LIMIT, MAX_MISSING, NAME, PATH, RUNS, SPREADING, ledger_and_limits
 from opensafeintent.cli.people import agreement_command, annotate_group
-from opensafeintent.errors import EXIT_CODES, InputError
+from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, InputError
 from opensafeintent.hostile import terminal_safe
 
 __all__ = ["Escaped", "cli"]
@@ -39,7 +39,7 @@ class _Program(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
-        with formatter.section("Exit codes, the first that applies of 130, 70, 2, 3, 4, 1, 0"):
+        with formatter.section(f"Exit codes, the first that applies of {', '.join(map(str, EXIT_ORDER))}"):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
 
