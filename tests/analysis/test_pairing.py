@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
-from opensafeintent.analysis.pairing import Pair, Pairing, pair_models, read_pairs
+from opensafeintent.analysis.groups import Study
+from opensafeintent.analysis.pairing import Pair, Pairing, pair_models, read_pairs, what_changed
+from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
+from report.studies import study_with
+from samples import made_dataset, prompt_set
 
 REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
 
@@ -74,3 +81,36 @@ def test_a_pair_that_fits_nowhere_is_told(text: str, said: str) -> None:
         read_pairs([text], steps)
     assert str(caught.value).startswith(f"--pair {text}: ")
     assert said in str(caught.value)
+
+
+def changed(study: Study, *, entry: dict[str, Any] | None = None, **fields: Any) -> Study:
+    """Return a run whose manifest, or whose model's entry, is another."""
+    models = {"m": msgspec.structs.replace(study.manifest.models["m"], **(entry or {}))}
+    return study._replace(manifest=msgspec.structs.replace(study.manifest, models=models, **fields))
+
+
+STUDY = changed(
+    study_with([], made_dataset(prompt_set("one")), ["m"], judge="lab/judge"), judges={"lab/judge": "lab/judge@1"}
+)
+OTHER = study_with([], made_dataset(prompt_set("two"), name="other"), ["m"], judge="lab/judge").manifest.dataset
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (STUDY, []),
+        (changed(STUDY, entry={"limit": 5, "epochs": 3, "identity": "newer"}), []),
+        (changed(STUDY, dataset=OTHER), [f"dataset: made {STUDY.dataset.hash[:8]}, now other {OTHER.hash[:8]}"]),
+        (changed(STUDY, entry={"judges": ("lab/judge", "b")}), ["judges: lab/judge, now b + lab/judge"]),
+        (changed(STUDY, entry={"mode_judge": ""}), ["judge of modes: lab/judge, now none"]),
+        (changed(STUDY, judges={"lab/judge": "lab/judge@2"}), ["who serves lab/judge: lab/judge@1, now lab/judge@2"]),
+        (changed(STUDY, entry={"templates": {"harm": "ab", "mode": "c"}}), ["judge templates: harm, mode"]),
+        (changed(STUDY, entry={"parse": "paper"}), ["grades read as: strict, now paper"]),
+        (
+            changed(STUDY, target_sampling=Sampling(temperature=0.5), system="be kind", judge_sampling=None),
+            ['sampling: {}, now {"temperature":0.5}', 'system prompt: none, now "be kind"', "judge sampling: {}, now none"],
+        ),
+    ],
+)
+def test_what_else_changed_between_two_versions_is_named(new: Study, said: list[str]) -> None:
+    assert what_changed(STUDY, new, Pair("m", "m")) == said

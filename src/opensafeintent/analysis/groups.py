@@ -33,6 +33,7 @@ __all__ = [
     "Study",
     "TextSource",
     "checked_judges",
+    "conditions_of",
     "group_studies",
 ]
 
@@ -153,20 +154,25 @@ def group_studies(studies: Sequence[Study]) -> list[Group]:
     """
     found: dict[Conditions, list[tuple[Study, str]]] = {}
     for study in studies:
-        for model, entry in sorted(study.manifest.models.items()):  # in an order that no manifest's writing changes
-            conditions = Conditions(
-                dataset=study.manifest.dataset.hash,
-                judges=_judges(study, model),
-                mode_judge=entry.mode_judge,
-                parse=entry.parse,
-                templates=tuple(sorted(entry.templates.items())),
-            )
-            found.setdefault(conditions, []).append((study, model))
+        for model in sorted(study.manifest.models):  # in an order that no manifest's writing changes
+            found.setdefault(conditions_of(study, model), []).append((study, model))
     names = _shown_names([member for members in found.values() for member in members])
     return [
         Group(conditions, members[0][0].dataset, {names[study.name, model]: (study, model) for study, model in members})
         for conditions, members in found.items()
     ]
+
+
+def conditions_of(study: Study, model: str) -> Conditions:
+    """Return under which conditions a model of a run was evaluated."""
+    entry = study.manifest.models[model]
+    return Conditions(
+        dataset=study.manifest.dataset.hash,
+        judges=_judges(study, model),
+        mode_judge=entry.mode_judge,
+        parse=entry.parse,
+        templates=tuple(sorted(entry.templates.items())),
+    )
 
 
 def _judges(study: Study, model: str) -> tuple[str, ...]:

@@ -1,15 +1,18 @@
-"""Which model of one run is the earlier version of which model of the next."""
+"""Which model of one run is the earlier version of which model of the next, and what else changed between the runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
+from opensafeintent.analysis.groups import Study, conditions_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 
-__all__ = ["Pair", "Pairing", "pair_models", "read_pairs"]
+__all__ = ["Pair", "Pairing", "pair_models", "read_pairs", "what_changed"]
 
 
 class Pair(NamedTuple):
@@ -102,6 +105,50 @@ def _misfit(ways: Sequence[Pair], steps: Sequence[tuple[Sequence[str], Sequence[
     if way.old not in earlier:
         return f"no earlier run has the model {_shown(way.old)}; {nearest(way.old, dict.fromkeys(earlier))}"
     return f"{_shown(way.old)} is not in the run just before that of {_shown(way.new)}"
+
+
+def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
+    """Say in what the two versions of a model were not treated alike, a clause each, so that a difference may be owed to it.
+
+    Dataset, judges and who they are, judge templates, the reading of grades, sampling of targets and judges, system prompt
+    and preset. How many prompt-sets and repeats there are may differ: versions are compared on the sets of both.
+    """
+    before, after = conditions_of(old, pair.old), conditions_of(new, pair.new)
+    was, now = old.manifest, new.manifest
+    found = []
+    if before.dataset != after.dataset:
+        found.append(
+            _from_to("dataset", f"{was.dataset.name} {before.dataset[:8]}", f"{now.dataset.name} {after.dataset[:8]}")
+        )
+    if before.judges != after.judges:
+        found.append(_from_to("judges", " + ".join(before.judges), " + ".join(after.judges)))
+    if before.mode_judge != after.mode_judge:
+        found.append(_from_to("judge of modes", before.mode_judge, after.mode_judge))
+    for judge in dict.fromkeys((*before.judges, before.mode_judge)):
+        if judge in was.judges and judge in now.judges and was.judges[judge] != now.judges[judge]:
+            found.append(_from_to(f"who serves {one_line(judge, 80)}", was.judges[judge], now.judges[judge]))
+    if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
+        found.append(f"judge templates: {', '.join(roles)}")
+    if before.parse != after.parse:
+        found.append(_from_to("grades read as", before.parse, after.parse))
+    fields = {
+        "target_sampling": "sampling",
+        "system": "system prompt",
+        "preset": "preset",
+        "judge_sampling": "judge sampling",
+    }
+    for field, label in fields.items():
+        if getattr(was, field) != getattr(now, field):
+            found.append(_from_to(label, _told(getattr(was, field)), _told(getattr(now, field))))
+    return found
+
+
+def _from_to(what: str, old: str, new: str) -> str:
+    return f"{what}: {one_line(old, 200) or 'none'}, now {one_line(new, 200) or 'none'}"
+
+
+def _told(value: object) -> str:
+    return "" if value is None else msgspec.json.encode(value).decode()
 
 
 def _check(pair: Pair, old: Sequence[str], new: Sequence[str]) -> None:
