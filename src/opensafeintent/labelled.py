@@ -166,6 +166,9 @@ class Labelled:
     def __lt__(self, other: object) -> Labelled:
         return self._combined(other, np.less)
 
+    def __le__(self, other: object) -> Labelled:
+        return self._combined(other, np.less_equal)
+
     def __gt__(self, other: object) -> Labelled:
         return self._combined(other, np.greater)
 

@@ -12,6 +12,7 @@ import numpy as np
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
+from opensafeintent.analysis.reference import reference_values
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import rank_intervals
 
@@ -46,6 +47,7 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
         ],
         "judges": [judges_json(group) for group in groups],
         "primary": PRIMARY,
+        "reference": {metric: reference_values(metric) for metric in METRICS},
         "partial": any(coverage.partial for group in groups for coverage in group.coverage.values()),
         "notes": [DEMONSTRATION_NOTE] if any(group.demonstration for group in groups) else [],
     }
