@@ -147,6 +147,10 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "detection_failure": (0.0, 1),
     "execution_failure": (1.0, 1),
     "benign_over_refusal": (None, 0),
+    "withheld_benign": (1 / 3, 3),  # helpfulness 4 3 1
+    "withheld_dual_use": (0.0, 2),  # 3 3
+    "withheld_malicious": (1.0, 3),  # 1 2 2
+    "intent_sensitivity": (2 / 3, 3),  # 4 > 1, 3 > 2, and 1 < 2
 }
 
 
