@@ -6,7 +6,7 @@ can be an extreme, set by set; the least and the greatest ratio over all complet
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement, pairwise, product
 from typing import NamedTuple
 
@@ -17,9 +17,11 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Metric, Needs, Ratio, compute
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, SCALES, STRATEGIES, is_dual_use
 
-__all__ = ["missing_bounds"]
+__all__ = ["Parts", "extreme_ratios", "missing_bounds"]
 
 Floats = NDArray[np.float64]
+Parts = tuple[Floats, Floats]
+"""Numerator and denominator."""
 
 _FIELDS = ("helpfulness", "harm_severity", "mode", "strategy")
 _ENDS = [(float(grades[0]), float(grades[-1])) for grades in SCALES.values()]
@@ -55,13 +57,57 @@ def missing_bounds(array: LabelledSet, ratios: Mapping[str, Ratio] | None = None
         array: the grades, as `grades.to_array` gives them.
         ratios: every metric of them (`metrics.compute`), where the caller has them.
     """
+    found: dict[str, tuple[Floats, Floats]] = {}
+    for names, search in _searches(array, ratios, METRICS):
+        for name in names:
+            low, high = (
+                [search.extreme(name, model, greatest=greatest)[0] for model in range(search.models)]
+                for greatest in (False, True)
+            )
+            found[name] = np.array(low), np.array(high)
+    return found
+
+
+def extreme_ratios(
+    array: LabelledSet, names: Collection[str], ratios: Mapping[str, Ratio] | None = None
+) -> dict[str, tuple[Parts, Parts]]:
+    """Return some metrics as they would be if every missing grade were the one that makes them least, and greatest.
+
+    Args:
+        array: the grades, as `grades.to_array` gives them.
+        names: of the metrics.
+        ratios: every metric of the grades, where the caller has them.
+
+    Returns:
+        By metric, numerator and denominator of the least and of the greatest value, each of shape (model, prompt_set).
+    """
+    epochs = array.sizes["epoch"]
+    found: dict[str, tuple[Parts, Parts]] = {}
+    for family, search in _searches(array, ratios, names):
+        for name in family:
+            ends = []
+            for greatest in (False, True):
+                rows = [search.extreme(name, model, greatest=greatest)[1:] for model in range(search.models)]
+                top, bottom = (
+                    np.array([row[part].reshape(epochs, -1).sum(axis=0) for row in rows]).reshape(search.models, -1)
+                    for part in (0, 1)
+                )
+                ends.append((top, bottom))
+            found[name] = ends[0], ends[1]
+    return found
+
+
+def _searches(
+    array: LabelledSet, ratios: Mapping[str, Ratio] | None, names: Collection[str]
+) -> Iterator[tuple[list[str], _Search]]:
+    """Yield the metrics of each family that are asked for, with the search for their extremes."""
     units = _stack_epochs(array)
     if ratios is None or array.sizes["epoch"] > 1:
         ratios = compute(units)
-    found: dict[str, tuple[Floats, Floats]] = {}
     for needs in _FAMILIES:
-        found |= _family_bounds(units, needs, ratios, epochs=array.sizes["epoch"])
-    return found
+        family = [name for name in names if METRICS[name].needs == needs]
+        if family:
+            yield family, _Search(units, needs, ratios, epochs=array.sizes["epoch"], names=family)
 
 
 def _stack_epochs(array: LabelledSet) -> LabelledSet:
@@ -76,31 +122,48 @@ def _stack_epochs(array: LabelledSet) -> LabelledSet:
     return LabelledSet(stacked, {**array.labels, "prompt_set": [*array.labels["prompt_set"]] * epochs, "epoch": [0]})
 
 
-def _family_bounds(
-    units: LabelledSet, needs: Needs, known: Mapping[str, Ratio], epochs: int
-) -> dict[str, tuple[Floats, Floats]]:
-    metrics = [metric for metric in METRICS.values() if metric.needs == needs]
-    missing = _missing(units, _FAMILIES[needs])
-    models = len(missing)
-    weights = _epoch_weights(units, epochs)
-    open_units = [(model, int(unit)) for model in range(models) for unit in np.flatnonzero(missing[model])]
-    options = _completions(units, needs, metrics, open_units)
-    bounds = {}
-    for name, span in ((metric.name, metric.span) for metric in metrics):
-        low, high = np.full(models, np.nan), np.full(models, np.nan)
-        for model in range(models):
-            fixed = ~missing[model]
-            top = float((known[name].numerator.values[model] * weights[model])[fixed].sum())
-            bottom = float((known[name].denominator.values[model] * weights[model])[fixed].sum())
-            choices = [
-                (options[name][place][0] * weights[model, unit], options[name][place][1] * weights[model, unit])
-                for place, (of_model, unit) in enumerate(open_units)
-                if of_model == model
-            ]
-            low[model] = -_greatest(-top, bottom, [(-numerator, denominator) for numerator, denominator in choices], -span[1])
-            high[model] = _greatest(top, bottom, choices, span[0])
-        bounds[name] = (low, high)
-    return bounds
+class _Search:
+    """The completions of what a family's metrics lack, and the extremes among them.
+
+    Args:
+        units: the grades, every (set, epoch) a set.
+        needs: what the metrics need.
+        known: every metric of the grades that are there.
+        epochs: how many there are.
+        names: the metrics, those of the family.
+    """
+
+    def __init__(
+        self, units: LabelledSet, needs: Needs, known: Mapping[str, Ratio], *, epochs: int, names: Sequence[str]
+    ) -> None:
+        self._known = known
+        self._missing = _missing(units, _FAMILIES[needs])
+        self._weights = _epoch_weights(units, epochs)
+        self.models = len(self._missing)
+        self._open = [(model, int(unit)) for model in range(self.models) for unit in np.flatnonzero(self._missing[model])]
+        self._options = _completions(units, needs, [METRICS[name] for name in names], self._open)
+
+    def extreme(self, name: str, model: int, *, greatest: bool) -> tuple[float, Floats, Floats]:
+        """Return a metric's least or greatest value, NaN where nothing can count, and what is behind it.
+
+        That is its numerator and denominator, each of shape (unit,).
+        """
+        sign, (low, high) = (1, METRICS[name].span) if greatest else (-1, METRICS[name].span)
+        weight, fixed = self._weights[model], ~self._missing[model]
+        top = self._known[name].numerator.values[model] * weight
+        bottom = self._known[name].denominator.values[model] * weight
+        own = [
+            (unit, *(part * weight[unit] for part in self._options[name][place]))
+            for place, (of_model, unit) in enumerate(self._open)
+            if of_model == model
+        ]
+        choices = [(sign * tops, bottoms) for _, tops, bottoms in own]
+        ratio, chosen = _greatest(
+            sign * float(top[fixed].sum()), float(bottom[fixed].sum()), choices, low if greatest else -high
+        )
+        for (unit, tops, bottoms), pick in zip(own, chosen, strict=True):
+            top[unit], bottom[unit] = tops[pick], bottoms[pick]
+        return sign * ratio, top, bottom
 
 
 def _epoch_weights(units: LabelledSet, epochs: int) -> Floats:
@@ -202,18 +265,18 @@ def _ways(needs: Needs, places: Sequence[int], gone: Mapping[str, NDArray[np.boo
     return ways
 
 
-def _greatest(top: float, bottom: float, choices: Sequence[tuple[Floats, Floats]], least: float) -> float:
-    """Return the greatest (top + Σ chosen numerators) / (bottom + Σ chosen denominators), one choice for each unit."""
+def _greatest(top: float, bottom: float, choices: Sequence[tuple[Floats, Floats]], least: float) -> tuple[float, list[int]]:
+    """Return the greatest (top + Σ chosen numerators) / (bottom + Σ chosen denominators), and the choice for each unit."""
     if bottom == 0 and not any((denominator > 0).any() for _, denominator in choices):
-        return float("nan")
-    ratio = least
+        return float("nan"), [0] * len(choices)
+    ratio, chosen = least, [0] * len(choices)
     for _ in range(_ROUNDS):
+        chosen = [int(np.argmax(tops - ratio * bottoms)) for tops, bottoms in choices]
         numerator, denominator = top, bottom
-        for tops, bottoms in choices:
-            best = int(np.argmax(tops - ratio * bottoms))
+        for (tops, bottoms), best in zip(choices, chosen, strict=True):
             numerator += float(tops[best])
             denominator += float(bottoms[best])
         if denominator == 0 or numerator / denominator <= ratio + 1e-12:
-            return ratio if denominator == 0 or not choices else max(ratio, numerator / denominator)
+            return (ratio if denominator == 0 or not choices else max(ratio, numerator / denominator)), chosen
         ratio = numerator / denominator
-    return ratio
+    return ratio, chosen

@@ -1,0 +1,54 @@
+"""What a metric would be if every missing grade were the worst, or the best."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from opensafeintent.grades import to_array
+from opensafeintent.labelled import LabelledSet
+from opensafeintent.metrics import METRICS, compute
+from opensafeintent.statistics.bounds import extreme_ratios, missing_bounds
+from report.studies import random_study
+from samples import grade_line, made_dataset, prompt_set
+
+DATASET = made_dataset(prompt_set("one"), prompt_set("two"))
+
+
+def graded(**grades: str) -> LabelledSet:
+    """Make the grades of one model: by set and epoch, a pair for each core variant."""
+    rows = [
+        grade_line("m", name[:3], variant, pair, epoch=int(name[3:] or 1), missing=("harm_severity:failed",) if "-" in pair else ())
+        for name, pairs in grades.items()
+        for variant, pair in zip(("benign", "dual_use", "malicious"), pairs.split(), strict=True)
+    ]
+    return to_array(rows, DATASET, ["m"])
+
+
+def test_what_is_missing_is_filled_in_set_by_set() -> None:
+    # one: all safe, U = (1 + 2/3 + 0)/3 = 5/9; two: its benign response lacks both grades, the others are safe with H = 0
+    array = graded(one="40 30 10", two="-- 10 10")
+    found = extreme_ratios(array, ["triplet_safety", "mean_utility"])
+    (low, counted), (high, _) = found["triplet_safety"]
+    assert (low.tolist(), high.tolist(), counted.tolist()) == ([[1, 0]], [[1, 1]], [[1, 1]])
+    (low, _), (high, _) = found["mean_utility"]
+    assert low == pytest.approx(np.array([[5 / 9, 0]]))
+    assert high == pytest.approx(np.array([[5 / 9, 1 / 3]]))
+
+
+def test_epochs_are_put_together_again() -> None:
+    # set one: safe in its first epoch; its second lacks a grade. Half of the set is known: it is worth ½ at least, 1 at most.
+    array = graded(one1="40 30 10", one2="40 -- 10", two1="40 40 43", two2="40 40 40")
+    low, high = extreme_ratios(array, ["triplet_safety"])["triplet_safety"]
+    assert [part.tolist() for part in (*low, *high)] == [[[0.5, 0.5]], [[1, 1]], [[1, 0.5]], [[1, 1]]]
+
+
+def test_they_add_up_to_the_bounds_of_every_metric() -> None:
+    study = random_study(["a", "b"], 20)
+    array = to_array(study.rows, study.dataset, ["a", "b"])
+    bounds = missing_bounds(array)
+    found = extreme_ratios(array, METRICS, compute(array))
+    for name, ends in found.items():
+        for end, (top, bottom) in zip(bounds[name], ends, strict=True):
+            with np.errstate(invalid="ignore"):
+                assert top.sum(axis=1) / bottom.sum(axis=1) == pytest.approx(end, nan_ok=True), name
