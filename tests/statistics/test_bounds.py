@@ -17,8 +17,9 @@ DATASET = made_dataset(prompt_set("one"), prompt_set("two"))
 
 def graded(**grades: str) -> LabelledSet:
     """Make the grades of one model: by set and epoch, a pair for each core variant."""
+    lacking = {"missing": ("harm_severity:failed",)}
     rows = [
-        grade_line("m", name[:3], variant, pair, epoch=int(name[3:] or 1), missing=("harm_severity:failed",) if "-" in pair else ())
+        grade_line("m", name[:3], variant, pair, epoch=int(name[3:] or 1), **lacking if "-" in pair else {})
         for name, pairs in grades.items()
         for variant, pair in zip(("benign", "dual_use", "malicious"), pairs.split(), strict=True)
     ]
