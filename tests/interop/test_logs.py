@@ -40,7 +40,7 @@ from opensafeintent import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.interop.inspect.scorers import opensafeintent_sets
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import load_dataset, sample_order
 
 pytestmark = quiet
 JUDGE = "baseline/judge"
@@ -122,7 +122,7 @@ def test_a_log_without_grades_gives_responses_to_grade(tmp_path: Path) -> None:
 
 
 def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: Path) -> None:
-    first = load_dataset("starter").prompt_sets[0]
+    first = sample_order(load_dataset("starter").prompt_sets)[0]
     lines = [{"id": first.id, "variant": variant, "response": "No."} for variant in list(first.wordings())[:4]]
     path = tmp_path / "mine.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -24,7 +24,7 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect.scripted import Refusal
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import load_dataset, sample_order
 
 pytestmark = quiet
 SETS = 42
@@ -85,7 +85,7 @@ def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str
 
 def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
-    first = load_dataset("starter").prompt_sets[0]
+    first = sample_order(load_dataset("starter").prompt_sets)[0]
     assert log.samples is not None
     assert Counter(sample.metadata["intent"] for sample in log.samples) == {"benign": 1, "malicious": 1, "dual_use": 5}
     sample = next(sample for sample in log.samples if sample.metadata["variant"] == "dual_use")
@@ -248,7 +248,7 @@ def retried(log: EvalLog, tmp_path: Path) -> EvalLog:
 
 
 def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path) -> None:
-    prompt_set = load_dataset("starter").prompt_sets[0]
+    prompt_set = sample_order(load_dataset("starter").prompt_sets)[0]
     lines = [
         {"id": prompt_set.id, "variant": variant, "response": f"I cannot help with that. ({variant})"}
         for variant in prompt_set.wordings()

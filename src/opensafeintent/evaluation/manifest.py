@@ -15,7 +15,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import Grading, JudgePlan
 from opensafeintent.files import make_private_folder, read_json, write_private
-from opensafeintent.promptsets import Dataset, stratified_sample
+from opensafeintent.promptsets import Dataset, SampleRule, drawn
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import Taxonomy
@@ -80,7 +80,9 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     identity: str
     epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Prompt-sets, by the stratified sample; None is all of them."""
+    """Prompt-sets, the first so many by `sample`; None is all of them."""
+    sample: SampleRule = "rounds"
+    """How they are drawn; a manifest that does not say was written when there was this one rule alone."""
     templates: dict[Role, str] = msgspec.field(default_factory=dict)
     """Hash of the template in force, by role."""
     imported: bool = False
@@ -89,11 +91,16 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
-        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates."""
+        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates.
+
+        A sample grows by the rule that it was drawn by.
+        """
+        limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
         return msgspec.structs.replace(
             new,
             epochs=max(self.epochs, new.epochs),
-            limit=None if self.limit is None or new.limit is None else max(self.limit, new.limit),
+            limit=limit,
+            sample=new.sample if limit is None else self.sample,
             judges=(*self.judges, *(judge for judge in new.judges if judge not in self.judges)),
             modes="core" if "core" in (self.modes, new.modes) else "dual_use",
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
@@ -142,8 +149,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return {name: entry.identity for name, entry in self.models.items()} | self.judges
 
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
-        """Return the prompt-sets that a model was evaluated on."""
-        return stratified_sample(dataset.prompt_sets, self.models[model].limit)
+        """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
+        entry = self.models[model]
+        chosen = {prompt_set.id for prompt_set in drawn(dataset.prompt_sets, entry.limit, entry.sample)}
+        return tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id in chosen)
+
+    @property
+    def sample(self) -> SampleRule:
+        """How the samples of this run are drawn: models that join it get the sets of those that are there."""
+        drawn_here = (entry.sample for entry in self.models.values() if not entry.imported and entry.limit is not None)
+        return min(drawn_here, default="webster")
 
 
 class RunFolder(LedgerFolder[Manifest]):

@@ -1,7 +1,19 @@
-"""Prompt-sets: the record, every loader and writer, sampling, and the shipped starter set."""
+"""Prompt-sets: the record, every loader and writer, samples, and the shipped starter set."""
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
-from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, stratified_sample
+from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet
+from opensafeintent.promptsets.sampling import SampleRule, drawn, sample_order, stratified_sample
 from opensafeintent.promptsets.writing import write_dataset
 
-__all__ = ["Dataset", "PromptSet", "Prompts", "load_dataset", "read_dataset", "stratified_sample", "write_dataset"]
+__all__ = [
+    "Dataset",
+    "PromptSet",
+    "Prompts",
+    "SampleRule",
+    "drawn",
+    "load_dataset",
+    "read_dataset",
+    "sample_order",
+    "stratified_sample",
+    "write_dataset",
+]

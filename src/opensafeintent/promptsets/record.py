@@ -1,9 +1,7 @@
-"""One task worded benignly, ambiguously and maliciously, with paraphrases of the ambiguous wording; samples of such sets."""
+"""One task worded benignly, ambiguously and maliciously, with paraphrases of the ambiguous wording."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from functools import cached_property
 from hashlib import sha256
 from typing import Any
@@ -11,10 +9,9 @@ from typing import Any
 import msgspec
 
 from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import Intent, Taxonomy, paraphrase_variant
 
-__all__ = ["Dataset", "PromptSet", "Prompts", "stratified_sample"]
+__all__ = ["Dataset", "PromptSet", "Prompts"]
 
 
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,24 +98,3 @@ class Dataset:
         """Every variant that at least one set has: the triplet, then the paraphrases in order."""
         longest = max(self.prompt_sets, key=lambda prompt_set: len(prompt_set.dual_use_paraphrases))
         return tuple(longest.wordings())
-
-
-def stratified_sample(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
-    """Return `limit` sets, spread as evenly over the cells as the cells allow, in the dataset's order.
-
-    The choice depends on the sets' ids alone, and a larger limit contains every smaller one, so that a run grows.
-    """
-    if limit is not None and limit < 0:
-        raise InputError(f"a sample of {limit} prompt-sets; expected none or more")
-    if limit is None or limit >= len(prompt_sets):
-        return tuple(prompt_sets)
-    cells: defaultdict[tuple[str, str], list[PromptSet]] = defaultdict(list)
-    for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
-        cells[prompt_set.cell].append(prompt_set)
-    rounds = sorted(
-        (index, sha256_hex("\0".join(cell)), prompt_set.id)
-        for cell, members in cells.items()
-        for index, prompt_set in enumerate(members)
-    )
-    chosen = {set_id for _, _, set_id in rounds[:limit]}
-    return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)

@@ -23,7 +23,7 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.models import model_identity, open_models
-from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
@@ -126,6 +126,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 probe=settings.probe,
                 epochs=settings.epochs,
                 limit=settings.limit,
+                sample=old.sample,
                 judge_samples=samples[model],
             )
             before = old.models.get(model)
@@ -138,13 +139,13 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def work(self, manifest: Manifest) -> list[ModelWork]:
         """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
-        sets = stratified_sample(self.dataset.prompt_sets, self.settings.limit)
+        sets, limit, epochs = self.dataset.prompt_sets, self.settings.limit, self.settings.epochs
         return [
             ModelWork(
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, sets, self.settings.epochs),
+                tasks=tasks_of(model, drawn(sets, limit, manifest.models[model].sample), epochs),
             )
             for model in self.models
         ]

@@ -19,7 +19,7 @@ from opensafeintent.evaluation.manifest import hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.interop.inspect.scorers import SCORERS, Grading, graders, subject_of, templates_for
 from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking_about
-from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, stratified_sample
+from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
@@ -52,7 +52,7 @@ def opensafeintent(
 
     Args:
         dataset: `starter`, a path, or `hf:owner/name[@revision]`.
-        limit: a sample of so many prompt-sets, balanced over the cells (`--limit` of Inspect AI counts prompts).
+        limit: a sample of so many prompt-sets, each cell by its share (`--limit` of Inspect AI counts prompts).
         epochs: responses to each prompt.
         rubrics: a folder of judge templates in place of ours.
         modes: prompts whose assistance mode is judged, `dual_use` or `core`.
@@ -69,7 +69,7 @@ def opensafeintent(
     _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
     try:
         sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
-        chosen = stratified_sample(sets.prompt_sets, limit)
+        chosen = drawn(sets.prompt_sets, limit)
     except InputError as error:
         raise Refusal(str(error)) from error
     settings = msgspec.to_builtins(grading)

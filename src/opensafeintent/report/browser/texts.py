@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
 from opensafeintent.analysis.groups import TextSource
-from opensafeintent.promptsets import PromptSet, stratified_sample
+from opensafeintent.promptsets import PromptSet, sample_order
 from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member, Unit
 
 __all__ = ["add_texts"]
 
 _WORST_SHARE = 0.5
-"""Of the room for texts: this much for the most telling sets, the rest for a stratified sample."""
+"""Of the room for texts: this much for the most telling sets, the rest for a sample of all."""
 _QUOTED = 24
 """Characters: a shorter prompt inside a response is not taken for a quotation."""
 _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
@@ -24,8 +24,8 @@ _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
 def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
-    The most telling failures of each model in turn come first, up to half of the room; then prompt-sets spread evenly over
-    the cells, under every model at once, so that models can be read side by side.
+    The most telling failures of each model in turn come first, up to half of the room; then prompt-sets in the order of
+    samples, under every model at once, so that models can be read side by side.
 
     Args:
         browser: what `browse` returned for these members.
@@ -34,7 +34,7 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
         room: bytes.
     """
     writer = _Writer(browser, members, sources)
-    for order, until in ((_worst_first(browser), room * _WORST_SHARE), (_stratified(browser, members), float(room))):
+    for order, until in ((_worst_first(browser), room * _WORST_SHARE), (_sampled(browser, members), float(room))):
         for model, unit in order:
             if writer.used > until:
                 break
@@ -44,7 +44,7 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
 
 
 def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
-    """Yield (model, unit), the most telling of each model in turn; what went well is left to the stratified sample."""
+    """Yield (model, unit), the most telling of each model in turn; what went well is left to the sample."""
     failures = [
         [(number, index) for index in sorted(range(len(model.units)), key=lambda index: -model.units[index].severity_rank)]
         for number, model in enumerate(browser.models)
@@ -55,7 +55,7 @@ def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
                 yield found
 
 
-def _stratified(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
+def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int, int]]:
     for number, dataset in enumerate(browser.datasets):
         sets = next(
             member.group.dataset.prompt_sets
@@ -68,20 +68,8 @@ def _stratified(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[i
             if model.dataset == number:
                 for of_unit, unit in enumerate(model.units):
                     at_set.setdefault(unit.at, []).append((of_model, of_unit))
-        for prompt_set in _evenly([item for item in sets if item.id in index]):
+        for prompt_set in sample_order([item for item in sets if item.id in index]):
             yield from at_set.get(index[prompt_set.id], ())
-
-
-def _evenly(prompt_sets: Sequence[PromptSet]) -> Iterator[PromptSet]:
-    """Yield sets so that however many are taken, they are spread over the cells."""
-    seen: set[str] = set()
-    size = 1
-    while len(seen) < len(prompt_sets):
-        for prompt_set in stratified_sample(prompt_sets, size):
-            if prompt_set.id not in seen:
-                seen.add(prompt_set.id)
-                yield prompt_set
-        size *= 2
 
 
 class _Writer:

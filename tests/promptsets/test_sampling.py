@@ -1,0 +1,146 @@
+"""A sample holds of each cell its share, and a larger one contains every smaller one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from opensafeintent import load_dataset
+from opensafeintent.canonical import sha256_hex
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, drawn, sample_order, stratified_sample
+
+PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
+RULES: tuple[SampleRule, ...] = ("webster", "rounds")
+
+
+def of_cell(set_id: str, cell: tuple[str, str]) -> PromptSet:
+    return PromptSet(id=set_id, harm_domain=cell[0], task_type=cell[1], underlying_task="t", prompts=PROMPTS)
+
+
+PLACES = st.dictionaries(st.text("abcdef0123456789", min_size=1), st.tuples(st.sampled_from("PQR"), st.sampled_from("xy")))
+SETS = PLACES.map(lambda places: [of_cell(set_id, cell) for set_id, cell in places.items()])
+"""Sets with their own ids, spread unevenly over up to six cells."""
+
+
+def ids(sets: tuple[PromptSet, ...]) -> list[str]:
+    return [prompt_set.id for prompt_set in sets]
+
+
+def widest(order: tuple[PromptSet, ...], of: Callable[[PromptSet], object]) -> float:
+    """Return by how many sets any prefix has most too many or too few of anything."""
+    whole, seen, most = Counter(map(of, order)), Counter[object](), 0.0
+    for n, prompt_set in enumerate(order, 1):
+        seen[of(prompt_set)] += 1
+        most = max(most, *(abs(seen[name] - n * count / len(order)) for name, count in whole.items()))
+    return most
+
+
+# one order ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_order_worked_by_hand() -> None:
+    # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2 4 4 2 4
+    sets = [of_cell(f"a{n}", ("P", "x")) for n in range(4)] + [of_cell(f"b{n}", ("Q", "x")) for n in range(2)]
+    order = sample_order(sets)
+    assert [prompt_set.harm_domain for prompt_set in order] == ["P", "Q", "P", "P", "Q", "P"]
+    of_p = [set_id for set_id in ids(order) if set_id.startswith("a")]
+    assert of_p == sorted(of_p, key=sha256_hex)  # within a cell by the ids' hashes
+
+
+@given(SETS, st.randoms(use_true_random=False))
+def test_the_order_is_of_every_set_once_and_does_not_hang_on_the_files(sets: list[PromptSet], random: object) -> None:
+    shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
+    order = sample_order(sets)
+    assert sorted(ids(order)) == sorted(item.id for item in sets)
+    assert order == sample_order(shuffled)
+
+
+@given(SETS)
+def test_what_a_prefix_has_of_a_cell_is_its_share_to_within_a_set(sets: list[PromptSet]) -> None:
+    # (r − ½)/N_h puts n_h within ½ of where the sequence stands; the ranks of the other cells add less than one set
+    order = sample_order(sets)
+    assert not order or widest(order, lambda item: item.cell) < 1.5
+
+
+def test_cells_that_tie_take_turns_over_domains_and_types() -> None:
+    order = load_dataset("starter").prompt_sets  # one set a cell: everything ties
+    assert widest(sample_order(order), lambda item: item.harm_domain) < 1
+    assert widest(sample_order(order), lambda item: item.task_type) < 1
+
+
+def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -> None:
+    sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
+    order = sample_order(sets)
+    domains = Counter(item.harm_domain for item in order[:115])
+    assert domains["Hazardous Agent Use"] == 4  # 22 of 700 is 3.6 of 115; rounds over the cells took 15
+    assert Counter(item.harm_domain for item in drawn(sets, 115, "rounds"))["Hazardous Agent Use"] == 15
+    assert widest(order, lambda item: item.cell) < 1
+    assert widest(order, lambda item: item.harm_domain) < 3
+    assert widest(order, lambda item: item.task_type) < 4
+
+
+# samples -----------------------------------------------------------------------------------------------------------------
+
+
+@given(SETS, st.integers(0, 40), st.integers(0, 40), st.sampled_from(RULES))
+def test_a_larger_sample_contains_a_smaller_one(sets: list[PromptSet], one: int, other: int, rule: SampleRule) -> None:
+    small, large = sorted((one, other))
+    assert len(drawn(sets, small, rule)) == min(small, len(sets))
+    assert set(ids(drawn(sets, small, rule))) <= set(ids(drawn(sets, large, rule)))
+
+
+@given(SETS, st.integers(0, 40), st.sampled_from(RULES))
+def test_a_sample_stands_in_the_order_of_samples(sets: list[PromptSet], limit: int, rule: SampleRule) -> None:
+    chosen = set(drawn(sets, limit, rule))
+    assert drawn(sets, limit, rule) == tuple(item for item in sample_order(sets) if item in chosen)
+    assert drawn(sets, None, rule) == sample_order(sets)
+
+
+def test_less_than_nothing_is_refused() -> None:
+    for rule in RULES:
+        with pytest.raises(InputError, match="a sample of -1 prompt-sets"):
+            drawn((), -1, rule)
+
+
+# rounds over the cells ---------------------------------------------------------------------------------------------------
+
+
+@given(SETS, st.integers(0, 40))
+def test_a_stratified_sample_has_the_size_asked_for_and_the_datasets_order(sets: list[PromptSet], limit: int) -> None:
+    sample = stratified_sample(sets, limit)
+    assert len(sample) == min(limit, len(sets))
+    chosen = set(ids(sample))
+    assert ids(sample) == [prompt_set.id for prompt_set in sets if prompt_set.id in chosen]
+
+
+@given(SETS, st.integers(0, 40))
+def test_no_cell_waits_while_another_gets_two_more(sets: list[PromptSet], limit: int) -> None:
+    whole = Counter(prompt_set.cell for prompt_set in sets)
+    sample = Counter(prompt_set.cell for prompt_set in stratified_sample(sets, limit))
+    waiting = [sample[cell] for cell in whole if sample[cell] < whole[cell]]
+    if waiting:  # a cell with sets left has at most one fewer than the fullest
+        assert max(sample.values(), default=0) <= min(waiting) + 1
+
+
+@given(SETS, st.integers(0, 40), st.randoms(use_true_random=False))
+def test_the_order_of_the_file_does_not_matter(sets: list[PromptSet], limit: int, random: object) -> None:
+    shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
+    assert set(ids(stratified_sample(sets, limit))) == set(ids(stratified_sample(shuffled, limit)))
+
+
+@pytest.mark.parametrize("limit", [None, 42, 1000])
+def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
+    sets = load_dataset("starter").prompt_sets
+    assert stratified_sample(sets, limit) == sets
+
+
+def test_42_of_the_published_sets_are_one_a_cell(published: Path) -> None:
+    sample = stratified_sample(load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, 42)
+    assert set(Counter(prompt_set.cell for prompt_set in sample).values()) == {1}
+    assert len({prompt_set.cell for prompt_set in sample}) == 42
