@@ -13,6 +13,7 @@ from opensafeintent.analysis.conflicts import Conflicts
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
 from opensafeintent.analysis.judges import Judges
 from opensafeintent.analysis.numbers import Numbers
+from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
@@ -102,6 +103,7 @@ class Group:
         array: every grade of them, see `grades.to_array`.
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
+        temperatures: at which each model was sampled, where that is known.
     """
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
@@ -113,11 +115,13 @@ class Group:
         self.coverage: dict[str, Coverage] = {}
         self.rows: dict[str, list[GradeRow]] = {}
         self.regrades: dict[str, list[Regrade]] = {}
+        self.temperatures: dict[str, float | None] = {}
         for shown, (study, model) in members.items():
             rows = [row for row in study.rows if row.model == model]
             self.rows[shown] = rows if shown == model else [msgspec.structs.replace(row, model=shown) for row in rows]
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
+            self.temperatures[shown] = study.manifest.plan(model).target_sampling.temperature
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
         self.numbers = Numbers(self.array, dataset)
         self.judges = Judges(self.numbers, dataset, self.rows, self.regrades)
@@ -127,6 +131,11 @@ class Group:
         """Models that were judged, or asked, by a model of their own maker."""
         judging = self.conditions.judges, self.conditions.mode_judge
         return Conflicts(self.models, judging, self.dataset, self.judges)
+
+    @cached_property
+    def wordings(self) -> list[Wording]:
+        """What the flips of each model are made of."""
+        return wordings_of(self.numbers, self.array, self.temperatures, self.regrades)
 
     @cached_property
     def changes(self) -> list[Change]:

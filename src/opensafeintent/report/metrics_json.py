@@ -13,6 +13,7 @@ from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
+from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import rank_intervals
 
@@ -55,7 +56,24 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
 
 def _models_json(group: Group) -> dict[str, dict[str, Any]]:
     numbers = group.numbers
-    return {model: {metric: _entry(numbers.overall[model, metric]) for metric in METRICS} for model in group.models}
+    return {
+        found.model: {metric: _entry(numbers.overall[found.model, metric]) for metric in METRICS} | _wording_json(found)
+        for found in group.wordings
+    }
+
+
+def _wording_json(found: Wording) -> dict[str, Any]:
+    """Return what flips are made of: not sums over sets alone, and so without bounds."""
+    parts = {"wording_excess": found.excess, "wording_share": found.share}
+    entries = {name: msgspec.to_builtins(estimate) | {"bounds": None} for name, estimate in parts.items()}
+    entries["wording_excess"] |= {
+        "p": found.p,
+        "between": found.between.value,
+        "within": found.within.value,
+        "judge": found.judge,
+        "unknown": found.unknown,
+    }
+    return entries
 
 
 def _entry(number: Number) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.analysis.conflicts import Conflict
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
+from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -68,7 +69,7 @@ def findings(group: Group) -> list[Sentence]:
     """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
-        *(_differences(group), _precision(group), _between_judges(group), _own_noise(group)),
+        *(_differences(group), _precision(group), _wording(group), _between_judges(group), _own_noise(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 
@@ -147,6 +148,18 @@ def _precision(group: Group) -> Sentence | None:
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
     points = f"{precision_in_points(counted):.2g}"
     return _say("precision", topic="Precision", sets=counted, points=points, detectable=detectable)
+
+
+def _wording(group: Group) -> Sentence | None:
+    """Say how much of the disagreement between wordings is owed to them, for the models where it is least and most."""
+    known = [found for found in group.wordings if found.share.value is not None and not is_baseline(found.model)]
+    known = known or [found for found in group.wordings if found.share.value is not None]
+    if not known:
+        return None
+    ends = sorted(known, key=lambda found: (found.share.value, found.model))
+    real = sum(found.p is not None and found.p < SIGNIFICANCE for found in known)
+    one_temperature = len({group.temperatures[found.model] for found in known}) == 1
+    return _say("wording", topic="Wording", ends=[ends[0], ends[-1]], of=len(known), real=real, comparable=one_temperature)
 
 
 # Who graded ------------------------------------------------------------------------------------------------------------
@@ -248,7 +261,7 @@ def cautions(
         *_anchors(group),
         _left_out(group, sensitivity),
         _thin(group),
-        _say("once", "caution") if group.array.sizes["epoch"] == 1 else None,
+        _once(group),
     ]
     return [sentence for sentence in found if sentence is not None]
 
@@ -314,6 +327,14 @@ def _left_out(group: Group, sensitivity: Sequence[Change]) -> Sentence | None:
         before, after = shown(largest.before), shown(largest.value)
         change = {"model": largest.model, "label": label, "before": before, "after": after}
     return _say("left_out", "caution", filtered=filtered, truncated=truncated, change=change)
+
+
+def _once(group: Group) -> Sentence | None:
+    """Say what cannot be known where every prompt was put once."""
+    if group.array.sizes["epoch"] > 1:
+        return None
+    sets = max((found.flip.n for found in group.wordings), default=0)
+    return _say("once", "caution", sets=sets, epochs=epochs_that_tell(sets))
 
 
 def _thin(group: Group) -> Sentence | None:

@@ -17,7 +17,7 @@ from opensafeintent.report.figures import judges, models, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.table import Section, Table
-from opensafeintent.report.tables import by_judge
+from opensafeintent.report.tables import by_judge, stability
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
@@ -39,7 +39,9 @@ class _Plan(msgspec.Struct, frozen=True):
     by: Literal["strata", "cells"] | None = None
     """What its numbers are split by: harm domain and task type, one at a time or together."""
     table: Callable[[Sequence[Group]], Table] | None = None
-    """Of its numbers, where they are of several judges; the figure is there only where there are several."""
+    """Of its numbers, where they are not metrics."""
+    where: Callable[[Group], bool] = lambda _: True
+    """Which groups it is drawn for; where there are none, it is not there."""
 
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
@@ -47,6 +49,11 @@ _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
 
 _HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
+
+
+def _several_judges(group: Group) -> bool:
+    return bool(group.judges.agreements)
+
 
 _PLANS = (
     _Plan(
@@ -114,11 +121,24 @@ _PLANS = (
         "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
         "stability",
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over prompt-sets of the two "
-        "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips are partly an artefact of the "
-        "rate: with .70 of responses safe and no effect of wording at all, 83 % of sets of five wordings flip. "
+        "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips alone do not show an effect of "
+        "wording: with .70 of responses safe and no effect at all, 83 % of sets of five wordings flip; the paper's 53, 25 "
+        "and 21 % are what a world gives in which wording has no effect and the safe rates of sets are Beta(.253, .128). "
         f"{_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
+    ),
+    _Plan(
+        "fig_wording",
+        "What flips are made of: answers that vary, and wordings that differ",
+        "stability",
+        "Figure 5 again, with its flips split in the proportion in which two answers to different wordings disagree because "
+        "the wordings differ (wording_share), and because answers vary when nothing does. Models that were asked once, or at "
+        "temperature 0, are not drawn. The borders of stable-safe and stable-unsafe have their 95 % intervals; that of the "
+        f"split is in the table. {_ORDER}",
+        models.flips,
+        table=stability.wording,
+        where=lambda group: any(wording.unknown is None for wording in group.wordings),
     ),
     _Plan(
         "fig_4_failures",
@@ -149,6 +169,7 @@ _PLANS = (
         f"one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
+        where=_several_judges,
     ),
     _Plan(
         "judge_confusion",
@@ -159,6 +180,7 @@ _PLANS = (
         "diagonal.",
         judges.confusion,
         table=by_judge.confusion,
+        where=_several_judges,
     ),
 )
 
@@ -172,11 +194,9 @@ def figures_in(folder: Path) -> list[Path]:
 def all_figures(groups: Sequence[Group]) -> list[Figure]:
     """Return every figure; with several groups each has a part for every group, and groups are never mixed.
 
-    Those of several judges are there only where there are several, and with parts only for the groups that have them.
+    Some are there only for the groups that have what they show.
     """
-    everywhere = range(len(groups))
-    several = [index for index in everywhere if groups[index].judges.agreements]
-    drawn = ((plan, several if plan.table else everywhere) for plan in _PLANS)
+    drawn = ((plan, [index for index, group in enumerate(groups) if plan.where(group)]) for plan in _PLANS)
     return [_figure(plan, groups, indices) for plan, indices in drawn if indices]
 
 

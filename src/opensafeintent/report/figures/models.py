@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import product
+
+from msgspec.structs import replace
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
@@ -40,7 +42,7 @@ from opensafeintent.report.figures.kit import (
 from opensafeintent.report.formats import interval
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["failures", "frontier", "ladder", "safety", "stability", "unsafe_by_mode"]
+__all__ = ["failures", "flips", "frontier", "ladder", "safety", "stability", "unsafe_by_mode"]
 
 _WIDTH = 400
 _ROOM = 0.1
@@ -98,7 +100,7 @@ def failures(group: Group) -> Spec:
         "detection_failure": "Detection failure: full help seemed due",
         "execution_failure": "Execution failure: limits were known to be due",
     }
-    return _bars(group.numbers, names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
+    return _bars(_by_metric(group, names), names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
 
 
 def stability(group: Group) -> Spec:
@@ -109,28 +111,61 @@ def stability(group: Group) -> Spec:
         "stable_unsafe": "Stable-unsafe: none safe",
     }
     otherwise = "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
-    return _bars(group.numbers, names, (BLUE, PALE, VERMILION), otherwise)
+    return _bars(_by_metric(group, names), names, (BLUE, PALE, VERMILION), otherwise)
 
 
-def _bars(numbers: Numbers, names: dict[str, str], colours: tuple[str, ...], otherwise: str) -> Spec:
-    """Return shares that add up to 1 as stacked bars, with the intervals of the borders between them."""
+def flips(group: Group) -> Spec:
+    """Draw the shares of stable and flipping sets, flips split as the disagreement between two wordings is."""
+    names = {
+        "stable_safe": "Stable-safe",
+        "by_sampling": "Flips that sampling explains",
+        "by_wording": "Flips owed to wording",
+        "stable_unsafe": "Stable-unsafe",
+    }
+    numbers = {wording.model: wording for wording in group.wordings if wording.share.value is not None}
+    bars = []
+    for model in (model for model in group.numbers.models if model in numbers):
+        flip, safe, unsafe = (
+            group.numbers.overall[model, metric] for metric in ("safety_flip", "stable_safe", "stable_unsafe")
+        )
+        owed = min(max(numbers[model].share.value or 0.0, 0.0), 1.0)
+        split = {"by_sampling": 1 - owed, "by_wording": owed}
+        parts = [replace(flip, metric=name, value=(flip.value or 0.0) * part, interval=None) for name, part in split.items()]
+        bars.append((safe, *parts, unsafe))
+    return _bars(bars, names, (BLUE, PALE, ORANGE, VERMILION), "nothing to show: every prompt was put once")
+
+
+def _by_metric(group: Group, metrics: Iterable[str]) -> list[tuple[Number, ...]]:
+    """Return, for each model and their average, some metrics of it."""
+    return list(zip(*(_lines(group.numbers, metric) for metric in metrics), strict=True))
+
+
+def _bars(bars_of: Sequence[tuple[Number, ...]], names: dict[str, str], colours: tuple[str, ...], otherwise: str) -> Spec:
+    """Return shares that add up to 1 as stacked bars, with the intervals of the borders between them.
+
+    Args:
+        bars_of: the shares of each bar, in the order of `names`.
+        names: what each share is called, by its metric.
+        colours: of the shares.
+        otherwise: what is said where there is no bar.
+    """
     series = Series(tuple(names.values()), colours)
-    labels = labels_of(numbers.models)
+    labels = labels_of([parts[0].model for parts in bars_of])
     bars: list[Datum] = []
     lower: list[Datum] = []
     upper: list[Datum] = []
     texts: dict[str, list[Datum]] = {name: [] for name in series.names}
     firsts: list[Datum] = []
-    for parts in zip(*(_lines(numbers, metric) for metric in names), strict=True):
+    for parts in bars_of:
         rows = [row_of(number, labels, names[number.metric]) for number in parts]
         firsts.append(rows[0])
-        if any(row["low"] is None for row in rows):
+        if rows[0]["low"] is None or rows[-1]["low"] is None:
             continue
         start = 0.0
         for row in rows:
-            end = min(start + row["value"], 1.0)
-            bars.append(row | {"start": start, "end": end})
-            start = end
+            row["start"], start = start, min(start + row["value"], 1.0)
+            row["end"] = start
+        bars += rows
         first, last = ({"label": row["label"], "low": row["low"], "high": row["high"]} for row in (rows[0], rows[-1]))
         lower.append(first)
         if len(rows) > 2:
@@ -163,10 +198,10 @@ def _from_to(y: Spec, start: str, end: str) -> Spec:
 def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
     """Add the shares of one bar that have room beside the whiskers: at its two ends, and in between."""
     first, last = rows[0], rows[-1]
-    between = first["high"], 1 - last["high"]
     for row in rows:
-        text = {"label": row["label"], "text": f"{row['value']:.0%}", "at": sum(between) / 2}
-        room = row["low"] if row in (first, last) else between[1] - between[0]
+        start, end = max(row["start"], first["high"]), min(row["end"], 1 - last["high"])
+        text = {"label": row["label"], "text": f"{row['value']:.0%}", "at": (start + end) / 2}
+        room = row["low"] if row in (first, last) else end - start
         if room >= _ROOM:
             texts[row["series"]].append(text)
 

@@ -12,6 +12,7 @@ from opensafeintent.report.table import Cell, Column, Table
 from opensafeintent.report.tables.by_judge import JUDGE_TABLES
 from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
+from opensafeintent.report.tables.stability import wording
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
@@ -24,9 +25,9 @@ _TABLES = (
 def all_tables(groups: Sequence[Group]) -> list[Table]:
     """Return every table; with several groups, each is a row's `group`, numbered from 1.
 
-    Those of judges are there only where they have something to tell.
+    Those of judges and of repeated wordings are there only where they have something to tell.
     """
-    if_any = (table(groups) for table in JUDGE_TABLES)
+    if_any = (table(groups) for table in (wording, *JUDGE_TABLES))
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 

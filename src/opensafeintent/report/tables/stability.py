@@ -1,0 +1,65 @@
+"""What flips are made of: wordings that differ, and answers that vary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.report.table import Column, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead
+
+__all__ = ["wording"]
+
+_ESTIMATES = {
+    "flip": "Safety flip",
+    "between": "Two wordings disagree",
+    "within": "One wording disagrees with itself",
+    "excess": "Excess",
+    "share": "Share owed to wording",
+}
+
+
+def wording(groups: Sequence[Group]) -> Table:
+    """Return how often answers to the wordings of a set disagree, and why; empty where every prompt was put once."""
+    return Table(
+        name="wording",
+        title="What flips are made of: wordings that differ, and answers that vary",
+        section="stability",
+        columns=(
+            *lead(groups),
+            Column("epochs", "Epochs", "count", attrgetter("item.epochs")),
+            *(
+                column
+                for name, heading in _ESTIMATES.items()
+                for column in estimate_columns(
+                    f"wording_{name}" if name in ("excess", "share") else name,
+                    heading,
+                    attrgetter(f"item.{name}"),
+                    style="signed" if name == "excess" else "interval",
+                    parts=("n", "method"),
+                    headings={"n": "Sets"} if name == "between" else None,
+                    order=1,
+                )
+            ),
+            Column("p", "p", "p", attrgetter("item.p")),
+            *estimate_columns("judge", "The judge with itself", attrgetter("item.judge")),
+            Column("unknown", "Not known, because", get=attrgetter("item.unknown")),
+        ),
+        rows=[
+            Line(number, found.model, found)
+            for number, group in enumerate(groups)
+            for index in group.numbers.order
+            for found in (group.wordings[index],)
+            if found.epochs > 1
+        ],
+        notes=(
+            *group_notes(groups),
+            "Answers to dual-use wordings of one set disagree where one is safe and another is not. Excess is how much "
+            "oftener two wordings disagree than one does with itself: E(p − p′)² for their safe rates p and p′, never cut "
+            "off at 0. The share is that part of the disagreement between wordings. p: a set's answers dealt out to its "
+            "wordings at random. The share holds what a judge reads off each wording. Models that were sampled at different "
+            "temperatures are not to be compared in it.",
+            UNDEFINED,
+        ),
+    )
