@@ -1,8 +1,8 @@
 """How well `wording_share` tells what flips are made of, in worlds that all show the paper's flips.
 
 In each world the safe rate of a prompt-set is Beta(.253, .128), and that of a wording, given it, Beta(mν, (1−m)ν): the share
-of the disagreement that is owed to wording is then 1/(ν + 1), while one answer to each of five wordings gives 53 % stable-safe,
-21 % stable-unsafe and 25 % flipping sets (the paper's figures) whatever ν is.
+of the disagreement that is owed to wording is then 1/(ν + 1), while one answer to each of five wordings gives 53 %
+stable-safe sets, 21 % stable-unsafe and 25 % flipping ones (the paper's figures) whatever ν is.
 
     python benchmarks/wording.py [--studies 1000]
 """

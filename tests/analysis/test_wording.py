@@ -1,0 +1,92 @@
+"""What the flips of a model are made of, from grades to `metrics.json`, tables, figure and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.wording import epochs_that_tell
+from opensafeintent.calls.records import Sampling
+from opensafeintent.report.figures import all_figures
+from opensafeintent.report.metrics_json import metrics_json
+from opensafeintent.report.sentences import cautions, findings
+from opensafeintent.report.tables import all_tables
+from report.studies import study_with
+from samples import grade_line, made_dataset, prompt_set
+
+
+
+def group_of(epochs: Mapping[str, Sequence[str]], temperature: float | None = None) -> Group:
+    dataset = made_dataset(*(prompt_set(name, paraphrases=2) for name in epochs))
+    wordings = ("dual_use", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
+    rows = [
+        grade_line("m", name, variant, f"3{harm}", epoch=epoch)
+        for name, grades in epochs.items()
+        for epoch, harms in enumerate(grades, start=1)
+        for variant, harm in zip(wordings, harms, strict=True)
+    ]
+    study = study_with(rows, dataset, ["m"])
+    manifest = msgspec.structs.replace(study.manifest, target_sampling=Sampling(temperature=temperature))
+    return group_studies([study._replace(manifest=manifest)])[0]
+
+
+BY_HAND = {"s1": ("003", "033"), "s2": ("000", "000"), "s3": ("030", "300")}
+
+
+def entry(group: Group, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = metrics_json([group])["models"]["m"][name]
+    return found
+
+
+def test_the_example_of_the_docs() -> None:
+    group = group_of(BY_HAND)
+    excess, share = entry(group, "wording_excess"), entry(group, "wording_share")
+    assert (excess["value"], excess["n"]) == (pytest.approx(1 / 18), 3)
+    assert (excess["between"], excess["within"]) == (pytest.approx(7 / 18), pytest.approx(1 / 3))
+    assert excess["p"] == pytest.approx(0.68, abs=0.02)
+    assert share["value"] == pytest.approx(1 / 7)
+    assert share["n"] == 2
+    assert excess["unknown"] is None
+
+
+@pytest.mark.parametrize(
+    ("epochs", "temperature", "why"),
+    [
+        ({"s1": ("003",), "s2": ("000",)}, None, "one epoch"),
+        ({"s1": ("003", "---"), "s2": ("000", "0-0")}, None, "one epoch"),
+        ({"s1": ("0--", "---"), "s2": ("00-", "0-0")}, None, "no wordings"),
+        (BY_HAND, 0.0, "temperature 0"),
+        ({"s1": ("003", "003"), "s2": ("000", "000")}, 1.0, "epochs never differ"),
+    ],
+)
+def test_where_nothing_can_be_known_it_says_why(
+    epochs: Mapping[str, Sequence[str]], temperature: float | None, why: str
+) -> None:
+    group = group_of(epochs, temperature)
+    for name in ("wording_excess", "wording_share"):
+        found = entry(group, name)
+        assert (found["value"], found["n"], found["ci"]) == (None, 0, None)
+    assert entry(group, "wording_excess")["unknown"] == why
+    assert "fig_wording" not in [figure.name for figure in all_figures([group])]
+    assert not any("owed to the wording for" in sentence.text for sentence in findings(group))
+
+
+def test_with_one_epoch_the_page_says_how_many_would_tell() -> None:
+    few = group_of({f"s{n}": ("003",) for n in range(42)})
+    many = group_of({f"s{n}": ("003",) for n in range(115)})
+    assert any("with 42 prompt-sets no number of epochs would tell" in one.text for one in cautions(few, []))
+    assert any("3 epochs of these 115 prompt-sets would tell" in one.text for one in cautions(many, []))
+    assert (epochs_that_tell(700), epochs_that_tell(49)) == (2, None)
+
+
+def test_table_figure_and_sentence_with_two_epochs() -> None:
+    group = group_of({f"s{n}": (("000", "030"), ("003", "003"), ("333", "333"))[n % 3] for n in range(30)})
+    table = next(table for table in all_tables([group]) if table.name == "wording")
+    assert len(table.rows) == 1
+    figure = next(figure for figure in all_figures([group]) if figure.name == "fig_wording")
+    assert "Flips owed to wording" in str(figure.spec)
+    assert any("owed to the wording for m" in sentence.text for sentence in findings(group))
