@@ -19,7 +19,6 @@ from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
 
 
-
 def group_of(epochs: Mapping[str, Sequence[str]], temperature: float | None = None) -> Group:
     dataset = made_dataset(*(prompt_set(name, paraphrases=2) for name in epochs))
     wordings = ("dual_use", "dual_use_paraphrase_1", "dual_use_paraphrase_2")

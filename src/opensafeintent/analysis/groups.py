@@ -121,7 +121,7 @@ class Group:
             self.rows[shown] = rows if shown == model else [msgspec.structs.replace(row, model=shown) for row in rows]
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
-            self.temperatures[shown] = study.manifest.plan(model).target_sampling.temperature
+            self.temperatures[shown] = study.manifest.sampling_of(model).temperature
         self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
         self.numbers = Numbers(self.array, dataset)
         self.judges = Judges(self.numbers, dataset, self.rows, self.regrades)

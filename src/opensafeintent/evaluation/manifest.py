@@ -135,9 +135,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return JudgePlan(
             **{field: getattr(entry, field) for field in Grading.__struct_fields__},
             judge_sampling=self.judge_sampling or Sampling(),
-            target_sampling=preset_sampling(self.preset, model, self.target_sampling or Sampling()),
+            target_sampling=self.sampling_of(model),
             system=self.system,
         )
+
+    def sampling_of(self, model: str) -> Sampling:
+        """Return how a model is sampled, as far as that is known."""
+        return preset_sampling(self.preset, model, self.target_sampling or Sampling())
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
