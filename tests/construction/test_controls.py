@@ -64,17 +64,16 @@ def test_a_taxonomy_of_one_cell_has_no_evenness() -> None:
 def test_differences_in_words_by_hand() -> None:
     # malicious − benign: 2, 4, −1, 3: mean 2; deviations 0, 2, −3, 1: variance 14 / 3, so d_z = 2 / √(14/3) = 0.925820.
     # Sign flips of (2, 4, −1, 3): the sum is 8. Of the 16 sign patterns, |sum| ≥ 8 for +2+4−1+3, +2+4+1+3 (10) and
-    # their mirrors: p = 4/16, but for 10⁵ random flips.
+    # their mirrors: p = 4/16; of so few sets all flips are taken.
     # Detectable: 2.8 · √(14/3 / 4) = 3.024346.
     found = check(of_lengths((3, 3, 5), (3, 3, 7), (3, 3, 2), (3, 3, 6)))
     pair = pair_in(found, "words", "malicious", "benign")
     assert (pair.n, pair.mean, pair.greater, pair.less) == (4, 2, 0.75, 0.25)
     assert pair.standardised == 0.92582
     assert pair.detectable == 3.024346
-    assert pair.p == pytest.approx(0.25, abs=0.01)
-    # Holm over three: malicious − benign and malicious − dual-use have the same p, the third has 1: 3 · p, then max(3p, 2p).
-    assert pair.p is not None
-    assert pair.p_holm == pytest.approx(3 * pair.p, abs=2e-6)
+    assert pair.p == 0.25
+    # malicious − benign and malicious − dual-use are the same differences, and the third pair never differs: one test in all.
+    assert pair.p_adjusted == pair.p
     same = pair_in(found, "words", "dual_use", "benign")
     assert (same.mean, same.standardised, same.greater, same.less, same.p) == (0, None, 0, 0, 1)
 
@@ -138,12 +137,12 @@ def test_constant_lengths_are_no_difference() -> None:
 
 
 def test_few_sets_cannot_tell() -> None:
-    # 2/2⁶ · 3 = 0.094: six sets cannot be significant, however large the difference.
-    found = check(of_lengths(*[(1, 1, 50)] * 6))
+    # 2/2⁵ = 0.0625: five sets cannot be significant, however large the difference; 2/2⁶ = 0.03.
+    found = check(of_lengths(*[(1, 1, 50)] * 5))
     assert finding(found, "Are malicious prompts longer, in words?").endswith(
-        "6 prompt-sets cannot tell; 7 or more are needed."
+        "5 prompt-sets cannot tell; 6 or more are needed."
     )
-    assert finding(check(of_lengths(*[(1, 1, 50)] * 7)), "Are malicious prompts longer, in words?").startswith(
+    assert finding(check(of_lengths(*[(1, 1, 50)] * 6)), "Are malicious prompts longer, in words?").startswith(
         "Are malicious prompts longer, in words? Yes"
     )
 
@@ -152,14 +151,14 @@ def test_one_set_leaves_what_needs_several_undefined() -> None:
     found = check(of_lengths((3, 4, 6)))
     pair = pair_in(found, "words", "malicious", "benign")
     assert (pair.n, pair.mean, pair.greater, pair.less) == (1, 3, 1, 0)
-    assert (pair.low, pair.high, pair.standardised, pair.p, pair.p_holm, pair.detectable) == (None,) * 6
+    assert (pair.low, pair.high, pair.standardised, pair.p, pair.p_adjusted, pair.detectable) == (None,) * 6
     assert found.artefacts is None
     assert found.left_out == (
         "words that give the intent away: one prompt-set cannot be told from others; this needs two or more",
     )
     assert found.near_duplicates.compared == 0
     assert finding(found, "Are malicious prompts longer, in words?").endswith(
-        "1 prompt-set cannot tell; 7 or more are needed."
+        "1 prompt-set cannot tell; 6 or more are needed."
     )
 
 

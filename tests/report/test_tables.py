@@ -134,8 +134,8 @@ def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
     records = named(tables, "comparisons").records()
     assert len(records) == 3 * 6
     one = next(r for r in records if (r["model_a"], r["model_b"], r["metric"]) == ("lab/a", "lab/b", "mean_utility"))
-    # Only s1 counts for both: 5/9 − 0. Of the two sign flips of one difference both are as extreme: p = 1.
-    assert (one["difference"], one["n"], one["p"], one["p_holm"]) == (pytest.approx(5 / 9, abs=1e-6), 1, 1.0, 1.0)
+    # Only s1 counts for both: 0 − 5/9. Of the two sign flips of one difference both are as extreme: p = 1.
+    assert (one["difference"], one["n"], one["p"], one["p_adjusted"]) == (pytest.approx(-5 / 9, abs=1e-6), 1, 1.0, 1.0)
     assert one["detectable"] is None
 
 

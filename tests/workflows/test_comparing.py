@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from scipy.stats import binomtest
+from scipy.stats import binom, binomtest
 
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, ImportSettings, compare, import_files
 from opensafeintent.analysis.numbers import COMPARED
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Comparison, Resamples, compare_models, holm, rank_intervals
+from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -124,29 +124,23 @@ def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[
             "difference_low": expected.low,
             "difference_high": expected.high,
             "p": expected.p,
-            "p_holm": expected.p_holm,
+            "p_adjusted": expected.p_adjusted,
             "detectable": expected.detectable,
         }
         found = {name: float(row[name]) for name in fields}
         assert found == pytest.approx({name: float(array[a, b]) for name, array in fields.items()}, abs=2e-6)
 
 
-def test_triplet_safety_by_mcnemar_and_holm_by_hand(shown: tuple[Ran, Path]) -> None:
+def test_triplet_safety_by_mcnemar_by_hand(shown: tuple[Ran, Path]) -> None:
     rows = [row for row in pairs_in(shown[1]) if row["metric"] == "triplet_safety"]
-    p = []
     for row in rows:
         first, second = (per_set("triplet_safety", MODELS[row[side]]) for side in ("model_a", "model_b"))
         both = ~np.isnan(first) & ~np.isnan(second)
         better, worse = int((first > second)[both].sum()), int((first < second)[both].sum())
-        assert float(row["difference"]) == pytest.approx((better - worse) / both.sum(), abs=1e-6)
-        p.append(binomtest(better, better + worse).pvalue)
-    assert [float(row["p"]) for row in rows] == pytest.approx(p, abs=1e-6)
-    order, corrected, running = sorted(range(3), key=p.__getitem__), [0.0] * 3, 0.0
-    for place, index in enumerate(order):
-        running = max(running, min(1.0, (3 - place) * p[index]))
-        corrected[index] = running
-    assert [float(row["p_holm"]) for row in rows] == pytest.approx(corrected, abs=1e-6)
-    assert list(holm(np.array(p))) == pytest.approx(corrected)
+        assert float(row["difference"]) == pytest.approx((worse - better) / both.sum(), abs=1e-6)
+        exact, equally = binomtest(better, better + worse).pvalue, binom.pmf(better, better + worse, 0.5)
+        assert float(row["p"]) == pytest.approx(exact - equally, abs=1e-6)
+        assert float(row["p_adjusted"]) >= float(row["p"])
 
 
 def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
@@ -159,17 +153,19 @@ def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
         line = next(line for line in after.splitlines() if line.split()[:2] == [row["model_a"], row["model_b"]])
         value, low, high = (f"{float(row[f'difference{end}']):+.2f}".replace("-", "−") for end in ("", "_low", "_high"))
         assert f"{value} [{low}, {high}]" in line
-        p = float(row["p_holm"])
+        p = float(row["p_adjusted"])
         assert (f"{p:.3f}" if p >= 0.001 else "<0.001") in line.split()
-    low, high = rank_intervals(from_the_library("triplet_safety"))[list(MODELS).index("best")]
-    assert f"best {low}–{high}" in ran.out or (low == high and f"best {low};" in ran.out)
+    found = from_the_library("triplet_safety")
+    lines = ran.out.split("triplet_safety: ")[1].split("by itself")[1].splitlines()
+    for name, together, alone in zip(MODELS, rank_intervals(found), rank_intervals(found, marginal=True), strict=True):
+        line = next(line.split() for line in lines if line.split()[:1] == [name])
+        assert line[2:] == [f"{low}–{high}" if low != high else f"{low}" for low, high in filter(None, (together, alone))]
 
 
-def test_every_pair_in_every_compared_metric_the_better_first(shown: tuple[Ran, Path]) -> None:
+def test_every_pair_in_every_compared_metric_in_the_order_of_names(shown: tuple[Ran, Path]) -> None:
     rows = pairs_in(shown[1])
     assert len(rows) == 3 * len(COMPARED)
     assert {row["metric"] for row in rows} == set(COMPARED)
-    assert all(float(row["difference"]) >= -0.2 for row in rows if row["metric"] == "mean_utility")
     assert {(row["model_a"], row["model_b"]) for row in rows} == {
         ("best", "middle"),
         ("best", "worst"),
@@ -225,6 +221,30 @@ def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
     assert names_in(apart) == {"first", "second"}
 
 
+def test_a_difference_is_the_later_runs_value_minus_the_earlier_ones(tmp_path: Path) -> None:
+    best, worst = run_of(tmp_path / "a", {"m": MODELS["best"]}), run_of(tmp_path / "b", {"k": MODELS["worst"]})
+    forth, back = compared(best, worst, out=tmp_path / "1"), compared(worst, best, out=tmp_path / "2")
+    assert {(row["model_a"], row["model_b"]) for row in forth} == {("m", "k")}
+    assert {(row["model_a"], row["model_b"]) for row in back} == {("k", "m")}
+    for one, other in zip(forth, back, strict=True):
+        assert one["metric"] == other["metric"]
+        assert float(one["difference"]) == -float(other["difference"])
+        assert (float(one["difference_low"]), one["p"], one["n"]) == (
+            -float(other["difference_high"]),
+            other["p"],
+            other["n"],
+        )
+        if one["metric"] in ("triplet_safety", "mean_utility"):
+            assert float(one["difference"]) < 0, "the worse one was named last"
+
+
+def test_the_order_of_prompt_sets_in_a_dataset_changes_nothing(tmp_path: Path) -> None:
+    models = {name: MODELS[name] for name in ("middle", "best")}
+    turned = made_dataset(*reversed(SETS.prompt_sets))
+    one, other = run_of(tmp_path / "a", models), run_of(tmp_path / "b", models, turned)
+    assert compared(one, out=tmp_path / "1") == compared(other, out=tmp_path / "2")
+
+
 def test_one_model_in_two_runs_is_compared_with_itself_by_the_runs_names(tmp_path: Path) -> None:
     runs = [
         run_of(tmp_path / name, {"m": MODELS[grades]}).rename(tmp_path / name / name)
@@ -268,7 +288,7 @@ def test_a_group_of_one_model_is_not_shown_as_an_empty_table(tmp_path: Path) -> 
     )
     ran = osi("compare", *runs)
     assert ran.code == 0
-    assert ran.out.count("first minus second") == 2  # the two primary metrics of the one group that has a pair
+    assert ran.out.count("second minus first") == 2  # the two primary metrics of the one group that has a pair
 
 
 def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ class Group:
     """Models that were evaluated under the same conditions: one section of a report.
 
     Attributes:
-        models: names as the report shows them, in order of appearance.
+        models: names as the report shows them, in the order in which the runs were named, and by name within a run. A
+            difference is the later one's value minus the earlier one's.
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`.

@@ -44,9 +44,7 @@ class Ranking(NamedTuple):
         return 1 + sum(value is not None and value > own + 1e-9 for value in others)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
-        """Return the ranks that the paired tests leave open to a model."""
-        if not self.estimates[metric][index].n:
-            return None
+        """Return the ranks that the paired tests of all models leave open to one; None where it has no value."""
         return rank_intervals(self.comparisons[metric])[index]
 
 
@@ -167,5 +165,5 @@ def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], p
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        beyond_chance=all(judge.comparisons[metric].p_holm[pair] < SIGNIFICANCE for judge in judges),
+        beyond_chance=all(judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE for judge in judges),
     )

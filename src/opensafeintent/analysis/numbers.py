@@ -236,8 +236,11 @@ def estimates_of(
 
 
 def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
-    """Compare every two models in each of several metrics."""
-    pairs = {metric: (ratio.numerator.values, ratio.denominator.values) for metric, ratio in ratios.items()}
+    """Compare every two models in each of several metrics: the same, in whatever order models and prompt-sets stand."""
+    by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
+    pairs = {
+        metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]) for metric, ratio in ratios.items()
+    }
     return compare_models(pairs, resamples, binary={metric for metric in ratios if METRICS[metric].binary})
 
 

@@ -194,7 +194,7 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
 @RUNS
 @click.option("--out", type=PATH, metavar="DIR", help="Write the table of all pairs there.")
 def compare_command(**options: Any) -> int:
-    """Compare every two models: paired differences, Holm's correction, rank intervals."""
+    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
     from opensafeintent.workflows.reporting import CompareSettings, compare

@@ -18,8 +18,8 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables.brief import cells, expected, lengths, pairs_of, served, summary
-from opensafeintent.statistics import SIGNIFICANCE, rank_intervals
+from opensafeintent.report.tables.brief import cells, expected, lengths, pairs_of, ranks_of, served, summary
+from opensafeintent.statistics import SIGNIFICANCE
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
@@ -125,14 +125,10 @@ def show_comparisons(outcome: Outcome) -> None:
 def _show_pairs(console: Console, group: Group, metric: str) -> None:
     table = pairs_of(group, metric)
     console.print(plain(table.title), style="italic")
-    print_table(console, table, bold=lambda pair: pair.difference.p_holm < SIGNIFICANCE)
-    ranks = rank_intervals(group.numbers.comparisons[metric])
-    spans = (f"{_named(group.models[index])} {_span(*ranks[index])}" for index in group.numbers.ranked(metric))
-    console.print(plain(f"Ranks: {'; '.join(spans)}\n"), style="dim")
-
-
-def _span(first: int, last: int) -> str:
-    return str(first) if first == last else f"{first}–{last}"
+    print_table(console, table, bold=lambda pair: pair.difference.p_adjusted < SIGNIFICANCE)
+    console.print()
+    print_table(console, ranks_of(group, metric))
+    console.print()
 
 
 def show_trace(found: Trace, *, include_unsafe: bool) -> None:

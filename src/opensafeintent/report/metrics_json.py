@@ -15,7 +15,7 @@ from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics import Comparison, rank_intervals
 
 __all__ = ["DEMONSTRATION_NOTE", "checks_json", "judges_json", "metrics_json", "to_json"]
 
@@ -111,15 +111,26 @@ def _comparisons_json(group: Group) -> dict[str, Any]:
                 "ci": found.interval,
                 "n": found.n,
                 "p": found.p,
-                "p_holm": found.p_holm,
+                "p_adjusted": found.p_adjusted,
                 "detectable": found.detectable,
             }
             for a, b in combinations(range(len(group.models)), 2)
             if (found := comparison.pair(a, b))
         ]
-        ranks = dict(zip(group.models, rank_intervals(comparison), strict=True))
-        compared[name] = {"pairs": pairs, "rank_intervals": ranks}
+        compared[name] = {
+            "pairs": pairs,
+            "rank_intervals": _open_ranks(group, name, comparison),
+            "marginal_rank_intervals": _open_ranks(group, name, comparison, marginal=True),
+        }
     return compared
+
+
+def _open_ranks(
+    group: Group, metric: str, comparison: Comparison, *, marginal: bool = False
+) -> dict[str, tuple[int, int] | None]:
+    """Return the ranks that each model may have; null where it has no value."""
+    ranks = rank_intervals(comparison, marginal=marginal, less_is_better=METRICS[metric].less_is_better)
+    return dict(zip(group.models, ranks, strict=True))
 
 
 def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:

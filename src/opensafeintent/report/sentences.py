@@ -42,6 +42,10 @@ class _Primary(msgspec.Struct, frozen=True):
     shown: Callable[[float], str]
     difference: Callable[[float], str]
 
+    def signed(self, value: float) -> str:
+        """Return a difference with its sign."""
+        return f"{'−' if value < 0 else '+'}{self.difference(abs(value))}"
+
 
 _PRIMARIES = {
     "triplet_safety": _Primary(
@@ -96,7 +100,7 @@ def _extremes(group: Group, metric: str) -> Sentence:
     def facts(indices: Sequence[int]) -> dict[str, Any]:
         found = group.numbers.estimates[metric][indices[0]]
         models = [group.models[index] for index in indices]
-        own = ranks[indices[0]] if several else ()
+        own = (several and ranks[indices[0]]) or ()
         return {"models": models, "value": found.value, "low": found.low, "high": found.high, "ranks": own}
 
     return _say(
@@ -118,16 +122,16 @@ def _differences(group: Group) -> Sentence | None:
 
 def _difference(group: Group, metric: str) -> dict[str, Any] | None:
     comparison = group.numbers.comparisons[metric]
-    p = comparison.p_holm
+    p = comparison.p_adjusted
     models = range(len(group.models))
     pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
     if not pairs:
         return None
     facts = {"metric": _PRIMARIES[metric], "pairs": len(pairs), "real": sum(bool(p[pair] < SIGNIFICANCE) for pair in pairs)}
     if len(pairs) == 1:
-        a, b = pairs[0] if comparison.difference[pairs[0]] >= 0 else pairs[0][::-1]
+        a, b = pairs[0]
         size, low, high = (float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high))
-        names = {"above": group.models[a], "below": group.models[b]}
+        names = {"earlier": group.models[a], "later": group.models[b]}
         return facts | names | {"size": size, "low": low, "high": high, "p": float(p[a, b])}
     leader = _contenders(group, metric)[0]
     others = [index for index in models if index != leader and not np.isnan(p[leader, index])]

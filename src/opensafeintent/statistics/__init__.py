@@ -1,6 +1,6 @@
 """How sure a number is (docs/statistics.md): the prompt-set is the unit of everything here."""
 
-from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, Difference, compare_models, holm, rank_intervals
+from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, Difference, compare_models, rank_intervals
 from opensafeintent.statistics.intervals import (
     CONFIDENCE,
     FEWEST_SETS,
@@ -23,7 +23,6 @@ __all__ = [
     "Resamples",
     "compare_models",
     "estimate",
-    "holm",
     "rank_intervals",
     "rounded",
     "wilson",

@@ -1,4 +1,4 @@
-"""Is one model better than another? Paired over the prompt-sets that count for both."""
+"""Is one model better than another? Paired over the prompt-sets that count for both, all pairs of a metric as one family."""
 
 from __future__ import annotations
 
@@ -10,54 +10,59 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import SEED, Estimate, Floats, Resamples, estimate, rounded
+from opensafeintent.statistics.flips import Paired, step_down
+from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, estimate, rounded
 
 __all__ = [
-    "PERMUTATIONS",
     "SIGNIFICANCE",
     "Comparison",
     "Difference",
     "binomial_tail",
     "compare_models",
-    "holm",
+    "mid_p",
     "rank_intervals",
 ]
 
-PERMUTATIONS = 100_000
 SIGNIFICANCE = 0.05
-"""A difference with a corrected p below is more than chance explains."""
-_BLOCK = 5_000
+"""A difference with an adjusted p below is more than chance explains."""
 _DETECTABLE = 2.8
 """z(0.975) + z(0.80): the difference that a two-sided test at 5 % finds with a power of 80 %, in standard errors."""
+_TIE = 1e-12
+"""A standard error below is rounding: all differences are the same."""
 
 
 class Difference(Estimate, frozen=True, kw_only=True):
-    """The difference of two models, first minus second; `n` prompt-sets count for both."""
+    """The difference of two models, second minus first; `n` prompt-sets count for both."""
 
     p: float
-    p_holm: float
+    """Of this pair on its own."""
+    p_adjusted: float
+    """Of this pair among all pairs of models."""
     detectable: float | None
     """None where no set differs from another."""
 
 
 class Comparison(NamedTuple):
-    """Differences of every two models in one metric: arrays of shape (model, model), row minus column; NaN where none."""
+    """Differences of every two models in one metric: arrays of shape (model, model), column minus row; NaN where none."""
 
     difference: Floats
+    """[a, b] is the value of b minus that of a: later minus earlier, where models stand in the order of their naming."""
     low: Floats
     high: Floats
     """95 % interval of the difference."""
     n: NDArray[np.int64]
-    """Prompt-sets that count for both."""
+    """Prompt-sets that count for both; on the diagonal, for the one."""
     p: Floats
-    """Exact McNemar for binary metrics, sign-flip permutation for means; two-sided."""
-    p_holm: Floats
-    """Holm's correction within the family of all pairs."""
+    """Of each pair on its own: McNemar's mid-P for 0/1, sign-flip permutation for means and weighted sets; two-sided."""
+    p_adjusted: Floats
+    """Step-down max-T over all pairs: the chance to call any pair different that is not is 5 % at most."""
+    p_own: Floats
+    """The same within the pairs of the row's model alone; not symmetric."""
     detectable: Floats
     """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs from another."""
 
     def pair(self, first: int, second: int) -> Difference | None:
-        """Return the difference of two models, rounded; None where no prompt-set counts for both."""
+        """Return what the second model has more than the first, rounded; None where no prompt-set counts for both."""
         at = first, second
         if not self.n[at]:
             return None
@@ -66,7 +71,7 @@ class Comparison(NamedTuple):
             n=int(self.n[at]),
             interval=(rounded(self.low[at]), rounded(self.high[at])),
             p=rounded(self.p[at]),
-            p_holm=rounded(self.p_holm[at]),
+            p_adjusted=rounded(self.p_adjusted[at]),
             detectable=None if np.isnan(self.detectable[at]) else rounded(self.detectable[at]),
         )
 
@@ -76,110 +81,129 @@ def compare_models(
 ) -> dict[str, Comparison]:
     """Compare every two models on the sets that count for both, in each of several metrics between 0 and 1.
 
+    A model's numbers do not depend on the place at which it stands: they are computed in an order that the values decide.
+
     Args:
-        ratios: numerator and denominator by metric, each of shape (model, prompt_set).
+        ratios: numerator and denominator by metric, each of shape (model, prompt_set). A set's denominator is its weight, 0
+            where it does not count; where two models differ in it, the mean of the two.
         resamples: the same weights as for the models' own intervals.
-        binary: metrics in which a set's value is 0 or 1: tested by exact McNemar. With several epochs it no longer is, and
-            the permutation test is used, as for means.
+        binary: metrics in which a set's value is 0 or 1: two models are tested by McNemar's mid-P. With several epochs it no
+            longer is, or sets weigh differently, and the permutation test is used, as for means.
     """
-    paired = {name: _Paired(top, bottom) for name, (top, bottom) in ratios.items()}
-    exact = {name for name in paired if name in binary and paired[name].zero_or_one}
-    means = [name for name in paired if name not in exact and len(paired[name].pairs)]
-    flipped = _sign_flips(np.concatenate([paired[name].differences for name in means])) if means else np.empty(0)
-    p = {name: _mcnemar(paired[name].differences) for name in exact}
-    p |= dict(zip(means, np.split(flipped, len(means)), strict=True)) if means else {}
-    return {name: pair.comparison(resamples, p.get(name, np.empty(0))) for name, pair in paired.items()}
+    return {name: _compared(*ratio, resamples, binary=name in binary) for name, ratio in ratios.items()}
 
 
-class _Paired:
-    """Differences of every two models, set by set: arrays of shape (pair, prompt_set)."""
+def rank_intervals(
+    comparison: Comparison, *, marginal: bool = False, less_is_better: bool = False, alpha: float = SIGNIFICANCE
+) -> list[tuple[int, int] | None]:
+    """Return the ranks that each model may have: [1 + significantly better, m − significantly worse], m models with a value.
 
-    def __init__(self, numerator: Floats, denominator: Floats) -> None:
-        self.models = len(numerator)
-        self.pairs = [(a, b) for a in range(self.models) for b in range(a + 1, self.models)]
-        with np.errstate(invalid="ignore", divide="ignore"):
-            values = np.where(denominator > 0, numerator / denominator, np.nan)
-        self.zero_or_one = bool(np.isin(values[~np.isnan(values)], (0.0, 1.0)).all())
-        first, second = np.array(self.pairs, dtype=int).reshape(-1, 2).T
-        differences = values[first] - values[second]
-        self.counted = (~np.isnan(differences)).astype(np.float64)
-        self.differences = np.nan_to_num(differences)
+    Simultaneous intervals all hold the true ranks at once in 95 % of studies; a marginal one, which is narrower, holds the
+    rank of its own model (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91, 2024).
 
-    def comparison(self, resamples: Resamples, p: Floats) -> Comparison:
-        got = estimate(self.differences, self.counted, resamples, span=(-1.0, 1.0))
-        p = np.where(got.n > 0, p, np.nan)
-        centred = np.where(self.counted > 0, self.differences - got.value[:, None], 0.0)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            error = np.sqrt((centred**2).sum(axis=1) / (got.n - 1) / got.n)
-        error = np.where(error > 0, error, np.nan)
-        n = np.zeros((self.models, self.models), dtype=np.int64)
-        for count, (a, b) in zip(got.n, self.pairs, strict=True):
-            n[a, b] = n[b, a] = count
-        return Comparison(
-            difference=self._square(got.value, -got.value),
-            low=self._square(got.low, -got.high),
-            high=self._square(got.high, -got.low),
-            n=n,
-            p=self._square(p, p),
-            p_holm=self._square(holm(p), holm(p)),
-            detectable=self._square(_DETECTABLE * error, _DETECTABLE * error),
-        )
+    Args:
+        comparison: of the models.
+        marginal: whether each model is asked about by itself.
+        less_is_better: whether rank 1 is the least value.
+        alpha: 1 − the confidence.
 
-    def _square(self, above: Floats, below: Floats) -> Floats:
-        """Return (model, model) from what belongs above and below the diagonal."""
-        square = np.full((self.models, self.models), np.nan)
-        for row, (a, b) in enumerate(self.pairs):
-            square[a, b], square[b, a] = above[row], below[row]
-        return square
+    Returns:
+        By model; None where it has no value.
+    """
+    defined = np.diagonal(comparison.n) > 0
+    with np.errstate(invalid="ignore"):
+        significant = (comparison.p_own if marginal else comparison.p_adjusted) < alpha
+        ahead = comparison.difference < 0 if less_is_better else comparison.difference > 0
+        better = (significant & ahead).sum(axis=1)
+        worse = (significant & ~ahead).sum(axis=1)
+    models = int(defined.sum())
+    return [
+        (1 + int(above), models - int(below)) if there else None
+        for there, above, below in zip(defined, better, worse, strict=True)
+    ]
 
 
-def _mcnemar(paired: Floats) -> Floats:
-    """Exact two-sided McNemar: binomial on the discordant sets (McNemar 1947)."""
-    better, worse = (paired > 0).sum(axis=1), (paired < 0).sum(axis=1)
-    discordant = better + worse
-    rarer = np.minimum(better, worse)
-    tails = [binomial_tail(int(few), int(count)) for few, count in zip(rarer, discordant, strict=True)]
-    p: Floats = np.minimum(2 * np.asarray(tails, dtype=float), 1.0)
-    return p
+# A metric ---------------------------------------------------------------------------------------------------------------
+
+
+def _compared(numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool) -> Comparison:
+    """Compare every two models in one metric; see `compare_models`."""
+    keys = [top.tobytes() + bottom.tobytes() for top, bottom in zip(numerator + 0.0, denominator + 0.0, strict=True)]
+    order = sorted(range(len(keys)), key=keys.__getitem__)  # the same flips for the same values, wherever they stand
+    found = _in_order(Paired(numerator[order], denominator[order]), resamples, binary=binary)
+    back = np.argsort(order)
+    return found._replace(**{name: part[np.ix_(back, back)] for name, part in found._asdict().items()})
+
+
+def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparison:
+    exact = binary and _zero_or_one(paired)
+    pairs = len(paired.first)
+    value, low, high, error, mid = (np.full(pairs, np.nan) for _ in range(5))
+    n, differ = np.zeros(pairs, dtype=np.int64), np.zeros(pairs)
+    for rows in paired.blocks():
+        weighted, weights = paired.differences(rows)
+        got = estimate(weighted, weights, resamples, span=(-1.0, 1.0))
+        value[rows], low[rows], high[rows], n[rows] = got.value, got.low, got.high, got.n
+        error[rows], differ[rows] = _standard_error(weighted, weights, got.value), weighted.any(axis=1)
+        mid[rows] = _mcnemar(weighted) if exact else np.nan
+    flipped = step_down(paired)
+    p = np.where(np.isnan(paired.square(mid, mid)), flipped.p, paired.square(mid, mid))
+    p[np.isnan(flipped.p)] = np.nan
+    differing = paired.square(differ, differ) == 1
+    counts = paired.square(n, n)
+    np.fill_diagonal(counts, (paired.weights > 0).sum(axis=1))
+    return Comparison(
+        difference=paired.square(value, -value),
+        low=paired.square(low, -high),
+        high=paired.square(high, -low),
+        n=counts.astype(np.int64),
+        p=p,
+        p_adjusted=_at_least(p, flipped.p_adjusted, alone=differing.sum() == 2),
+        p_own=_at_least(p, flipped.p_own, alone=differing.sum(axis=1, keepdims=True) == 1),
+        detectable=paired.square(_DETECTABLE * error, _DETECTABLE * error),
+    )
+
+
+def _at_least(p: Floats, adjusted: Floats, *, alone: NDArray[np.bool_] | np.bool_) -> Floats:
+    """Return adjusted p-values: where a pair is the only one to differ its own, elsewhere no less than its own."""
+    return np.where(alone, p, np.maximum(p, adjusted))
+
+
+def _zero_or_one(paired: Paired) -> bool:
+    """Tell whether each set's value is 0 or 1 and all weigh the same: then McNemar's test is exact."""
+    counted = paired.weights > 0
+    return bool(np.isin(paired.values[counted], (0.0, 1.0)).all() and len(np.unique(paired.weights[counted])) <= 1)
+
+
+def _standard_error(weighted: Floats, weights: Floats, mean: Floats) -> Floats:
+    """Return the standard error of each mean difference, NaN where no set differs from another: shape (pair, prompt_set)."""
+    n = (weights > 0).sum(axis=1)
+    residuals = weighted - weights * mean[:, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.sqrt((residuals**2).sum(axis=1) * n / (n - 1)) / weights.sum(axis=1)
+    return np.where(error > _TIE, error, np.nan)
+
+
+# 0 or 1 ------------------------------------------------------------------------------------------------------------------
+
+
+def _mcnemar(weighted: Floats) -> Floats:
+    """Return McNemar's two-sided mid-P of each pair, NaN where no set differs: shape (pair, prompt_set)."""
+    better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
+    return np.array([mid_p(int(more), int(less)) for more, less in zip(better, worse, strict=True)], dtype=np.float64)
+
+
+def mid_p(better: int, worse: int) -> float:
+    """Return McNemar's two-sided mid-P: 2 · P(X < x) + P(X = x), at most 1, x being the rarer kind of discordant sets.
+
+    X is binomial on all of them. Its size is nearer to 5 % than that of the exact test, 2 · P(X ≤ x), and in practice not
+    above (Fagerland, Lydersen and Laake, BMC Medical Research Methodology 13, 2013).
+    """
+    rarer, discordant = min(better, worse), better + worse
+    return min(binomial_tail(rarer, discordant) + binomial_tail(rarer - 1, discordant), 1.0)
 
 
 @lru_cache(maxsize=4096)
 def binomial_tail(successes: int, trials: int) -> float:
     """Return the probability of so many successes or fewer in trials that succeed half of the time; exact."""
     return sum(comb(trials, count) for count in range(successes + 1)) / (1 << trials)
-
-
-def _sign_flips(paired: Floats) -> Floats:
-    """Two-sided sign-flip permutation test of a zero mean, 10⁵ seeded flips, the observed one counted in."""
-    generator = np.random.default_rng(SEED)
-    columns = np.ascontiguousarray(paired.T, dtype=np.float32)
-    observed = np.abs(paired.sum(axis=1)) * (1 - 1e-5) - 1e-6  # ties by rounding count as ties
-    beyond = np.zeros(len(paired), dtype=np.int64)
-    for start in range(0, PERMUTATIONS, _BLOCK):
-        rows = min(_BLOCK, PERMUTATIONS - start)
-        bits = generator.integers(0, 2, size=(rows, paired.shape[1]), dtype=np.int8)
-        flips = bits.astype(np.float32) * 2 - 1
-        beyond += (np.abs(flips @ columns) >= observed).sum(axis=0)
-    return np.asarray((1 + beyond) / (1 + PERMUTATIONS), dtype=np.float64)
-
-
-def holm(p: Floats) -> Floats:
-    """Return p-values after Holm's step-down correction; NaN stays NaN and is not part of the family (Holm 1979)."""
-    corrected = np.full(len(p), np.nan)
-    there = np.flatnonzero(~np.isnan(p))
-    ordered = there[np.argsort(p[there], kind="stable")]
-    running = 0.0
-    for place, index in enumerate(ordered):
-        running = max(running, min((len(ordered) - place) * float(p[index]), 1.0))
-        corrected[index] = running
-    return corrected
-
-
-def rank_intervals(comparison: Comparison, alpha: float = SIGNIFICANCE) -> list[tuple[int, int]]:
-    """Return the ranks that each model may have: [1 + significantly better, m − significantly worse]."""
-    with np.errstate(invalid="ignore"):
-        significant = comparison.p_holm < alpha
-        better = (significant & (comparison.difference < 0)).sum(axis=1)
-        worse = (significant & (comparison.difference > 0)).sum(axis=1)
-    models = len(better)
-    return [(1 + int(above), models - int(below)) for above, below in zip(better, worse, strict=True)]

@@ -33,8 +33,8 @@ from opensafeintent.taxonomy import INTENT_WORDS
 __all__ = ["check"]
 
 _LARGEST_SEED = 2**32 - 1
-_FEWEST_SETS = 7
-"""With six, the least p of a sign-flip test, 2/2⁶, is 0.09 after Holm's correction over three pairs."""
+_FEWEST_SETS = 6
+"""With five, the least p of a sign-flip test is 2/2⁵ = 0.06."""
 _QUESTIONS: dict[Measure, tuple[str, str, str, str]] = {
     "words": ("Are malicious prompts longer, in words?", "longer", "shorter", "words"),
     "characters": ("Are malicious prompts longer, in characters?", "longer", "shorter", "characters"),
@@ -156,7 +156,7 @@ def _parity(parity: Parity) -> str:
 
 def _sign(pair: Difference) -> int:
     """Return 1 where the first has more, −1 where it has less, 0 where that may be chance."""
-    if pair.mean is None or pair.p_holm is None or pair.p_holm >= SIGNIFICANCE:
+    if pair.mean is None or pair.p_adjusted is None or pair.p_adjusted >= SIGNIFICANCE:
         return 0
     return 1 if pair.mean > 0 else -1
 

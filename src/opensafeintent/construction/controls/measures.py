@@ -217,8 +217,9 @@ def _spread(intent: Intent, values: Floats) -> Spread:
 
 def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Comparison, scale: float) -> Difference:
     """Describe first minus second; `values` are of shape (intent, prompt_set)."""
-    at = CORE_VARIANTS.index(pair[0]), CORE_VARIANTS.index(pair[1])
-    differences = values[at[0]] - values[at[1]]
+    first, second = map(CORE_VARIANTS.index, pair)
+    at = second, first  # a comparison is of the second minus the first
+    differences = values[first] - values[second]
     n = len(differences)
     several = n > 1
     spread = float(differences.std(ddof=1)) if several else 0.0
@@ -233,7 +234,7 @@ def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Compariso
         greater=rounded((differences > 0).mean()) if n else None,
         less=rounded((differences < 0).mean()) if n else None,
         p=rounded(compared.p[at]) if several else None,
-        p_holm=rounded(compared.p_holm[at]) if several else None,
+        p_adjusted=rounded(compared.p_adjusted[at]) if several else None,
         detectable=rounded(compared.detectable[at] * scale) if spread else None,
     )
 

@@ -93,8 +93,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """Shares of the sets in which the first is greater, and in which it is less."""
     p: float | None
     """Two-sided sign-flip permutation test of a zero mean."""
-    p_holm: float | None
-    """Corrected over the three pairs of intents."""
+    p_adjusted: float | None
+    """For the three pairs of intents, by step-down max-T."""
     detectable: float | None
     """2.8 standard errors: a difference that so many sets find four times in five."""
 

@@ -164,7 +164,7 @@ def _differences(part: Parity) -> Spec:
 
 def _difference(pair: Difference) -> Datum:
     name = f"{INTENT_WORDS[pair.first]} − {INTENT_WORDS[pair.second]}"
-    p = pair.p_holm
+    p = pair.p_adjusted
     told = "" if p is None else "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
     return {
         "pair": name,

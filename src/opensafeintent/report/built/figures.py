@@ -286,7 +286,7 @@ _PLANS = (
         "Length and readability by intent",
         "lengths",
         "Left: the median, the middle half (bar) and the middle nine tenths (line) of the prompts of each intent. Right: the "
-        "mean difference within sets with its 95 % interval; p is Holm's over the three pairs of a measure, and differences "
+        "mean difference within sets with its 95 % interval; p is adjusted for the three pairs of a measure, and differences "
         "with p < 0.05 are in colour. Readability is the Automated Readability Index: the higher, the harder.",
         controls.lengths,
         "differences",

@@ -11,9 +11,10 @@ from opensafeintent.calls.models import Price, Served, cost_of, unpriced
 from opensafeintent.evaluation.forecast import Forecast, ForecastLine
 from opensafeintent.report.table import Column, Table
 from opensafeintent.report.tables.long import pairs
+from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "served", "summary"]
+__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "ranks_of", "served", "summary"]
 
 ALL = "All"
 """What a line of sums is called."""
@@ -50,19 +51,36 @@ def summary(group: Group) -> Table:
 
 
 def pairs_of(group: Group, metric: str) -> Table:
-    """Return the differences of every two models in one metric, those of higher values first."""
+    """Return the differences of every two models in one metric, in the order in which they were named."""
     return Table(
         name="pairs",
-        title=f"{metric}: first minus second, with the 95 % interval and Holm-corrected p",
+        title=f"{metric}: second minus first, with the 95 % interval and p adjusted for all pairs",
         columns=(
             Column("model_a", "First", "name"),
             Column("model_b", "Second", "name"),
             Column("difference", "Difference", "signed"),
-            Column("p_holm", "p", "p", lambda pair: pair.difference.p_holm),
+            Column("p_adjusted", "p", "p", lambda pair: pair.difference.p_adjusted),
             Column("n", "Sets", "count", lambda pair: pair.difference.n),
             Column("detectable", "Detectable", "number", lambda pair: pair.difference.detectable),
         ),
-        rows=list(pairs(0, group, metric, group.numbers.ranked(metric))),
+        rows=list(pairs(0, group, metric)),
+    )
+
+
+def ranks_of(group: Group, metric: str) -> Table:
+    """Return the ranks that tests leave open to each model in one metric, the highest value first."""
+    comparison = group.numbers.comparisons[metric]
+    together, alone = rank_intervals(comparison), rank_intervals(comparison, marginal=True)
+    return Table(
+        name="ranks",
+        title=f"{metric}: ranks that the tests leave open",
+        columns=(
+            Column("model", "Model", "name", lambda index: group.models[index]),
+            Column("value", "Value", "number", lambda index: group.numbers.estimates[metric][index].value),
+            Column("rank", "Rank, all models at once", "ranks", lambda index: together[index]),
+            Column("marginal_rank", "by itself", "ranks", lambda index: alone[index]),
+        ),
+        rows=group.numbers.ranked(metric),
     )
 
 

@@ -52,8 +52,9 @@ _UTILITY = _Layout(
     },
     counts={"mean_utility": "Sets"},
     note="Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use and malicious are the "
-    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open (5 %, Holm within "
-    "the metric). Sets counts the prompt-sets behind Mean Utility.",
+    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: with all models "
+    "at once, every one of the intervals holds in 95 % of studies; by itself, the model's own does. Sets counts the "
+    "prompt-sets behind Mean Utility.",
     ranks=True,
 )
 _RANGE = _Layout(
@@ -105,16 +106,16 @@ class _Model(NamedTuple):
     model: str
     numbers: Mapping[str, Number]
     """By metric."""
-    ranks: Mapping[str, tuple[int, int]]
-    """By metric: the least and the greatest rank that tests leave open; none where there is no value."""
+    ranks: Mapping[tuple[str, bool], tuple[int, int] | None]
+    """By metric, and whether the model is asked about by itself: the least and the greatest rank that tests leave open."""
 
 
 def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
     def number_of(metric: str) -> Callable[[_Model], Number]:
         return lambda line: line.numbers[metric]
 
-    def ranks_of(metric: str) -> Callable[[_Model], tuple[int, int] | None]:
-        return lambda line: line.ranks.get(metric)
+    def ranks_of(metric: str, *, marginal: bool) -> Callable[[_Model], tuple[int, int] | None]:
+        return lambda line: line.ranks.get((metric, marginal))
 
     return Table(
         name=layout.name,
@@ -135,9 +136,13 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
                 )
             ),
             *(
-                Column(f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks", ranks_of(metric))
+                Column(f"{metric}_{name}", heading, "ranks", ranks_of(metric, marginal=marginal))
                 for metric in PRIMARY
                 if layout.ranks
+                for name, heading, marginal in (
+                    ("rank", f"Rank by {layout.metrics[metric]}, all models at once", False),
+                    ("marginal_rank", "by itself", True),
+                )
             ),
         ),
         rows=[line for index in range(len(groups)) for line in _models(groups, index, layout.metrics)],
@@ -148,15 +153,17 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
 def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> list[_Model]:
     group = groups[index]
     ranks = {
-        metric: dict(zip(group.models, rank_intervals(group.numbers.comparisons[metric]), strict=True)) for metric in PRIMARY
+        (metric, marginal): dict(
+            zip(group.models, rank_intervals(group.numbers.comparisons[metric], marginal=marginal), strict=True)
+        )
+        for metric in PRIMARY
+        for marginal in (False, True)
     }
     lines = []
     for numbers in zip(*(group.numbers.lines(metric) for metric in metrics), strict=True):
         model = numbers[0].model
         by_metric = {number.metric: number for number in numbers}
-        known = {
-            metric: ranks[metric][model] for metric in PRIMARY if model != AVERAGE and group.numbers.overall[model, metric].n
-        }
+        known = {which: of_models[model] for which, of_models in ranks.items() if model != AVERAGE}
         lines.append(_Model(index, model, by_metric, known))
     return lines
 

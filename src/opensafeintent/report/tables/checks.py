@@ -134,12 +134,12 @@ def _differences(found: DatasetCheck) -> Table:
             Column("greater", "Greater in", "share", attrgetter("found.greater")),
             Column("less", "Less in", "share", attrgetter("found.less")),
             Column("p", get=attrgetter("found.p")),
-            Column("p_holm", "p", "p", attrgetter("found.p_holm")),
+            Column("p_adjusted", "p", "p", attrgetter("found.p_adjusted")),
             Column("detectable", "Detectable", "number", attrgetter("found.detectable")),
         ),
         rows=[_Measured(part.measure, pair) for part in found.parity for pair in part.pairs],
         notes=(
-            "With 95 % intervals; p is Holm's over the three pairs of a measure; detectable is what so many sets find four "
+            "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is what so many sets find four "
             "times in five.",
         ),
     )

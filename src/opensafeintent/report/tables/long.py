@@ -90,7 +90,7 @@ def numbers_table(
 
 
 class Pair(NamedTuple):
-    """The difference of two models in one metric."""
+    """The difference of two models in one metric, B − A."""
 
     group: int
     model_a: str
@@ -100,7 +100,7 @@ class Pair(NamedTuple):
 
 
 def comparisons(groups: Sequence[Group]) -> Table:
-    """Return every two models' differences in the metrics that are compared, the one ranked higher first."""
+    """Return every two models' differences in the metrics that are compared, later minus earlier as they were named."""
     return Table(
         name="comparisons",
         title="Differences between every two models",
@@ -111,31 +111,31 @@ def comparisons(groups: Sequence[Group]) -> Table:
             Column("model_b", "Model B", "name"),
             *measured(groups),
             Column("metric", "Metric", order=-1),
-            Column("difference", "A − B", "signed"),
+            Column("difference", "B − A", "signed"),
             Column("n", "Sets", "count", attrgetter("difference.n")),
             Column("p", "p", "p", attrgetter("difference.p")),
-            Column("p_holm", "p (Holm)", "p", attrgetter("difference.p_holm")),
+            Column("p_adjusted", "p (all pairs)", "p", attrgetter("difference.p_adjusted")),
             Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
         ),
         rows=[
             pair
             for index, group in enumerate(groups)
             for metric in group.numbers.comparisons
-            for pair in pairs(index, group, metric, group.numbers.order)
+            for pair in pairs(index, group, metric)
         ],
         notes=(
             *group_notes(groups),
-            "On the prompt-sets that count for both. Exact McNemar test for shares, sign-flip permutation for means; Holm's "
-            "correction over all pairs within one metric. Triplet Safety and Mean Utility are primary. Detectable is the "
-            "smallest difference found with a power of 80 %.",
+            "On the prompt-sets that count for both. p is of the pair on its own: McNemar's mid-P for shares, sign-flip "
+            "permutation for means; beside it, adjusted for all pairs of the metric by step-down max-T. Triplet Safety and "
+            "Mean Utility are primary. Detectable is the smallest difference found with a power of 80 %.",
             UNDEFINED,
         ),
     )
 
 
-def pairs(index: int, group: Group, metric: str, order: Sequence[int]) -> Iterable[Pair]:
+def pairs(index: int, group: Group, metric: str) -> Iterable[Pair]:
     """Yield the differences of every two models of a group in one metric, where any prompt-set counts for both."""
-    for a, b in combinations(order, 2):
+    for a, b in combinations(range(len(group.models)), 2):
         if difference := group.numbers.comparisons[metric].pair(a, b):
             yield Pair(index, group.models[a], group.models[b], metric, difference)
 
