@@ -71,7 +71,8 @@ def metrics_in(folder: Path) -> dict[str, Any]:
 
 
 def values(folder: Path, model: str) -> dict[str, tuple[float | None, int]]:
-    return {name: (entry["value"], entry["n"]) for name, entry in metrics_in(folder)["models"][model].items()}
+    entries = metrics_in(folder)["models"][model]
+    return {name: (entries[name]["value"], entries[name]["n"]) for name in METRICS}
 
 
 def grades_in(folder: Path) -> list[dict[str, str]]:
