@@ -18,6 +18,7 @@ from opensafeintent.statistics.boundaries import (
     normal_boundary,
 )
 from opensafeintent.statistics.decisions import Design, Look, Question, decidable, design_of, take_look
+from opensafeintent.statistics.pairs import differences_not_rejected, score_statistic
 
 NAN = float("nan")
 
@@ -235,3 +236,59 @@ def test_the_binomial_is_exact() -> None:
     boundary = binomial_boundary((40,), (0.05,), 0.8)
     tail = sum(comb(40, k) * 0.8**k * 0.2 ** (40 - k) for k in range(int(boundary.at[0]), 41))
     assert boundary.crossed[0] == pytest.approx(tail)
+
+
+# The statistic of pairs --------------------------------------------------------------------------------------------------
+
+
+def discordant(better: int, worse: int, sets: int) -> tuple[np.ndarray, np.ndarray]:
+    return np.array([-1.0, 0.0, 1.0]), np.array([worse, sets - better - worse, better], dtype=float)
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "sets", "quantile", "published"),
+    [
+        (1, 7, 21, 1.959964, (-0.517, -0.026)),  # Fagerland, Lydersen and Laake, Statistics in Medicine 33 (2014)
+        (6, 16, 161, 1.959964, (-0.1240, -0.0054)),  # CRAN contingencytables, Cavo et al. (2012)
+        (28, 25, 618, 1.644854, (-0.0148, 0.0247)),  # CRAN PropCIs, scoreci.mp(25, 28, 618, .9)
+    ],
+)
+def test_differences_of_0_and_1_have_tangos_interval(
+    better: int, worse: int, sets: int, quantile: float, published: tuple[float, float]
+) -> None:
+    values, counts = discordant(better, worse, sets)
+    # both published ends are where the statistic is the quantile, to as many digits as were printed
+    for end, sign in zip(published, (1, -1), strict=True):
+        around = [float(score_statistic(values, counts, end + step, 1.0, skewness=False)) for step in (-6e-4, 6e-4)]
+        assert around[0] > sign * quantile > around[1]
+
+
+def test_without_a_margin_it_is_mcnemars() -> None:
+    # (12 - 2) / sqrt(12 + 2): equal chances of both kinds have no skewness
+    assert float(score_statistic(*discordant(12, 2, 54), 0.0, 1.0)) == pytest.approx(10 / 14**0.5)
+
+
+def test_a_failure_not_seen_yet_is_reckoned_with() -> None:
+    # No difference in 100 sets, held against -.05: the likeliest distribution with that mean has -1 in 5 % of sets, variance
+    # .05 * .95, so z = 5 / sqrt(100 * .0475) = 2.2942. Its skewness is -(1 - 2 * .05) / sqrt(.0475) / 10 = -.41295; with
+    # g = -.068825: 1 + 4g (z + g) = .38735, x = (.62238 - 1) / 2g = 2.7434. A normal tail of .0030, and .95^100 = .0059
+    values, counts = np.array([0.0]), np.array([100.0])
+    assert float(score_statistic(values, counts, -0.05, 1.0, skewness=False)) == pytest.approx(2.2942, abs=1e-4)
+    assert float(score_statistic(values, counts, -0.05, 1.0)) == pytest.approx(2.7434, abs=1e-3)
+
+
+def test_scores_that_never_differ_from_what_is_tested_show_nothing() -> None:
+    assert float(score_statistic(np.array([0.0]), np.array([50.0]), 0.0, 1.0)) == 0
+
+
+def test_the_statistic_falls_as_more_is_asked_for_and_the_interval_turns_with_the_models() -> None:
+    generator = np.random.default_rng(3)
+    values = np.arange(-9, 10) / 9
+    for _ in range(20):
+        counts = generator.multinomial(60, generator.dirichlet(np.full(19, 0.2))).astype(float)
+        tried = np.linspace(-0.95, 0.95, 77)
+        got = score_statistic(values, np.broadcast_to(counts, (77, 19)), tried, 1.0)
+        assert (np.diff(got) < 1e-9).all()
+        low, high = differences_not_rejected(values, counts, 2.0, 1.0)
+        assert low <= values @ counts / 60 <= high
+        assert differences_not_rejected(-values, counts, 2.0, 1.0) == pytest.approx((-high, -low), abs=1e-5)

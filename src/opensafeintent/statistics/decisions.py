@@ -7,6 +7,7 @@ come from and for grades as judged.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from math import inf, isinf
 from typing import Literal
@@ -19,7 +20,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics.boundaries import binomial_boundary, error_spent, looks_at, normal_boundary
 from opensafeintent.statistics.intervals import rounded
-from opensafeintent.statistics.pairs import differences_not_rejected, statistic_of
+from opensafeintent.statistics.pairs import differences_not_rejected, score_statistic
 
 __all__ = [
     "PAIR_LOOKS",
@@ -45,6 +46,8 @@ TRIPLET_MEANS = ("mean_safety", "mean_utility", "mean_helpfulness")
 _CONDITIONAL = ("mode_and_grades", "strategy")
 """What metrics need that count only the sets where something happened."""
 _HALVINGS = 40
+_NONE = (np.empty(0), np.empty(0))
+ValueCounts = tuple[tuple[float, int], ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,8 +118,8 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Of these, the ones that count: of both models, for a pair."""
     total: float
     """Sum of the sets' values: successes, or of differences, model minus the other one."""
-    squares: float
-    """Sum of their squares: of 0/1 differences, the sets in which the two differ."""
+    counts: ValueCounts
+    """Each value that occurs, in order, and how many sets have it."""
     statistic: float | None
     """What is held against the boundaries: of a threshold the share, of a pair the standardised difference."""
     lower: float | None
@@ -205,18 +208,18 @@ def take_look(design: Design, earlier: Sequence[Look], values: Floats) -> Look:
     possible = (-1.0, 0.0, 1.0) if design.question.paired else (0.0, 1.0)
     if design.binary and not np.isin(counted, possible).all():
         raise InputError(f"{design.question.metric} is not 0 or 1 in every prompt-set: decisions take one epoch")
-    n = len(counted) + (before.n if before else 0)
-    total = rounded(float(counted.sum()) + (before.total if before else 0.0))
-    squares = rounded(float(counted @ counted) + (before.squares if before else 0.0))
+    counts = Counter(dict(before.counts) if before else {})
+    counts.update(rounded(value) for value in counted.tolist())
     show = _paired_look if design.question.paired else _threshold_look
-    return show(design, earlier, planned, n, total, squares)
+    return show(design, earlier, planned, tuple(sorted(counts.items())))
 
 
 # Thresholds: exact ------------------------------------------------------------------------------------------------------
 
 
-def _threshold_look(design: Design, earlier: Sequence[Look], planned: int, n: int, total: float, squares: float) -> Look:
+def _threshold_look(design: Design, earlier: Sequence[Look], planned: int, values: ValueCounts) -> Look:
     threshold = design.tested
+    n, total = sum(count for _, count in values), sum(value * count for value, count in values)
     counts = (*(look.n for look in earlier), n)
     allowed = design.allowed[: len(counts)]
     kept = [inf if look.upper is None else round(look.upper * look.n) for look in earlier]
@@ -228,7 +231,7 @@ def _threshold_look(design: Design, earlier: Sequence[Look], planned: int, n: in
         planned=planned,
         n=n,
         total=total,
-        squares=squares,
+        counts=values,
         statistic=rounded(total / n) if n else None,
         lower=None if isinf(lower.at[-1]) else rounded((n - lower.at[-1]) / n),
         upper=None if isinf(upper.at[-1]) else rounded(upper.at[-1] / n),
@@ -265,24 +268,24 @@ def _share_not_rejected(
 # Pairs ------------------------------------------------------------------------------------------------------------------
 
 
-def _paired_look(design: Design, earlier: Sequence[Look], planned: int, n: int, total: float, squares: float) -> Look:
-    counts = (*(float(look.n) for look in earlier), float(n))
-    boundary = normal_boundary(counts, design.allowed[: len(counts)])
+def _paired_look(design: Design, earlier: Sequence[Look], planned: int, values: ValueCounts) -> Look:
+    differences, sets = (np.array(column, dtype=np.float64) for column in zip(*values, strict=True)) if values else _NONE
+    n, total = int(sets.sum()), float(differences @ sets)
+    boundary = normal_boundary((*(float(look.n) for look in earlier), float(n)), design.allowed[: len(earlier) + 1])
     quantile = boundary.at[-1]
     width = design.span[1] - design.span[0]
-    statistic = statistic_of(binary=design.binary, width=width)
-    got = float(statistic(n, total, squares, design.tested)) if n else 0.0
+    statistic = float(score_statistic(differences, sets, design.tested, width)) if n else 0.0
     return Look(
         planned=planned,
         n=n,
-        total=total,
-        squares=squares,
-        statistic=rounded(got) if n else None,
+        total=rounded(total),
+        counts=values,
+        statistic=rounded(statistic) if n else None,
         lower=None if isinf(quantile) else rounded(-quantile),
         upper=None if isinf(quantile) else rounded(quantile),
         spent_low=rounded(boundary.crossed[-1]),
         spent_high=rounded(boundary.crossed[-1]),
         estimate=rounded(total / n) if n else None,
-        interval=differences_not_rejected(statistic, n, total, squares, quantile, width) if n else None,
-        verdict=design.answer(above=got >= quantile, below=got <= -quantile),
+        interval=differences_not_rejected(differences, sets, quantile, width) if n else None,
+        verdict=design.answer(above=statistic >= quantile, below=statistic <= -quantile),
     )
