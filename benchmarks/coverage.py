@@ -172,7 +172,7 @@ def false_positives(studies: int) -> None:
             result = compare_models(values, Resamples(115, 200), binary={name for name in METRICS if METRICS[name].binary})[
                 metric
             ]
-            wrong += bool((result.p_holm[np.triu_indices(20, 1)] < 0.05).any())
+            wrong += bool((result.p_adjusted[np.triu_indices(20, 1)] < 0.05).any())
         print(f"{metric}: any of 190 pairs significant in {wrong / families:.1%} of {families} families of equal models")
 
 

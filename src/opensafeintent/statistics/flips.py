@@ -13,7 +13,6 @@ from opensafeintent.statistics.intervals import SEED, Floats
 __all__ = ["FLIPS", "Flipped", "Paired", "step_down"]
 
 FLIPS = 10_000
-"""Where there are no more different ones than that, each is taken once, and p-values are exact."""
 _PAIRS_AT_ONCE = 64
 _SIGNS_AT_ONCE = 4_000_000
 """32 MB of signs as numbers to multiply by."""
@@ -75,7 +74,7 @@ class Flipped(NamedTuple):
     """Among the pairs of the row's model; not symmetric."""
 
 
-def step_down(paired: Paired) -> Flipped:
+def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
     """Test every pair for a mean difference of zero, adjusted for being one of many by step-down max-T.
 
     The statistic is T = |Σ d| / √Σ d², d being weight × difference in each set. One flip gives every set a sign, the same
@@ -84,15 +83,16 @@ def step_down(paired: Paired) -> Flipped:
     pair with a larger T (Westfall and Young 1993; Romano and Wolf, Journal of the American Statistical Association 100,
     2005). What a flip does to some pairs does not depend on the others, so the error rate holds whichever of them differ.
 
+    Where there are no more different flips than `flips`, each is taken once, and p-values are exact.
     Time grows with pairs × flips; in memory are (models + 64) × flips numbers, fewer flips at a time where sets are many.
     """
-    test = _Test(paired)
+    test = _Test(paired, flips)
     pairs, models = len(paired.first), len(paired.weights)
     alone, among_all = np.zeros(pairs, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
     among_own = np.zeros((models, models), dtype=np.int64)
-    flips = 0
+    taken = 0
     for signs in test.signs():
-        flips += signs.shape[1]
+        taken += signs.shape[1]
         highest, of_model = np.zeros(signs.shape[1]), np.zeros((models, signs.shape[1]))
         for pair, drawn in test.drawn(signs):
             least, ends = test.least[pair], (paired.first[pair], paired.second[pair])
@@ -106,7 +106,7 @@ def step_down(paired: Paired) -> Flipped:
 
     def share(counts: NDArray[np.int64]) -> Floats:
         observed = 0 if test.exact else 1  # besides what was drawn
-        return np.asarray((observed + counts) / max(observed + flips, 1), dtype=np.float64)
+        return np.asarray((observed + counts) / max(observed + taken, 1), dtype=np.float64)
 
     def square(p: Floats) -> Floats:
         p = np.where(test.differ, p, np.where(test.counted, 1.0, np.nan))
@@ -128,8 +128,8 @@ class _Test:
         exact: whether all flips that there are can be taken.
     """
 
-    def __init__(self, paired: Paired) -> None:
-        self._paired = paired
+    def __init__(self, paired: Paired, flips: int) -> None:
+        self._paired, self._flips = paired, flips
         pairs = len(paired.first)
         observed, self._norms = np.zeros(pairs), np.zeros(pairs)
         self.counted = np.zeros(pairs, dtype=bool)
@@ -147,7 +147,7 @@ class _Test:
         alike = (paired.weights == paired.weights[:1]).all(axis=0)
         self._alike, self._unlike = active & alike, active & ~alike
         self._sets = int(active.sum())
-        self.exact = 1 << max(self._sets - 1, 0) <= FLIPS
+        self.exact = 1 << max(self._sets - 1, 0) <= flips
 
     def signs(self) -> Iterator[Floats]:
         """Yield signs for the sets in which any pair differs, some flips at a time: shape (prompt_set, flip).
@@ -163,9 +163,9 @@ class _Test:
             yield np.asarray(1 - 2 * bits, dtype=np.float64)
             return
         generator = np.random.default_rng(SEED)
-        at_once = max(1, min(FLIPS, _SIGNS_AT_ONCE // sets))
-        for start in range(0, FLIPS, at_once):
-            shape = sets, min(at_once, FLIPS - start)
+        at_once = max(1, min(self._flips, _SIGNS_AT_ONCE // sets))
+        for start in range(0, self._flips, at_once):
+            shape = sets, min(at_once, self._flips - start)
             yield generator.integers(0, 2, size=shape, dtype=np.int8).astype(np.float64) * 2 - 1
 
     def drawn(self, signs: Floats) -> Iterator[tuple[int, Floats]]:

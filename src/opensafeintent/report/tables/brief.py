@@ -77,8 +77,8 @@ def ranks_of(group: Group, metric: str) -> Table:
         columns=(
             Column("model", "Model", "name", lambda index: group.models[index]),
             Column("value", "Value", "number", lambda index: group.numbers.estimates[metric][index].value),
-            Column("rank", "Rank, all models at once", "ranks", lambda index: together[index]),
-            Column("marginal_rank", "by itself", "ranks", lambda index: alone[index]),
+            Column("rank", "Rank,\nall at once", "ranks", lambda index: together[index]),
+            Column("marginal_rank", "Rank,\nby itself", "ranks", lambda index: alone[index]),
         ),
         rows=group.numbers.ranked(metric),
     )

@@ -52,7 +52,7 @@ _UTILITY = _Layout(
     },
     counts={"mean_utility": "Sets"},
     note="Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use and malicious are the "
-    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: with all models "
+    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: all models "
     "at once, every one of the intervals holds in 95 % of studies; by itself, the model's own does. Sets counts the "
     "prompt-sets behind Mean Utility.",
     ranks=True,
@@ -136,13 +136,15 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
                 )
             ),
             *(
-                Column(f"{metric}_{name}", heading, "ranks", ranks_of(metric, marginal=marginal))
+                Column(
+                    f"{metric}_{name}",
+                    f"Rank by {layout.metrics[metric]}, {how}",
+                    "ranks",
+                    ranks_of(metric, marginal=marginal),
+                )
                 for metric in PRIMARY
                 if layout.ranks
-                for name, heading, marginal in (
-                    ("rank", f"Rank by {layout.metrics[metric]}, all models at once", False),
-                    ("marginal_rank", "by itself", True),
-                )
+                for name, how, marginal in (("rank", "all at once", False), ("marginal_rank", "by itself", True))
             ),
         ),
         rows=[line for index in range(len(groups)) for line in _models(groups, index, layout.metrics)],

@@ -1,0 +1,201 @@
+"""Are equal models called different, and are different ones found?
+
+Simulates studies of 2 to 104 models on the same prompt-sets, whose difficulty the models share, and tests every two of them
+as a report does. Prints the share of studies in which any two equal models are called different (the familywise error), over
+models that are all equal and where some differ; which share of truly different pairs is found, beside Holm's correction of
+McNemar's exact test; how wide rank intervals are, and how often they hold the true ranks; and what it takes in time and
+memory.
+
+    python benchmarks/comparisons.py [--studies 2000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import time
+from statistics import NormalDist
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.statistics import SIGNIFICANCE, Comparison, Resamples, compare_models, rank_intervals
+from opensafeintent.statistics.comparisons import binomial_tail
+from opensafeintent.statistics.flips import Paired, step_down
+
+Floats = NDArray[np.float64]
+
+SETS = 115
+FLIPS = 1_000
+"""The error rate of a permutation test does not depend on their number; a report takes ten times as many."""
+
+
+class World(NamedTuple):
+    """What a set's value can be, how often it is that for each kind of model, and how much of its difficulty models share."""
+
+    name: str
+    values: tuple[float, ...]
+    shares: tuple[tuple[float, ...], ...]
+    """By kind of model; models take turns."""
+    shared: float
+
+    def draw(self, models: int, generator: np.random.Generator, sets: int = SETS) -> Floats:
+        """Return the value of each model in each set: shape (model, prompt_set)."""
+        common = generator.standard_normal(sets)
+        own = generator.standard_normal((models, sets))
+        latent = np.sqrt(self.shared) * common + np.sqrt(1 - self.shared) * own
+        cuts = [[NormalDist().inv_cdf(max(float(cut), 1e-12)) for cut in np.cumsum(kind)[:-1]] for kind in self.shares]
+        return np.array([np.asarray(self.values)[np.digitize(row, cuts[at % len(cuts)])] for at, row in enumerate(latent)])
+
+
+NINTHS = tuple(ninth / 9 for ninth in range(10))
+UTILITY = (0.22, 0.04, 0.06, 0.1, 0.1, 0.14, 0.18, 0.08, 0.05, 0.03)
+EQUAL = [
+    World("0/1, .60", (0.0, 1.0), ((0.4, 0.6),), 0.0),
+    World("0/1, .60, correlated", (0.0, 1.0), ((0.4, 0.6),), 0.7),
+    World("0/1, .95", (0.0, 1.0), ((0.05, 0.95),), 0.3),
+    World("Mean Utility .43", NINTHS, (UTILITY,), 0.5),
+    World("skewed: 90 % 0, 8 % .05, 2 % 1", (0.0, 0.05, 1.0), ((0.9, 0.08, 0.02),), 0.3),
+]
+EVEN = (0.02, 0.07, 0.13, 0.2, 0.27, 0.13, 0.1, 0.04, 0.03, 0.01)
+"""The mean of UTILITY, .43, with few zeros."""
+UNLIKE = [
+    World("equal means: many zeros, or few", NINTHS, (UTILITY, EVEN), 0.5),
+    World("equal means: 0 in a tenth, or .8 to 1", (0.0, 0.8, 0.9, 1.0), ((0.1, 0.0, 0.0, 0.9), (0.0, 0.3, 0.4, 0.3)), 0.0),
+]
+"""Two kinds of models that are equal on average and in nothing else: beyond what flips promise."""
+
+
+def adjusted(values: Floats, *, binary: bool, flips: int = FLIPS) -> Floats:
+    """Return the adjusted p of every two models; two alone go the way of a report, as their test is another one."""
+    if len(values) > 2:
+        return step_down(Paired(values, np.ones_like(values)), flips).p_adjusted
+    ratios = {"m": (values, np.ones_like(values))}
+    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",) if binary else ())["m"].p_adjusted
+
+
+def any_called_different(p: Floats, equal: NDArray[np.bool_]) -> bool:
+    return bool((p[np.triu(equal, 1)] < SIGNIFICANCE).any())
+
+
+def show(what: str, models: int, wrong: int, studies: int) -> None:
+    share = wrong / studies
+    error = (share * (1 - share) / studies) ** 0.5
+    print(f"{what:<46}{models:>7}{studies:>9}{100 * share:>9.1f} ± {100 * error:.1f}", flush=True)
+
+
+def familywise(studies: int) -> None:
+    print(f"{'equal models, ' + str(SETS) + ' sets':<46}{'models':>7}{'studies':>9}{'any called different, %':>26}")
+    for number, world in enumerate([*EQUAL, *UNLIKE]):
+        for models in (2, 5, 20, 104):
+            count = max(studies // 4 if models == 104 else studies, 20)
+            generator = np.random.default_rng((20260702, number, models))
+            everyone = np.ones((models, models), dtype=bool)
+            wrong = 0
+            for _ in range(count):
+                values = world.draw(models, generator)
+                wrong += any_called_different(adjusted(values, binary=len(world.values) == 2), everyone)
+            show(world.name, models, wrong, count)
+
+
+def partial_nulls(studies: int) -> None:
+    """Some models differ clearly and fall out of the family: do those that are equal stay so?"""
+    print("\nsome differ: errors among those that are equal")
+    for number, (name, models, safe) in enumerate(
+        (
+            ("half at .6, the others at .7 to .95", 20, np.r_[np.full(10, 0.6), np.linspace(0.7, 0.95, 10)]),
+            ("pairs at .3, .4, …, .9", 14, np.repeat(np.linspace(0.3, 0.9, 7), 2)),
+            ("19 at .95, one at .5", 20, np.r_[np.full(19, 0.95), 0.5]),
+        )
+    ):
+        generator = np.random.default_rng((20260702, 77, number))
+        equal = np.asarray(safe[:, None] == safe)
+        wrong = 0
+        for _ in range(studies):
+            world = World(name, (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), 0.3)
+            wrong += any_called_different(adjusted(world.draw(models, generator), binary=True), equal)
+        show(name, models, wrong, studies)
+
+
+def holm(values: Floats) -> float:
+    """Return the share of pairs that McNemar's exact test finds with Holm's correction."""
+    p = []
+    for a in range(len(values)):
+        for b in range(a):
+            better, worse = int((values[a] > values[b]).sum()), int((values[a] < values[b]).sum())
+            p.append(min(2 * binomial_tail(min(better, worse), better + worse), 1.0))
+    limits = SIGNIFICANCE / np.arange(len(p), 0, -1)
+    return float(np.append(np.sort(p) < limits, False).argmin()) / len(p)
+
+
+def power(studies: int) -> None:
+    """Twenty models with Triplet Safety from .4 to .8: what is found, and which ranks are left open."""
+    print("\n20 models, .4 to .8 evenly, 115 sets: share of 190 pairs found; rank intervals: width, and how often they hold")
+    print(f"{'':<18}{'Holm':>7}{'max-T':>7}{'at once':>9}{'by itself':>11}{'narrower':>10}{'all hold':>10}{'each holds':>12}")
+    safe = np.linspace(0.4, 0.8, 20)
+    truth = 20 - np.arange(20)
+    for shared in (0.0, 0.4, 0.7):
+        generator = np.random.default_rng((20260702, 88, int(10 * shared)))
+        world = World("power", (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), shared)
+        found: list[tuple[float, ...]] = []
+        for _ in range(studies):
+            values = world.draw(20, generator)
+            result = compare(values)
+            together, alone = (np.array(rank_intervals(result, marginal=marginal)) for marginal in (False, True))
+            found.append(
+                (
+                    holm(values),
+                    float((result.p_adjusted[np.triu_indices(20, 1)] < SIGNIFICANCE).mean()),
+                    float((together[:, 1] - together[:, 0]).mean()),
+                    float((alone[:, 1] - alone[:, 0]).mean()),
+                    float(((together[:, 0] <= truth) & (truth <= together[:, 1])).all()),
+                    float(((alone[:, 0] <= truth) & (truth <= alone[:, 1])).mean()),
+                )
+            )
+        by_holm, by_us, wide, narrow, all_hold, each_holds = np.mean(found, axis=0)
+        print(
+            f"correlation {shared:<6}{by_holm:>7.3f}{by_us:>7.3f}{wide:>9.1f}{narrow:>11.1f}"
+            f"{100 * (1 - narrow / wide):>8.1f} %{100 * all_hold:>8.1f} %{100 * each_holds:>10.2f} %",
+            flush=True,
+        )
+
+
+def compare(values: Floats) -> Comparison:
+    ratios = {"m": (values, np.ones_like(values))}
+    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",))["m"]
+
+
+def takes() -> None:
+    print("\none metric, every pair, 10,000 flips and 10,000 resamples")
+    for models, sets, missing in (
+        (20, 115, 0.0),
+        (104, 115, 0.0),
+        (104, 700, 0.0),
+        (200, 115, 0.0),
+        (200, 700, 0.0),
+        (200, 700, 0.05),
+    ):
+        generator = np.random.default_rng(3)
+        values = EQUAL[3].draw(models, generator, sets)
+        weights = (generator.random(values.shape) >= missing).astype(float)
+        started = time.process_time()
+        compare_models({"m": (values * weights, weights)}, Resamples(sets))
+        seconds = time.process_time() - started
+        memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        some = f", {missing:.0%} of grades missing" if missing else ""
+        print(f"{models} models × {sets} sets{some:<24}{seconds:>8.1f} CPU s, at most {memory:.0f} MB so far", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--studies", type=int, default=2000)
+    options = parser.parse_args()
+    familywise(options.studies)
+    partial_nulls(max(options.studies // 2, 20))
+    power(max(options.studies // 10, 20))
+    takes()
+
+
+if __name__ == "__main__":
+    main()
