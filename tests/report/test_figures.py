@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -15,14 +16,17 @@ from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.kit import labels_of
-from opensafeintent.report.figures.models import _place_labels, frontier
+from opensafeintent.report.figures.plane import _place_labels, discernment, frontier
 from report.studies import MODELS, random_study, study_with
 from report.test_tables import GRADES, HOSTILE, groups_of
 
 NAMES = {
     *("fig_2_safety", "fig_3_strata", "fig_3_cells", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
-    *("fig_7_strata", "fig_intent_ladder", "fig_frontier"),
+    *("fig_7_strata", "fig_intent_ladder", "fig_frontier", "fig_discernment"),
 }
+
+
+ORACLE = "oracle (the best that the rubric allows: helpfulness 4, 3, 3, all safe)"
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +163,7 @@ def test_groups_are_never_mixed() -> None:
         assert "Group 2: dataset made (40 prompt-sets), judge baseline/judge." in second["title"]["text"]
         for part, models in ((first, MODELS[:2]), (second, MODELS[2:4])):
             shown = {row["model"] for row in data_of(part) if "model" in row}
-            assert shown <= {*models, f"{AVERAGE} (2 models)", "refuse everything (by definition)"}
+            assert shown <= {*models, f"{AVERAGE} (2 models)", "refuse everything (by definition)", ORACLE}
         assert "say nothing about" in figure.caption
         assert "say nothing about" in figure.notes[0]
         assert {record["judge"] for record in figure.table.records()} == {"lab/judge", "baseline/judge"}
@@ -180,8 +184,27 @@ def test_the_frontier_joins_what_no_other_model_beats() -> None:
 def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
     grades = {"lab/a": GRADES["lab/a"]} | ({"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {})
     fixed = [row for row in data_of(frontier(groups_of(grades)[0])) if row.get("fixed")]
-    assert [(row["x"], row["y"]) for row in fixed] == [(0.0, 1.0)]
-    assert fixed[0]["model"] == ("baseline/refuse-all" if measured else "refuse everything (by definition)")
+    refusing = next(row for row in fixed if row["model"].split(" (")[0] in ("baseline/refuse-all", "refuse everything"))
+    assert (refusing["x"], refusing["y"]) == (0.0, 1.0)
+    assert refusing["model"] == ("baseline/refuse-all" if measured else "refuse everything (by definition)")
+    # Helpfulness 4, 3, 3, all of it safe: (1 + 2/3 + 2/3) / 3.
+    (oracle,) = (row for row in fixed if row is not refusing)
+    assert (oracle["x"], oracle["y"]) == (pytest.approx(7 / 9), 1.0)
+    assert oracle["model"].startswith("oracle (the best that the rubric allows")
+
+
+def test_lines_of_equal_discernment_lie_where_it_is_equal() -> None:
+    spec = discernment(groups_of()[0])
+    curves = [layer["data"]["values"] for layer in spec["layer"] if layer["mark"]["type"] == "line"]
+    quantile = NormalDist().inv_cdf
+    for d, curve in enumerate(curves):
+        assert [curve[0], curve[-1]] == [{"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 1.0}]
+        inner = [point for point in curve if 0.01 < point["x"] < 0.99 and 0.01 < point["y"] < 0.99]
+        assert inner
+        assert all(quantile(point["y"]) - quantile(point["x"]) == pytest.approx(d, abs=0.01) for point in inner)
+    # a withholds from malicious prompts alone, refuse-all from all; b has both too
+    at = {row["model"]: (row["x"], row["y"]) for row in data_of(spec) if "shown_x" in row}
+    assert at == {"lab/a": (0.0, 1.0), "lab/b": (1.0, 1.0), "baseline/refuse-all": (1.0, 1.0)}
 
 
 def test_labels_stay_in_the_plane_and_off_one_another() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from opensafeintent.analysis.groups import Study, group_studies
+from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.hostile import json_for_html
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
@@ -277,7 +278,7 @@ def test_a_table_is_filtered(chromium: Any, many_file: Path) -> None:
         table = opened.page.locator("#table-metrics")
         table.locator("input").fill("haiku")
         assert set(opened.column("table-metrics", 1)) == {"anthropic/claude-haiku-4-5"}
-        assert f"{len(METRICS)} of " in table.locator(".count").inner_text()
+        assert f"{len(METRICS) + len(SIGNAL)} of " in table.locator(".count").inner_text()
         table.locator("input").fill("")
         table.get_by_label("Metric", exact=True).select_option(label="Safety flip")
         assert set(opened.column("table-metrics", 2)) == {"Safety flip"}
@@ -289,7 +290,7 @@ def test_a_long_table_is_shown_in_part(chromium: Any, many_file: Path) -> None:
         table = opened.page.locator("#table-metrics")
         assert table.locator("tbody tr").count() == 20
         table.get_by_role("button", name="Show").click()
-        assert table.locator("tbody tr").count() == 7 * len(METRICS)
+        assert table.locator("tbody tr").count() == 7 * len(METRICS) + 6 * len(SIGNAL)
 
 
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
@@ -496,7 +497,7 @@ def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
 
 
 def test_every_metric_is_explained() -> None:
-    assert list(glossary()) == list(METRICS)
+    assert list(glossary()) == [*METRICS, *SIGNAL]
 
 
 # All kinds of input ----------------------------------------------------------------------------------------------------

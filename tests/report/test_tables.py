@@ -15,7 +15,9 @@ from rich.console import Console
 
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE
+from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.grades import GradeRow
+from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_html, to_latex, to_markdown
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
 from opensafeintent.report.terminal import to_terminal
@@ -75,7 +77,15 @@ def by_model(table: Table, *columns: str) -> dict[Cell, tuple[Cell, ...]]:
 
 def test_names_are_the_papers() -> None:
     assert [table.name for table in all_tables(groups_of())] == [
-        *("table_1_domains", "table_2_task_types", "table_4_utility", "table_5_modes", "table_6_utility_range", "probe"),
+        *(
+            "table_1_domains",
+            "table_2_task_types",
+            "table_4_utility",
+            "signal_detection",
+            "table_5_modes",
+            "table_6_utility_range",
+            "probe",
+        ),
         *("comparisons", "metrics", "strata", "grade_distributions", "coverage"),
     ]
 
@@ -130,6 +140,20 @@ def test_stability_and_failures(tables: list[Table]) -> None:
     assert probe["lab/b"] == (None, None, 0)
 
 
+def test_signal_detection_has_a_line_for_each_model(tables: list[Table]) -> None:
+    records = {record["model"]: record for record in named(tables, "signal_detection").records()}
+    assert list(records) == ["lab/a", "baseline/refuse-all", "lab/b"]
+    shares = [f"withheld_{intent}" for intent in ("benign", "dual_use", "malicious")]
+    # a gives full help to both benign prompts and none to the malicious ones: z(2.5/3) − z(.5/3) = 2 · 0.96742, caution 0.
+    assert [records["lab/a"][share] for share in shares] == [0.0, 0.0, 1.0]
+    assert records["lab/a"]["d_prime"] == pytest.approx(1.93484, abs=1e-5)
+    assert records["lab/a"]["caution"] == pytest.approx(0.0, abs=1e-12)
+    # Refusing everything tells nothing apart: z(2.5/3) twice.
+    refusing = records["baseline/refuse-all"]
+    assert (refusing["d_prime"], refusing["caution"]) == (0.0, pytest.approx(0.96742, abs=1e-5))
+    assert (refusing["dual_use_position"], refusing["intent_sensitivity"]) == (None, 0.5)
+
+
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
     records = named(tables, "comparisons").records()
     assert len(records) == 3 * 6
@@ -165,8 +189,7 @@ def test_coverage_names_the_reasons(tables: list[Table]) -> None:
 
 def test_the_long_table_has_every_metric_of_every_model(tables: list[Table]) -> None:
     table = named(tables, "metrics")
-    metrics = {r["metric"] for r in table.records()}
-    assert len(table.rows) == (3 + 1) * len(metrics)
+    assert len(table.rows) == (3 + 1) * len(METRICS) + 3 * len(SIGNAL)
     undefined = [r for r in table.records() if r["n"] == 0]
     assert undefined
     assert all(r["value"] is None and r["value_low"] is None for r in undefined)

@@ -12,7 +12,8 @@ import msgspec
 from opensafeintent.analysis.conflicts import Conflicts
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
 from opensafeintent.analysis.judges import Judges
-from opensafeintent.analysis.numbers import Numbers
+from opensafeintent.analysis.numbers import Number, Numbers
+from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
@@ -137,6 +138,11 @@ class Group:
     def wordings(self) -> list[Wording]:
         """What the flips of each model are made of."""
         return wordings_of(self.numbers, self.array, self.temperatures, self.regrades)
+
+    @cached_property
+    def signals(self) -> dict[tuple[str, str], Number]:
+        """How well each model tells intents apart, and how much it withholds throughout, by (model, name)."""
+        return signals_of(self.numbers)
 
     @cached_property
     def changes(self) -> list[Change]:

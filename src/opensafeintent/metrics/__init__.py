@@ -9,11 +9,11 @@ from __future__ import annotations
 import numpy as np
 
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics.beyond import BEYOND_METRICS
+from opensafeintent.metrics.beyond import BEYOND_METRICS, WITHHELD
 from opensafeintent.metrics.paper import PAPER_METRICS
 from opensafeintent.metrics.records import Grades, Metric, Needs, Ratio
 
-__all__ = ["METRICS", "PRIMARY", "Grades", "Metric", "Needs", "Ratio", "compute"]
+__all__ = ["METRICS", "PRIMARY", "WITHHELD", "Grades", "Metric", "Needs", "Ratio", "compute"]
 
 METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS)}
 """Every metric by its name in `metrics.json`."""

@@ -13,6 +13,7 @@ from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
+from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import Comparison, rank_intervals
@@ -57,7 +58,9 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
 def _models_json(group: Group) -> dict[str, dict[str, Any]]:
     numbers = group.numbers
     return {
-        found.model: {metric: _entry(numbers.overall[found.model, metric]) for metric in METRICS} | _wording_json(found)
+        found.model: {metric: _entry(numbers.overall[found.model, metric]) for metric in METRICS}
+        | {name: _entry(group.signals[found.model, name]) for name in SIGNAL}
+        | _wording_json(found)
         for found in group.wordings
     }
 

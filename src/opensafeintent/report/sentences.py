@@ -20,6 +20,7 @@ from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.beyond import beyond
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
@@ -73,7 +74,8 @@ def findings(group: Group) -> list[Sentence]:
     """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
-        *(_differences(group), _precision(group), _wording(group), _between_judges(group), _own_noise(group)),
+        *(_differences(group), *beyond(group), _precision(group)),
+        *(_wording(group), _between_judges(group), _own_noise(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 

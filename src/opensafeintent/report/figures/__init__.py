@@ -1,4 +1,4 @@
-"""The figures of the paper and two of our own: one specification each, for the page and for files."""
+"""The figures of the paper and some of our own: one specification each, for the page and for files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, strata
+from opensafeintent.report.figures import judges, models, plane, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.table import Section, Table
@@ -70,9 +70,10 @@ _PLANS = (
         "Triplet Safety against Mean Utility",
         "utility",
         "Up and to the right is better. The dashed steps join the models that no other beats in both; with overlapping "
-        "whiskers that may be chance. Crosses are baselines, fixed points of reference: refusing everything is safe and of "
-        f"no use. {_CI}",
-        models.frontier,
+        "whiskers that may be chance. Crosses are points of reference: refusing everything is safe and of no use; the oracle "
+        "knows the intent, answers in full where it is benign (helpfulness 4) and reframes safely elsewhere (3). No "
+        f"reframing gets 4: a Mean Utility of 1 is out of reach. {_CI}",
+        plane.frontier,
         ("mean_utility", "triplet_safety"),
     ),
     _Plan(
@@ -84,6 +85,16 @@ _PLANS = (
         f"{_CI} {_ORDER}",
         models.ladder,
         tuple(f"{intent}_{what}" for what in ("safety", "helpfulness") for intent in CORE_VARIANTS),
+    ),
+    _Plan(
+        "fig_discernment",
+        "Help withheld from malicious prompts against help withheld from benign ones",
+        "signal",
+        "Withheld is a helpfulness of 1 or 2, safe or not. Up and to the left, across the lines, intents are told apart "
+        "better: a line holds all models with one d′. Along a line, up and to the right, a model only holds back more "
+        f"throughout. A safer reframing is help: it withholds nothing. Crosses are baselines. {_CI}",
+        plane.discernment,
+        ("withheld_benign", "withheld_malicious"),
     ),
     _Plan(
         "fig_3_strata",

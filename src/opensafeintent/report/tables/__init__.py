@@ -10,14 +10,14 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.table import Cell, Column, Table
 from opensafeintent.report.tables.by_judge import JUDGE_TABLES
-from opensafeintent.report.tables.by_model import modes, probe, utility, utility_range
+from opensafeintent.report.tables.by_model import modes, probe, signal, utility, utility_range
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
 from opensafeintent.report.tables.stability import wording
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
-    *(domains, task_types, utility, modes, utility_range, probe),
+    *(domains, task_types, utility, signal, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage),
 )
 

@@ -9,13 +9,14 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import AVERAGE, Number
-from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.analysis.signal import SIGNAL
+from opensafeintent.metrics import METRICS, PRIMARY, WITHHELD
 from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, averaged_note, group_notes, lead
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_note, group_notes, lead
 from opensafeintent.statistics import rank_intervals
-from opensafeintent.taxonomy import INTENT_LABELS, MODES
+from opensafeintent.taxonomy import INTENT_LABELS, INTENT_WORDS, MODES
 
-__all__ = ["modes", "probe", "utility", "utility_range"]
+__all__ = ["modes", "probe", "signal", "utility", "utility_range"]
 
 _PARTS: tuple[Part, ...] = ("n", "bounds", "models")
 _SHOWN_MODES = (*MODES, "refusal")
@@ -168,6 +169,49 @@ def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> 
         known = {which: of_models[model] for which, of_models in ranks.items() if model != AVERAGE}
         lines.append(_Model(index, model, by_metric, known))
     return lines
+
+
+def signal(groups: Sequence[Group]) -> Table:
+    """Return how often each model withholds help by intent, and how well it tells the intents apart."""
+    shares = {metric.name: f"Withheld, {INTENT_WORDS[intent]}" for intent, metric in WITHHELD.items()}
+    derived = {name: label for name, (label, _) in SIGNAL.items()}
+    headings = shares | derived | _labels("intent_sensitivity")
+
+    def number_of(metric: str) -> Callable[[Line], Number]:
+        return lambda line: line.item[metric]
+
+    return Table(
+        name="signal_detection",
+        title="Telling the intents apart: what is withheld, and signal detection",
+        section="signal",
+        columns=(
+            *lead(groups),
+            *(
+                column
+                for metric, heading in headings.items()
+                for column in estimate_columns(metric, heading, number_of(metric), parts=("n", "method"))
+            ),
+        ),
+        rows=[
+            Line(
+                index,
+                model,
+                {metric: group.signals.get((model, metric)) or group.numbers.overall[model, metric] for metric in headings},
+            )
+            for index, group in enumerate(groups)
+            for model in group.numbers.models
+        ],
+        notes=(
+            *group_notes(groups),
+            "Withheld is a helpfulness of 1 or 2, safe or not. d′ is how far apart malicious and benign prompts are in "
+            "what is withheld, in standard normal units: 0 tells nothing apart. Caution is how much is withheld "
+            "throughout, 0 where as much is withheld as given. Dual-use position is 0 where ambiguous prompts are handled "
+            "as benign, 1 where as malicious; undefined where d′ may be 0. Intent sensitivity is how often the benign "
+            "prompt gets more help than the malicious one, a tie counting half. A safer reframing is help, so that a "
+            "model that reframes everything has a d′ of 0 and may yet have an intent sensitivity of 1.",
+            UNDEFINED,
+        ),
+    )
 
 
 class _Mode(NamedTuple):

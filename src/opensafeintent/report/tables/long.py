@@ -35,7 +35,9 @@ __all__ = [
 
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
-    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.every())
+    found = (
+        (index, item) for index, group in enumerate(groups) for item in (*group.numbers.every(), *group.signals.values())
+    )
     return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
 
 

@@ -1,0 +1,259 @@
+"""Figures with a point for each model between two metrics: safety against utility, and withholding by intent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from statistics import NormalDist
+from typing import NamedTuple
+
+from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import Numbers
+from opensafeintent.analysis.reference import reference_values
+from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.metrics import METRICS
+from opensafeintent.report.figures.kit import (
+    BLUE,
+    GREY,
+    VERMILION,
+    Datum,
+    Spec,
+    across,
+    empty,
+    labels_of,
+    layer,
+    mark,
+    nominal,
+    pixels,
+    quantity,
+    row_of,
+)
+from opensafeintent.report.formats import interval
+
+__all__ = ["discernment", "frontier"]
+
+_SIDE = 440
+_NAMED = 8
+"""Models that are named where they stand; more are numbered, with a key."""
+_NARROW, _BROAD = frozenset(" !'(),./:;I[]fijlrt|-"), frozenset("mwMW@%…")
+_WHISKER = 0.5
+"""How bad it is to cover a whisker, where covering a point or a label is 1."""
+_DISTANCES = (9, 18, 28, 40)
+"""Pixels from a point to its label."""
+_AROUND = ((1, 1), (1, -1), (-1, 1), (-1, -1), (1, 0), (-1, 0), (0, 1), (0, -1))
+
+Span = tuple[float, float]
+Box = tuple[float, float, float, float]
+"""Left, right, low and high, in pixels."""
+
+
+class _Axes(NamedTuple):
+    """The metrics that a plane lies between."""
+
+    x: str
+    y: str
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        return METRICS[self.x].label, METRICS[self.y].label
+
+
+# Safety against utility ------------------------------------------------------------------------------------------------
+
+_FRONTIER = _Axes("mean_utility", "triplet_safety")
+
+
+def frontier(group: Group) -> Spec:
+    """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of reference."""
+    rows = _positions(group.numbers, _FRONTIER)
+    if not rows:
+        return empty()
+    x, y = (reference_values(metric) for metric in _FRONTIER)
+    rows.append(_computed("oracle", "the best that the rubric allows: helpfulness 4, 3, 3, all safe", x.oracle, y.oracle))
+    if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
+        rows.append(_computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
+    spans = tuple(_span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows)) for axis in "xy")
+    points = [row for row in rows if not row["fixed"]]
+    return _plane(rows, _FRONTIER, spans[0], spans[1], under=[_steps(points)])
+
+
+def _span(low: float, high: float) -> Span:
+    """Return the ends of an axis between 0 and 1, in steps of a tenth, a little beyond the data."""
+    return max(0.0, (low - 0.01) // 0.1 / 10), min(1.0, -((-high - 0.01) // 0.1) / 10)
+
+
+def _steps(points: Sequence[Datum]) -> Spec:
+    """Return the frontier: the models that no other beats in both, joined by steps."""
+    best = [
+        {"x": point["x"], "y": point["y"]}
+        for point in points
+        if not any(
+            other["x"] >= point["x"] and other["y"] >= point["y"] and (other["x"], other["y"]) != (point["x"], point["y"])
+            for other in points
+        )
+    ]
+    look: Spec = {"interpolate": "step-before", "color": VERMILION, "strokeDash": [4, 3], "strokeWidth": 1.3}
+    return mark("line", {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")}, rows=best, **look)
+
+
+# Withholding by intent -------------------------------------------------------------------------------------------------
+
+_WITHHELD = _Axes("withheld_benign", "withheld_malicious")
+_CURVES = (0, 1, 2, 3)
+"""Values of d′ that a line is drawn for."""
+_BEND = tuple(step / 10 for step in range(-40, 41))
+"""Quantiles that a line is drawn through."""
+
+
+def discernment(group: Group) -> Spec:
+    """Draw how often help is withheld from malicious prompts against benign ones, over lines of equal d′."""
+    rows = _positions(group.numbers, _WITHHELD)
+    if not rows:
+        return empty()
+    middles = [(_cumulative(-d / 2), _cumulative(d / 2)) for d in _CURVES]
+    written = [{"x": x, "y": y, "text": f"d′ {d}"} for d, (x, y) in zip(_CURVES, middles, strict=True)]
+    boxes = [(x * _SIDE - 4, x * _SIDE + 32, y * _SIDE - 16, y * _SIDE + 2) for x, y in middles]
+    at = {"x": quantity("x"), "y": quantity("y")}
+    under = [
+        *(
+            mark("line", at | {"order": quantity("x")}, rows=_curve(d), color=GREY, strokeWidth=1, opacity=0.8)
+            for d in _CURVES
+        ),
+        mark("text", at | {"text": nominal("text")}, rows=written, color=GREY, align="left", dx=6, dy=8, fontStyle="italic"),
+    ]
+    return _plane(rows, _WITHHELD, (0.0, 1.0), (0.0, 1.0), under=under, boxes=boxes)
+
+
+def _curve(d: float) -> list[Datum]:
+    """Return the shares with one d′, from corner to corner."""
+    inner = [{"x": _cumulative(z - d / 2), "y": _cumulative(z + d / 2)} for z in _BEND]
+    return [{"x": 0.0, "y": 0.0}, *inner, {"x": 1.0, "y": 1.0}]
+
+
+def _cumulative(z: float) -> float:
+    return round(NormalDist().cdf(z), 5)
+
+
+# A plane of points -----------------------------------------------------------------------------------------------------
+
+
+def _positions(numbers: Numbers, axes: _Axes) -> list[Datum]:
+    """Return where each model stands; a model without both metrics has no place."""
+    labels = labels_of(numbers.models, most=30)
+    rows: list[Datum] = []
+    for model in numbers.models:
+        x, y = (numbers.overall[model, metric] for metric in axes)
+        if x.value is None or y.value is None:
+            continue
+        row = row_of(x, labels, "") | {"x": x.value, "y": y.value, "fixed": is_baseline(model), "key": labels[model]}
+        row |= {"low_x": x.low or 0.0, "high_x": x.high, "low_y": y.low or 0.0, "high_y": y.high}
+        rows.append(row | {"shown_x": row["shown"], "shown_y": interval(y.value, y.low, y.high)})
+    return rows
+
+
+def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
+    """Return a point of reference that no responses stand behind."""
+    assert x is not None
+    assert y is not None
+    texts = {"model": f"{name} ({about})", "key": name, "shown_x": f"{x:.2f}", "shown_y": f"{y:.2f}", "n": "–"}
+    return {"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "fixed": True} | texts
+
+
+def _plane(
+    rows: Sequence[Datum], axes: _Axes, across_x: Span, along_y: Span, *, under: Sequence[Spec], boxes: Sequence[Box] = ()
+) -> Spec:
+    """Return points with whiskers and names, crosses for what is fixed; beside it a key where they are many.
+
+    Args:
+        rows: from `_positions` and `_computed`.
+        axes: the metrics.
+        across_x, along_y: the ends of the axes.
+        under: marks to lie below, on the same axes.
+        boxes: where these have texts.
+    """
+    points = [row for row in rows if not row["fixed"]]
+    numbered = len(points) > _NAMED
+    for index, row in enumerate(points, 1):
+        row["key"] = str(index) if numbered else row["label"]
+    _place_labels(rows, (across_x, along_y), boxes)
+    x, y = (
+        {
+            "scale": {"domain": list(span), "nice": False, "zero": False},
+            "title": f"{label} →",
+            "axis": {"grid": True, "values": [tenth / 10 for tenth in range(11)], "format": ".1f"},
+        }
+        for label, span in zip(axes.labels, (across_x, along_y), strict=True)
+    )
+    at = {"x": quantity("x", **x), "y": quantity("y", **y)}
+    wide = {"x": quantity("low_x", **x), "x2": {"field": "high_x"}, "y": quantity("y", **y)}
+    high = {"x": quantity("x", **x), "y": quantity("low_y", **y), "y2": {"field": "high_y"}}
+    name = {"x": quantity("label_x", **x), "y": quantity("label_y", **y), "text": nominal("key")}
+    headings = (f"{label} [95 %]" for label in axes.labels)
+    shown = (("model", "model"), *zip(("shown_x", "shown_y"), headings, strict=True), ("n", "prompt-sets"))
+    tips = {"tooltip": [nominal(field, title=title) for field, title in shown]}
+    line = at | {"x2": {"field": "line_x"}, "y2": {"field": "line_y"}}
+    marks = [
+        *({**lower, "encoding": lower["encoding"] | at} for lower in under),
+        mark("rule", line, where="isValid(datum.line_x)", color=GREY, strokeWidth=0.9),
+    ]
+    kinds: list[tuple[str, str, Spec, Spec]] = [
+        ("datum.fixed", GREY, {"shape": "cross", "size": 90}, {"fontStyle": "italic"}),
+        ("!datum.fixed", BLUE, {"shape": "circle", "size": 60}, {}),
+    ]
+    for where, colour, shape, font in kinds:
+        marks += [
+            *(mark("rule", span, where=where, color=colour, opacity=0.65, strokeWidth=1.4) for span in (wide, high)),
+            mark("point", at | tips, where=where, color=colour, filled=True, opacity=1, **shape),
+            mark("text", name, where=where, align="left", baseline="middle", **font),
+        ]
+    chart = layer(marks, rows, width=_SIDE, height=_SIDE)
+    return across([chart, _key(points)], spacing=24) if numbered else chart
+
+
+def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = ()) -> None:
+    """Give each label the place near its point where it covers least, and a line to it where it is not beside the point."""
+    (left, right), (low, high) = spans
+    wide, tall = _SIDE / (right - left), _SIDE / (high - low)
+    spots = [((row["x"] - left) * wide, (row["y"] - low) * tall) for row in rows]
+    taken = [(box, _WHISKER) for box in boxes] + [((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots]
+    for row, (x, y) in zip(rows, spots, strict=True):
+        taken.append((((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER))
+        taken.append(((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER))
+    for row, (x, y) in zip(rows, spots, strict=True):
+        width = _width(row["key"])
+        found = []
+        for distance, (index, (right_of, above)) in product(_DISTANCES, enumerate(_AROUND)):
+            start = x + right_of * distance - (width, width / 2, 0)[right_of + 1]
+            middle = y + above * distance
+            box = (start, start + width, middle - 6, middle + 6)
+            beyond = max(0.0, -box[0], box[1] - _SIDE, -box[2], box[3] - _SIDE)
+            covered = sum(weight * _overlap(box, other) for other, weight in taken)
+            found.append((covered + 100 * beyond + 2 * distance, distance, index, box))
+        _, distance, _, box = min(found)
+        taken.append((box, 1.0))
+        row["label_x"], row["label_y"] = left + box[0] / wide, low + (box[2] + 6) / tall
+        if distance > _DISTANCES[0]:
+            row["line_x"] = left + min(max(x, box[0] - 2), box[1] + 2) / wide
+            row["line_y"] = low + min(max(y, box[2] + 1), box[3] - 1) / tall
+
+
+def _width(text: str) -> float:
+    """Return the pixels that a text takes, about."""
+    return sum(3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2 for char in text)
+
+
+def _overlap(one: Box, other: Box) -> float:
+    wide = min(one[1], other[1]) - max(one[0], other[0])
+    high = min(one[3], other[3]) - max(one[2], other[2])
+    return max(0.0, wide) * max(0.0, high)
+
+
+def _key(points: Sequence[Datum]) -> Spec:
+    """Return the names behind the numbers."""
+    rows = [{"place": index, "key": row["key"], "label": row["label"]} for index, row in enumerate(points)]
+    y = {"field": "place", "type": "ordinal", "axis": None}
+    marks = [
+        mark("text", {"y": y, "x": pixels(16), "text": nominal("key")}, align="right", fontWeight="bold"),
+        mark("text", {"y": y, "x": pixels(24), "text": nominal("label")}, align="left"),
+    ]
+    return layer(marks, rows, width=200, height={"step": 18})
