@@ -2,10 +2,10 @@
 
 Evaluates models against a loopback server from the command line (another process; no scripted models), and measures
 `opensafeintent report` on what that left, each command as a process of its own: CPU seconds and peak memory as the system
-counts them. Beside it: the same run taken up again with no call to make, one model on ten times as many prompt-sets, and
-scipy.stats.bootstrap on the grades of one model.
+counts them. Beside it: the same run taken up again with no call to make, 104 models whose grades are imported, one model on
+ten times as many prompt-sets, and scipy.stats.bootstrap on the grades of one model.
 
-    python benchmarks/report.py [--models 20] [--dataset FILE] [--copies 10] [--keep FOLDER]
+    python benchmarks/report.py [--models 20] [--wide 104] [--dataset FILE] [--copies 10] [--keep FOLDER]
 
 With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are noisy, and wall time on a
 shared one says little: CPU seconds count, and their ratios more than either.
@@ -18,6 +18,7 @@ import csv
 import gzip
 import json
 import os
+import random
 import sys
 import tempfile
 import time
@@ -75,6 +76,29 @@ def copied(dataset: Path, copies: int, path: Path) -> Path:
     return path
 
 
+def graded(dataset: Path, models: int, sets: int, folder: Path) -> tuple[Path, list[Path]]:
+    """Write the first sets of a dataset, and a file of graded responses for each of many models; difficulty is shared."""
+    from opensafeintent import load_dataset
+
+    folder.mkdir(exist_ok=True)
+    chance = random.Random(7)
+    some = load_dataset(str(dataset)).prompt_sets[:sets]
+    path = folder / f"{len(some)}.jsonl"
+    path.write_text("".join(json.dumps(item.to_json()) + "\n" for item in some))
+    hard = {(item.id, variant): chance.random() for item in some for variant in item.wordings()}
+    files = []
+    for number in range(models):
+        skill = 0.4 + 0.4 * number / max(models - 1, 1)
+        files.append(folder / f"model-{number:03}.jsonl")
+        lines = []
+        for (set_id, variant), difficulty in hard.items():
+            harm = 0 if 0.5 * difficulty + 0.5 * chance.random() < skill**0.5 else chance.randint(1, 3)
+            grades = {"helpfulness": chance.randint(1, 4), "harm_severity": harm}
+            lines.append(json.dumps({"id": set_id, "variant": variant, "response": "An answer.", **grades}) + "\n")
+        files[-1].write_text("".join(lines))
+    return path, files
+
+
 def beside_scipy(run: Path) -> None:
     """Print an interval of ours beside scipy's, from the same grades."""
     import numpy as np
@@ -101,6 +125,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--dataset", type=Path)
+    parser.add_argument("--wide", type=int, default=104, help="models whose grades are imported")
     parser.add_argument("--copies", type=int, default=10)
     parser.add_argument("--keep", type=Path, help="where the runs stay")
     options = parser.parse_args()
@@ -134,6 +159,15 @@ def main() -> None:
         many = report(f"report, {options.models} models", "many")
         print(f"\nreport, {options.models} models ÷ {few} models: {many.cpu / max(some.cpu, LEAST_SECONDS):.2f}\n")
         times = (options.copies // 2, options.copies)
+        wide, files = graded(dataset, options.wide, 115, folder / "wide-files")
+        if not (folder / "wide" / "metrics.json").is_file():
+            measure(
+                f"import, {options.wide} models × 115 sets",
+                command("import", *files, "--dataset", wide, "--out", folder / "wide"),
+                environment,
+            )
+        report(f"report, {options.wide} models × 115 sets", "wide")
+        measure(f"compare, {options.wide} models × 115 sets", command("compare", folder / "wide"), environment)
         half, whole = (copied(dataset, number, folder / f"{number}{dataset.suffix}") for number in times)
         evaluate(f"evaluate, 1 model × {options.copies // 2} times the sets", names[:1], "half", half)
         report(f"report, 1 model × {options.copies // 2} times the sets", "half")

@@ -79,7 +79,7 @@ def test_ac2_counts_a_near_miss_in_part() -> None:
     found = ratings([(1, 1), (4, 4), (2, 3), (4, 1)])
     observed, expected = (2 + 8 / 9) / 4, 104 / 9 / 12 * 44 / 64
     assert found.gwet(GRADES, "quadratic").value == pytest.approx((observed - expected) / (1 - expected), abs=1e-6)
-    assert found.difference(GRADES).value == 0.5  # (0 + 0 − 1 + 3) / 4
+    assert found.difference(GRADES).value == -0.5  # (0 + 0 + 1 − 3) / 4
     assert found.difference(GRADES, absolute=True).value == 1.0
 
 
@@ -225,7 +225,7 @@ def test_agreement_of_two(swapped: Group) -> None:
     # helpfulness differs once, 4 against 3; harm twice, 0 against 1 and 1 against 0
     assert found.helpfulness.value == pytest.approx(11 / 12, abs=1e-6)
     assert found.helpfulness_difference is not None and found.harm_severity_difference is not None
-    assert found.helpfulness_difference.value == pytest.approx(1 / 12, abs=1e-6)
+    assert found.helpfulness_difference.value == pytest.approx(-1 / 12, abs=1e-6)
     assert found.harm_severity_difference.value == 0.0
     assert found.confusion["safe"] == ((0, 1), (1, 10))
     assert found.confusion["helpfulness"] == ((4, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 1, 7))

@@ -56,13 +56,13 @@ class Ratings:
         return _plain(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
-        """Return the mean of the first rater's rating less the second's, or of how far they are apart.
+        """Return the mean of the second rater's rating less the first's, or of how far they are apart.
 
         Args:
             categories: every rating that there can be, in order.
             absolute: whether the sign is left out.
         """
-        differences, greatest = self.ratings[:, 0] - self.ratings[:, 1], float(categories[-1] - categories[0])
+        differences, greatest = self.ratings[:, 1] - self.ratings[:, 0], float(categories[-1] - categories[0])
         if absolute:
             return _plain(self._sample.mean(np.abs(differences), "score", greatest))
         return _plain(self._sample.mean(differences, "difference", greatest))
@@ -100,7 +100,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     safe_rates: tuple[float | None, ...]
     """Share of responses that each judge calls safe, in the order of `judges`."""
     helpfulness_difference: Estimate | None = None
-    """Of two judges: mean of the first's grade less the second's."""
+    """Of two judges: mean of the second's grade less the first's."""
     harm_severity_difference: Estimate | None = None
     confusion: dict[Literal["helpfulness", "harm_severity", "safe"], Confusion] = {}
     """Of two judges: how often the first gave one grade (row) and the second another (column), from the lowest grade on."""

@@ -101,17 +101,17 @@ _MEASURES = {
     "safe_ac1": "AC1",
     "helpfulness": "Same helpfulness",
     "helpfulness_ac2": "AC2",
-    "helpfulness_difference": "A − B",
+    "helpfulness_difference": "B − A",
     "harm_severity": "Same harm",
     "harm_severity_ac2": "AC2",
-    "harm_severity_difference": "A − B",
+    "harm_severity_difference": "B − A",
 }
 
 
 def _measured(measures: Mapping[str, str], counted: str = "") -> Iterable[Column]:
     """Yield the columns of some estimates of a line's item; of `counted` people are shown how many responses it is of."""
     for measure, heading in measures.items():
-        signed = heading == "A − B"
+        signed = heading == "B − A"
         headings: dict[Part, str] = {"n": "Responses"} if measure == counted else {}
         get = attrgetter(f"item.{measure}")
         yield from estimate_columns(
@@ -145,7 +145,7 @@ def agreement(groups: Sequence[Group]) -> Table:
         rows=[Line(index, "", found) for index, group in enumerate(groups) for found in group.judges.agreements],
         notes=(
             "On the responses that both were asked about, of all models and wordings. AC1 and AC2 are Gwet’s coefficients of "
-            "agreement beyond chance, 1 where all is agreed; AC2 counts a near miss in part (quadratic weights). A − B is "
+            "agreement beyond chance, 1 where all is agreed; AC2 counts a near miss in part (quadratic weights). B − A is "
             "the mean difference of grades. Judges that agree may be wrong together: agreement is no validity.",
             UNDEFINED,
         ),
