@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from opensafeintent.statistics.comparisons import binomial_tail
-from opensafeintent.statistics.intervals import t_quantile
+from opensafeintent.statistics.exact import t_quantile
 
 
 @pytest.mark.parametrize(

@@ -162,7 +162,7 @@ def _without(left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: L
     found: list[Change] = []
     for metric in SENSITIVE:
         ratio = METRICS[metric].ratio(grades)
-        got = estimate(ratio.numerator.values, ratio.denominator.values, numbers.resamples)
+        got = estimate(ratio.numerator.values, ratio.denominator.values, numbers.resamples, binary=METRICS[metric].binary)
         for model, now in zip(gone, got.records(), strict=True):
             found.append(
                 Change(

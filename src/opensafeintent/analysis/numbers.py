@@ -17,7 +17,7 @@ from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import CONFIDENCE, Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
 from opensafeintent.statistics.bounds import missing_bounds
-from opensafeintent.statistics.intervals import t_quantile
+from opensafeintent.statistics.exact import t_quantile
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
@@ -231,7 +231,8 @@ def estimates_of(
     tops = np.concatenate([ratio.numerator.values[:, members] for ratio in ratios.values()])
     bottoms = np.concatenate([ratio.denominator.values[:, members] for ratio in ratios.values()])
     spans = np.repeat([METRICS[metric].span for metric in ratios], models, axis=0)
-    records = estimate(tops, bottoms, resamples, span=spans).records()
+    binary = np.repeat([METRICS[metric].binary for metric in ratios], models)
+    records = estimate(tops, bottoms, resamples, span=spans, binary=binary).records()
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
 

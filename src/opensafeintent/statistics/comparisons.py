@@ -142,7 +142,7 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
     n, differ = np.zeros(pairs, dtype=np.int64), np.zeros(pairs)
     for rows in paired.blocks():
         weighted, weights = paired.differences(rows)
-        got = estimate(weighted, weights, resamples, span=(-1.0, 1.0))
+        got = estimate(weighted, weights, resamples, span=(-1.0, 1.0), binary=exact)
         value[rows], low[rows], high[rows], n[rows] = got.value, got.low, got.high, got.n
         error[rows], differ[rows] = _standard_error(weighted, weights, got.value), weighted.any(axis=1)
         mid[rows] = _mcnemar(weighted) if exact else np.nan

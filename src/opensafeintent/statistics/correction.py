@@ -15,7 +15,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import CONFIDENCE, SEED, Estimate, Floats, Resamples, rounded, wilson
+from opensafeintent.statistics.exact import CONFIDENCE, wilson
+from opensafeintent.statistics.intervals import SEED, Estimate, Floats, Resamples, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS
 
 __all__ = [

@@ -11,22 +11,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.agreement import Level, RatingCounts, Scheme
+from opensafeintent.statistics.exact import wilson
 from opensafeintent.statistics.intervals import (
-    FEWEST_DEVIATING,
     RESAMPLES,
     SEED,
     Estimate,
     Resamples,
-    deviating,
     estimate,
     percentiles,
     rounded,
-    wilson,
 )
 
 __all__ = ["Kind", "Sample", "SampleEstimate"]
 
 Floats = NDArray[np.float64]
+
+_FEWEST_DEVIATING = 10
+"""Units that fall short of full agreement: with fewer, resamples hardly differ and the interval shrinks to a point."""
 Limits = tuple[float, float] | None
 Kind = Literal["share", "score", "difference"]
 """A mean of yes and no or of shares; of what lies between 0 and a greatest value; of what can be negative."""
@@ -122,8 +123,7 @@ class Sample:
     ) -> SampleEstimate:
         """Return Σ w·numerator / Σ w·denominator over the items with a 95 % interval over units.
 
-        Shares and differences have the intervals of docs/statistics.md, a Wilson interval of a weighted sample with Kish's
-        effective number of units; scores the percentile bootstrap, and Wilson's with fewer than 10 deviating units.
+        The interval is the one that docs/statistics.md names for what is averaged.
 
         Args:
             numerator, denominator: shape (item,).
@@ -135,20 +135,9 @@ class Sample:
         if not n:
             return SampleEstimate(value=None, n=0, undefined=undefined or "no answers")
         top, bottom = self._by_unit(self.weights * numerator), self._by_unit(self.weights * denominator)
-        value = float(top.sum() / bottom.sum())
-        return _estimate(value, n, *self._ratio_limits(value, top, bottom, kind, greatest))
-
-    def _ratio_limits(self, value: float, top: Floats, bottom: Floats, kind: Kind, greatest: float) -> tuple[Limits, str]:
-        """Return the interval of `value` = Σ top / Σ bottom, which are of units, and its method."""
-        if kind == "score" and deviating(top, bottom) >= FEWEST_DEVIATING:
-            return percentiles(self._resamples.ratios(top[None], bottom[None])[0], int((bottom > 0).sum())), "bootstrap"
-        if kind != "score":
-            least = -greatest if kind == "difference" else 0.0
-            found = estimate(top[None], bottom[None], self._resamples, span=(least, greatest))
-            if found.method[0] != "wilson" or not self.weighted:
-                return (float(found.low[0]), float(found.high[0])), str(found.method[0])
-        low, high = _wilson(value / greatest, bottom)
-        return (greatest * low, greatest * high), "wilson"
+        span = (-greatest if kind == "difference" else 0.0, greatest)
+        found = estimate(top[None], bottom[None], self._resamples, span=span, binary=kind == "share")
+        return _estimate(float(found.value[0]), n, (float(found.low[0]), float(found.high[0])), str(found.method[0]))
 
     def gwet(self, counts: RatingCounts, scheme: Scheme, undefined: str = "") -> SampleEstimate:
         """Return AC1 or AC2 with a 95 % interval, and Gwet's standard error where the sample has no weights.
@@ -162,7 +151,7 @@ class Sample:
             return SampleEstimate(value=None, n=n, undefined=undefined)
         error = float("nan") if self.weighted or self.units < len(self.unit) else counts.gwet_error(scheme)
         pairwise = counts.pairwise(scheme)
-        if len(np.unique(self.unit[pairwise < 1])) >= FEWEST_DEVIATING:
+        if len(np.unique(self.unit[pairwise < 1])) >= _FEWEST_DEVIATING:
             patterns, drawn = self._drawn(counts)
             limits, method = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts)), "bootstrap"
         else:
@@ -185,7 +174,7 @@ class Sample:
         patterns, which = counts.distinct()
         by_unit = np.zeros((len(patterns.counts), self.units))
         np.add.at(by_unit, (which, self.unit), self.weights)
-        return patterns, self._resamples.sums(by_unit).astype(np.float64)
+        return patterns, self._resamples.sums(by_unit)
 
     def _units_twice(self, counts: RatingCounts) -> int:
         return len(np.unique(self.unit[counts.twice]))
