@@ -230,28 +230,28 @@ def test_a_set_of_two_models_is_two_units(tmp_path: Path) -> None:
 
 
 def test_strata_are_resampled_within() -> None:
-    # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 50 items standing for 900 and 10 for 100
+    # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 500 items standing for 9,000 and 100 for 1,000
     generator = np.random.default_rng(8)
-    values = np.concatenate([generator.normal(1.0, 0.3, 50), generator.normal(2.5, 0.2, 10)])
-    strata = ["common"] * 50 + ["rare"] * 10
-    weights = [18.0] * 50 + [10.0] * 10
-    found = Sample(range(60), strata, weights).mean(values, "score", 3.0)
-    spread = np.sqrt(0.9**2 * values[:50].var(ddof=1) / 50 + 0.1**2 * values[50:].var(ddof=1) / 10)
-    assert found.value == pytest.approx(0.9 * values[:50].mean() + 0.1 * values[50:].mean())
+    values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
+    strata = ["common"] * 500 + ["rare"] * 100
+    weights = [18.0] * 500 + [10.0] * 100
+    found = Sample(range(600), strata, weights).mean(values, "score", 3.0)
+    spread = np.sqrt(0.9**2 * values[:500].var(ddof=1) / 500 + 0.1**2 * values[500:].var(ddof=1) / 100)
+    assert found.value == pytest.approx(0.9 * values[:500].mean() + 0.1 * values[500:].mean())
     assert found.interval is not None
     assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 def test_small_strata_count_what_they_should() -> None:
-    # ten strata of two and one of forty: one of two is drawn each time, and must stand for both
+    # a hundred strata of two and one of four hundred: one of two is drawn each time, and must stand for both
     generator = np.random.default_rng(9)
-    values = np.concatenate([generator.normal(2.5, 0.2, 20), generator.normal(1.0, 0.3, 40)])
-    strata = [f"small {n // 2}" for n in range(20)] + ["large"] * 40
-    found = Sample(range(60), strata).mean(values, "score", 3.0)
-    within = sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 20, 2)) + values[20:].var(ddof=1) * 40
+    values = np.concatenate([generator.normal(2.5, 0.2, 200), generator.normal(1.0, 0.3, 400)])
+    strata = [f"small {n // 2}" for n in range(200)] + ["large"] * 400
+    found = Sample(range(600), strata).mean(values, "score", 3.0)
+    within = sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 200, 2)) + values[200:].var(ddof=1) * 400
     assert found.value is not None and found.interval is not None
     assert sum(found.interval) / 2 == pytest.approx(found.value, abs=0.01)
-    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * np.sqrt(within) / 60) == pytest.approx(1.0, rel=0.05)
+    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * np.sqrt(within) / 600) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])

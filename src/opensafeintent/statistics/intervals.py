@@ -37,8 +37,8 @@ FEWEST_SETS = 30
 _FEWEST_SCORES = 5
 """Sets from which on scores are resampled; fewer have Wilson's interval, as wide as if they were yes or no."""
 _PSEUDO_SETS = 0.75
-"""Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower, and hold the truth in only
-90 % of studies of sets that are nearly all alike but for one in n / 2.4 (benchmarks/coverage.py)."""
+"""Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower, and hold the truth in
+only 90 % of studies of sets that are nearly all alike but for one in n / 2.4 (benchmarks/coverage.py)."""
 _ALIKE = 1e-9
 _RARE_EVENTS = 3
 _MOST_UNDEFINED = 0.01
@@ -215,8 +215,8 @@ def estimate(
       informative;
     - −1, 0 or 1, differences of the former: Bonett and Price's;
     - scores, and their differences: the percentile bootstrap over sets with a pseudo-set at either end, at the tails that a
-      normal distribution has beyond the t quantile. With fewer than 5 sets they have Wilson's interval, differences Bonett and
-      Price's: 0 and 1 vary more than any score;
+      normal distribution has beyond the t quantile. Fewer than 5 sets have the intervals of shares (Wilson; Bonett, Price),
+      which vary more than any score;
     - sets that are all alike: what so many sets may have missed, in 1 − confidence of all studies, lies at either end.
 
     Args:
