@@ -238,9 +238,8 @@ def estimate(
     resampled: list[int] = []
     for row in np.flatnonzero(n).tolist():
         counted = denominator[row] > 0
-        found = _formula(
-            numerator[row, counted], denominator[row, counted], *spans[row].tolist(), bool(yes_or_no[row]), confidence
-        )
+        of_row = numerator[row, counted], denominator[row, counted], spans[row]
+        found = _formula(*of_row, bool(yes_or_no[row]), confidence)
         if found is None:
             resampled.append(row)
         else:
@@ -256,11 +255,10 @@ def estimate(
     return Estimates(value, n, low, high, method)
 
 
-def _formula(
-    top: Floats, bottom: Floats, least: float, greatest: float, binary: bool, confidence: float
-) -> tuple[float, float, str] | None:
+def _formula(top: Floats, bottom: Floats, span: Floats, binary: bool, confidence: float) -> tuple[float, float, str] | None:
     """Return the limits of one row and their method, None where they come from resamples; arrays of the sets that count."""
     n = len(top)
+    least, greatest = float(span[0]), float(span[1])
     width = greatest - least
     signed = least < 0
     if signed and binary:
