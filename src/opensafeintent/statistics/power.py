@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.boundaries import binomial_boundary, crossings, normal_boundary
 from opensafeintent.statistics.decisions import Design
-from opensafeintent.statistics.intervals import CONFIDENCE, SEED, rounded
+from opensafeintent.statistics.exact import CONFIDENCE
+from opensafeintent.statistics.intervals import SEED, rounded
 from opensafeintent.statistics.pairs import score_statistic
 
 __all__ = [
