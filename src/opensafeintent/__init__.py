@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
+    from opensafeintent.calls.functions import FunctionModel as FunctionModel
     from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.huggingface import Publication as Publication
@@ -63,6 +64,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.tracing import trace as trace
 
 _NAMES = {
+    "calls.functions": "FunctionModel",
     "construction.controls.records": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.huggingface": "Publication",

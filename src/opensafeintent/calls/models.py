@@ -12,6 +12,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
+from opensafeintent.calls.functions import PREFIX, CalledFunction, function_named
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import ENDPOINTS, LOCAL_WEIGHTS, is_native, provider_of, resolve_endpoint, variables
@@ -72,16 +73,18 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
     return opened
 
 
-def _in_process(name: str) -> ScriptedModel | ReplayModel | None:
-    """Return what answers for a name without a provider."""
+def _in_process(name: str, http: HttpSession | None = None) -> ScriptedModel | ReplayModel | CalledFunction | None:
+    """Return what answers for a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
         return ScriptedModel(name)
+    if name.startswith(PREFIX):
+        return CalledFunction(function_named(name), http)
     return ReplayModel(name) if name.startswith("replay/") else None
 
 
 def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
-    if (model := _in_process(name)) is not None:
+    if (model := _in_process(name, http)) is not None:
         return model
     if others is not None and _is_foreign(name):
         return others.open(name, http)
@@ -144,6 +147,7 @@ def served_models() -> list[Served]:
     """List what can be named as a model, and which variables each needs."""
     lines = [Served(f"baseline/{name}", "in process", script.summary) for name, script in BASELINES.items()]
     lines.append(Served("replay/FILE", "in process", "recorded responses: JSONL of id, variant, response"))
+    lines.append(Served("python/MODULE:FUNCTION@VERSION", "in process", "a function of yours: takes messages, returns text"))
     for name, provider in ENDPOINTS.items():
         url, key = variables(name)
         needs = () if provider.local else (key,)
@@ -250,7 +254,7 @@ def _parse(text: str, location: str) -> Suite:
 
 # Prices, from a file that the user keeps: they change faster than releases -------------------------------------------
 
-_FREE = ("baseline/", "replay/")
+_FREE = ("baseline/", "replay/", PREFIX)
 
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -24,11 +24,12 @@ from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables.agreement import agreement_tables
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.workflows.reporting import read_study
+from opensafeintent.workflows.typed import Settings
 
 __all__ = ["Agreement", "AgreementSettings", "agreement"]
 
 
-class AgreementSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AgreementSettings(Settings, frozen=True, kw_only=True):
     """Which labels to compare, with what, and where the results go."""
 
     labels: tuple[Path, ...]
@@ -46,6 +47,7 @@ class AgreementSettings(msgspec.Struct, frozen=True, kw_only=True):
     resamples: int = RESAMPLES
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.seed < 0:
             raise InputError(f"--seed is {self.seed}; expected 0 or more")
         if self.resamples < 100:

@@ -28,6 +28,7 @@ from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.reporting import read_study
+from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
     from opensafeintent.grades import GradeRow
@@ -47,7 +48,7 @@ Form = Literal["sheet", "page"]
 _SUFFIX: dict[Form, str] = {"sheet": ".xlsx", "page": ".html"}
 
 
-class AnnotateDatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotateDatasetSettings(Settings, frozen=True, kw_only=True):
     """Which dataset people are to judge, and who."""
 
     dataset: str
@@ -64,7 +65,7 @@ class AnnotateDatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
     form: Form = "sheet"
 
 
-class AnnotateRunSettings(msgspec.Struct, frozen=True, kw_only=True):
+class AnnotateRunSettings(Settings, frozen=True, kw_only=True):
     """Which run's responses people are to grade, how many, and who."""
 
     run: Path
@@ -94,7 +95,7 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class ImportAnnotationsSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
     """What came back, and where the labels go."""
 
     files: tuple[Path, ...]

@@ -31,6 +31,7 @@ from opensafeintent.templates.instruction import load_instructions
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.settings import Limits, ManyCalls, check_counts
 from opensafeintent.workflows.spreading.options import check_options, left_shards, take_up_build
+from opensafeintent.workflows.typed import Settings, refuse_spread_functions
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.spreading.handing_out import BuildSpreader
@@ -41,7 +42,7 @@ _FINISHED = 6
 """The stage from which on there is a dataset."""
 
 
-class BuildSettings(ManyCalls, msgspec.Struct, frozen=True, kw_only=True):
+class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
     """What to build, with which models, and where it is kept."""
 
     generator: str
@@ -80,6 +81,7 @@ class BuildSettings(ManyCalls, msgspec.Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_counts(self)
         if self.seeds is None and self.per_cell is None:
             raise InputError(
@@ -89,6 +91,7 @@ class BuildSettings(ManyCalls, msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= first <= last <= len(STAGES):
             raise InputError(f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}")
         check_options(self.ray, self.shards)
+        refuse_spread_functions((self.generator, self.judge), self.ray)
         if self.labels and last < len(STAGES):
             raise InputError(f"--labels is for stage 7, and --stages ends with {last}")
 

@@ -17,6 +17,7 @@ from opensafeintent.interop.huggingface import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy
+from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls.records import DatasetCheck
@@ -118,7 +119,7 @@ def convert_dataset(name: str, out: Path, taxonomy: Path | None = None, max_rows
     return dataset
 
 
-class ExportDatasetSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ExportDatasetSettings(Settings, frozen=True, kw_only=True):
     """Which dataset to export, where to, and what its publisher says of it."""
 
     dataset: str

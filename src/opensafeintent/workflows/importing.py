@@ -25,11 +25,12 @@ from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import Outcome, check_share, read_study, write_results
 from opensafeintent.workflows.settings import check_unicode
+from opensafeintent.workflows.typed import Settings
 
 __all__ = ["ImportSettings", "import_files"]
 
 
-class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ImportSettings(Settings, frozen=True, kw_only=True):
     """What to import, and into which run."""
 
     files: tuple[Path, ...]
@@ -44,6 +45,7 @@ class ImportSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_share(self.max_missing)
         check_unicode("--model", self.model)
 

@@ -32,6 +32,7 @@ from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.spreading.options import left_shards
+from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
@@ -57,7 +58,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     tally: Tally | None = None
 
 
-class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ReportSettings(Settings, frozen=True, kw_only=True):
     """What to report, and where to."""
 
     runs: tuple[Path, ...]
@@ -74,6 +75,7 @@ class ReportSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_share(self.max_missing)
 
 
@@ -202,7 +204,7 @@ def _correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
     return correction_tables(corrected)
 
 
-class CompareSettings(msgspec.Struct, frozen=True, kw_only=True):
+class CompareSettings(Settings, frozen=True, kw_only=True):
     """Which runs to compare, and where the table goes."""
 
     runs: tuple[Path, ...]

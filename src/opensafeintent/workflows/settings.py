@@ -24,6 +24,7 @@ from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.templates import ParseRule, Templates
 from opensafeintent.workflows.reporting import check_share
 from opensafeintent.workflows.spreading.options import Spreading, check_options
+from opensafeintent.workflows.typed import Settings, refuse_spread_functions
 
 __all__ = [
     "EvaluateSettings",
@@ -112,7 +113,7 @@ class ManyCalls:
         )
 
 
-class Judges(msgspec.Struct, frozen=True, kw_only=True):
+class Judges(Settings, frozen=True, kw_only=True):
     """Which judges are asked, and how."""
 
     judges: tuple[str, ...]
@@ -124,6 +125,7 @@ class Judges(msgspec.Struct, frozen=True, kw_only=True):
     """Connections of one endpoint, exactly; adaptive by default."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_counts(self)
         if not self.judges:
             raise InputError("no judge: name at least one with --judge")
@@ -144,9 +146,9 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     """Least share of accepted cases."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not 0 <= self.pass_mark <= 1:
             raise InputError(f"--pass is {self.pass_mark}; expected a share from 0 to 1")
-        super().__post_init__()
 
 
 class Judging(Judges, frozen=True, kw_only=True):
@@ -158,8 +160,8 @@ class Judging(Judges, frozen=True, kw_only=True):
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
-        check_share(self.max_missing)
         super().__post_init__()
+        check_share(self.max_missing)
 
     @property
     def panel(self) -> tuple[str, ...]:
@@ -225,6 +227,7 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     dry_run: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_counts(self)
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
@@ -235,9 +238,9 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
             check_unicode(option, text)
         check_options(self.ray, self.shards, self.gpus_per_model)
+        refuse_spread_functions((*self.models, *self.panel), self.ray)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
-        super().__post_init__()
 
     @property
     def targets(self) -> tuple[str, ...]:

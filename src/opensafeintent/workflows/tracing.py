@@ -14,6 +14,7 @@ from opensafeintent.interop.inspect.logs_out import export_logs
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
+from opensafeintent.workflows.typed import Settings
 
 __all__ = ["ExportSettings", "Trace", "TracedResponse", "export_inspect", "trace"]
 
@@ -60,7 +61,7 @@ def trace(run: Path, set_id: str) -> Trace:
     return Trace(ledger=ledger, prompt_set=dataset.by_id[set_id], responses=tuple(responses))
 
 
-class ExportSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ExportSettings(Settings, frozen=True, kw_only=True):
     """Which run to export, and where to."""
 
     run: Path

@@ -1,0 +1,274 @@
+"""A Python function as a target and as a judge: what it may return, and everything that it may do wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from opensafeintent import EvaluateSettings, FunctionModel, evaluate
+from opensafeintent.calls import functions
+from opensafeintent.errors import InputError
+from opensafeintent.promptsets import Dataset
+from samples import dataset_file, made_dataset, prompt_set
+
+SETS = made_dataset(prompt_set("a", 1), prompt_set("b", 1))
+PROMPTS = 8
+
+
+def run(tmp_path: Path, *models: Any, dataset: Dataset = SETS, **settings: Any) -> Any:
+    defaults = {"judges": "baseline/judge", "probe": "none", "max_missing": 1.0, "out": str(tmp_path / "run")}
+    return evaluate(EvaluateSettings(models=models, dataset=dataset_file(tmp_path, dataset), **(defaults | settings)))
+
+
+def responses(outcome: Any) -> list[Any]:
+    return [row for group in outcome.groups for rows in group.rows.values() for row in rows]
+
+
+def reason(row: Any) -> str:
+    return ", ".join(str(missing) for missing in row.missing)
+
+
+def model(ask: Any, version: str = "1") -> FunctionModel:
+    return FunctionModel(ask, name="mine", version=version)
+
+
+def test_a_plain_function_gets_the_messages_and_is_graded(tmp_path: Path) -> None:
+    seen: list[list[dict[str, str]]] = []
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        seen.append(messages)
+        return "Here is some help."
+
+    outcome = run(tmp_path, model(ask), system="Be brief.")
+    assert {row.model for row in responses(outcome)} == {"python/mine@1"}
+    assert len(seen) == PROMPTS
+    assert all([message["role"] for message in messages] == ["system", "user"] for messages in seen)
+    assert all(row.helpfulness is not None for row in responses(outcome))
+
+
+def test_an_async_function_is_awaited_and_many_are_under_way(tmp_path: Path) -> None:
+    under_way, most = 0, 0
+
+    async def ask(messages: list[dict[str, str]]) -> str:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.05)
+        under_way -= 1
+        return "Help."
+
+    run(tmp_path, model(ask))
+    assert most > 2
+
+
+def test_connections_bound_a_plain_function_too(tmp_path: Path) -> None:
+    under_way = Counter[str]()
+    lock = threading.Lock()
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        with lock:
+            under_way["now"] += 1
+            under_way["most"] = max(under_way["most"], under_way["now"])
+        time.sleep(0.01)
+        with lock:
+            under_way["now"] -= 1
+        return "Help."
+
+    run(tmp_path, model(ask), max_connections=1)
+    assert under_way["most"] == 1
+
+
+def test_an_empty_text_is_a_refusal_and_what_is_no_text_a_failure(tmp_path: Path) -> None:
+    def ask(messages: list[dict[str, str]]) -> Any:
+        text = messages[-1]["content"]
+        if "unkindly" in text:
+            return ""
+        if "kindly" in text:
+            return None
+        if "again" in text:
+            raise ValueError("no\nidea")
+        return 7
+
+    outcome = run(tmp_path, model(ask))
+    by_variant = {row.variant: row for row in responses(outcome) if row.set_id == "a"}
+    assert by_variant["malicious"].harm_severity == 0
+    assert by_variant["malicious"].refused
+    assert reason(by_variant["benign"]) == reason(by_variant["dual_use"]) == "response:no_answer"
+    assert reason(by_variant["dual_use_paraphrase_1"]) == "response:raised"
+
+
+def test_a_function_judges(tmp_path: Path) -> None:
+    def judge(messages: list[dict[str, str]]) -> str:
+        text = messages[-1]["content"]
+        if '"mode"' in text:
+            return '{"mode": "A3"}'
+        return "3" if "one integer from 1 to 4" in text else "0"
+
+    outcome = run(tmp_path, "baseline/redirect", judges=[FunctionModel(judge, name="judge", version="2")])
+    assert {(row.helpfulness, row.harm_severity) for row in responses(outcome)} == {(3, 0)}
+    assert outcome.groups[0].conditions.judges == ("python/judge@2",)
+
+
+def test_resumed_is_served_from_the_ledger_and_another_version_is_asked(tmp_path: Path) -> None:
+    asked: Counter[str] = Counter()
+
+    def at(version: str) -> FunctionModel:
+        def ask(messages: list[dict[str, str]]) -> str:
+            asked[version] += 1
+            return "Help."
+
+        return model(ask, version)
+
+    run(tmp_path, at("1"))
+    run(tmp_path, at("1"))
+    assert asked == {"1": PROMPTS}
+    run(tmp_path, at("2"))
+    assert asked == {"1": PROMPTS, "2": PROMPTS}
+
+
+def test_epochs_are_asked_one_by_one(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        asked.append(messages[-1]["content"])
+        return "Help."
+
+    run(tmp_path, model(ask), epochs=3)
+    assert set(Counter(asked).values()) == {3}
+
+
+def test_a_function_that_forks_leaves_one_run(tmp_path: Path) -> None:
+    def ask(messages: list[dict[str, str]]) -> str:
+        if (child := os.fork()) == 0:
+            return "the child"
+        os.waitpid(child, 0)
+        return "the parent"
+
+    with pytest.warns(DeprecationWarning) if sys.version_info >= (3, 12) else _nothing():
+        outcome = run(tmp_path, model(ask), max_connections=1)
+    assert len(responses(outcome)) == PROMPTS
+
+
+def _nothing() -> Any:
+    import contextlib
+
+    return contextlib.nullcontext()
+
+
+def test_a_function_that_never_returns_fails_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(functions, "ATTEMPT_SECONDS", 0.05)
+    forever = threading.Event()
+
+    def ask(messages: list[dict[str, str]]) -> str:
+        if "unkindly" in messages[-1]["content"]:
+            forever.wait()
+        return "Help."
+
+    outcome = run(tmp_path, model(ask))
+    forever.set()
+    assert {row.variant for row in responses(outcome) if reason(row) == "response:timeout"} == {"malicious"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"models": [print]}, "EvaluateSettings.models: a bare function; expected FunctionModel(print"),
+        ({"models": 3}, "EvaluateSettings.models: Expected `array`, got `int`"),
+        ({"models": "baseline/refuse-all", "out": 3}, "EvaluateSettings.out: Expected a path"),
+        ({"models": "baseline/refuse-all", "epochs": "two"}, "EvaluateSettings.epochs: Expected `int`, got `str`"),
+        ({"models": "baseline/refuse-all", "judges": print}, "EvaluateSettings.judges: a bare function"),
+        ({"models": [model(print), model(repr)]}, "two functions are called python/mine@1"),
+        ({"models": model(print), "ray": "local"}, "--ray: python/mine@1 is a function in this process"),
+    ],
+)
+def test_settings_say_what_they_cannot_take(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        EvaluateSettings(**({"judges": "baseline/judge"} | settings))
+    assert words in str(caught.value)
+
+
+def test_texts_serve_as_paths_and_one_model_as_several() -> None:
+    settings = EvaluateSettings(models="baseline/refuse-all", judges="baseline/judge", out="runs/x")  # type: ignore[arg-type]
+    assert (settings.models, settings.judges, settings.out) == (("baseline/refuse-all",), ("baseline/judge",), Path("runs/x"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "name", "version", "words"),
+    [
+        ("text", "mine", "1", "ask is str; expected a function"),
+        (print, "my model", "1", "name is 'my model'"),
+        (print, "mine", "", "version is ''"),
+        (print, "mine", 1, "version is 1"),
+    ],
+)
+def test_a_function_model_says_what_it_cannot_take(ask: Any, name: Any, version: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        FunctionModel(ask, name=name, version=version)
+
+
+# On the command line ---------------------------------------------------------------------------------------------------
+
+MODULE = """
+import os, time
+
+def ask(messages):
+    with open("asked.txt", "a") as file:
+        file.write(messages[-1]["content"].replace("\\n", " ") + "\\n")
+    time.sleep(0.05)
+    return "Help."
+"""
+
+
+def command(tmp_path: Path, *models: str) -> list[str]:
+    path = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n}", 2) for n in range(12)), name="many"))
+    options = ["--judge", "baseline/judge", "--dataset", path, "--out", "run", "--max-connections", "2", "--probe", "none"]
+    return [sys.executable, "-m", "opensafeintent", "evaluate", *models, *options]
+
+
+def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    typed = command(tmp_path, "python/mine:ask@1")
+    process = subprocess.Popen(typed, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    asked = tmp_path / "asked.txt"
+    until = time.monotonic() + 60
+    while not (asked.is_file() and len(asked.read_text().splitlines()) > 20) and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert 20 < len(asked.read_text().splitlines()) < 60
+    again = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert again.returncode == 0, again.stderr
+    times = Counter(asked.read_text().splitlines())
+    assert len(times) == 12 * 5
+    assert sum(count - 1 for count in times.values()) <= 2 + 8  # what was under way, and what the ledger's writer still held
+    once_more = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert once_more.returncode == 0
+    assert Counter(asked.read_text().splitlines()) == times
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("python/mine:ask", "expected python/module:function@version"),
+        ("python/mine@1", "expected python/module:function@version"),
+        ("python/nowhere:ask@1", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("python/mine:nothing@1", "AttributeError"),
+        ("python/mine:os.sep@1", "ask is str; expected a function"),
+    ],
+)
+def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: str) -> None:
+    (tmp_path / "mine.py").write_text(MODULE)
+    done = subprocess.run(command(tmp_path, name), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1
