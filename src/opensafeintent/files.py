@@ -231,13 +231,14 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+def written_beside(path: Path, *, private: bool = False, durable: bool = False) -> Iterator[IO[bytes]]:
     """Open a file to write that takes its place at `path` when all is written; until then, what stands there stays.
 
     Args:
         path: where the file goes; where a link is, the file that it leads to is replaced.
         private: only its user can read it (0600); otherwise it keeps the mode of the file that stands there, and a new one
             has the mode that new files have.
+        durable: whether it is on the disk, also where the machine fails, before the caller goes on.
 
     Raises:
         InputError: it cannot be written.
@@ -251,21 +252,36 @@ def written_beside(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         try:
             with os.fdopen(handle, "wb") as file:
                 yield file
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
             if not private and target.exists():
                 beside.chmod(stat.S_IMODE(target.stat().st_mode))
             beside.replace(target)
+            if durable:
+                _sync_folder(target.parent)
         except BaseException:  # an interruption as well: nothing half-written stays
             beside.unlink(missing_ok=True)
             raise
 
 
-def write_private(path: Path, content: bytes | str) -> None:
-    """Write a file that only its user can read (0600), whole or not at all.
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk, where the system can open a folder."""
+    with contextlib.suppress(PermissionError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def write_private(path: Path, content: bytes | str, *, durable: bool = False) -> None:
+    """Write a file that only its user can read (0600), whole or not at all; `durable` as for `written_beside`.
 
     Raises:
         InputError: it cannot be written.
     """
-    with written_beside(path, private=True) as file:
+    with written_beside(path, private=True, durable=durable) as file:
         file.write(content.encode() if isinstance(content, str) else content)
 
 

@@ -28,6 +28,8 @@ _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
 """The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
+_WRITTEN_SECONDS = 0.005
+"""Between two looks whether all is on record."""
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
@@ -244,6 +246,16 @@ class Ledger:
         if (told := self._told.pop(key, None)) is None or await told:
             return outcome
         return self.stored(key)
+
+    async def written(self) -> None:
+        """Wait until every outcome that was added is on record.
+
+        Raises:
+            InputError: the ledger cannot be written.
+        """
+        while self._pending:  # what others may write too was waited for by whoever asked
+            self.check()
+            await asyncio.sleep(_WRITTEN_SECONDS)
 
     async def claim(self, key: bytes) -> Claimed:
         """Claim a call in a shared ledger, or wait until whoever makes it has done so or `wake` is called.
