@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
+from opensafeintent.analysis.decisions import courses_in
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Tally
@@ -250,6 +251,7 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
     """Rebuild one run; the ledger stays as it was read, for the texts."""
     display.stage(f"reading {one_line(name, 60)}")
     manifest, dataset = folder.load()
+    courses = courses_in(folder, manifest)
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
@@ -258,7 +260,7 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
         display.stage(f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of {len(manifest.models):,} models")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
-        yield _read_study(name, manifest, dataset, ledger, read), ledger
+        yield _read_study(name, manifest, dataset, ledger, read)._replace(courses=courses), ledger
 
 
 def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:
@@ -329,7 +331,7 @@ def _ours(out: Path) -> list[Path]:
     from opensafeintent.report.figures import figures_in
 
     page = [path for path in (out / "report.html",) if path.is_file()]
-    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables", ("corrected*", "judge_*"))]
+    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables", ("corrected*", "decisions", "looks", "judge_*"))]
 
 
 def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:

@@ -13,11 +13,12 @@ import msgspec
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, plane, strata
+from opensafeintent.report.figures import decisions, judges, models, plane, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
+from opensafeintent.report.tables.decisions import looks
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
@@ -56,6 +57,17 @@ def _several_judges(group: Group) -> bool:
 
 
 _PLANS = (
+    _Plan(
+        "fig_decisions",
+        "The path of each decision between its boundaries",
+        "decisions",
+        "A decision is reached where the path touches a boundary: green for yes, red for no. For a model the path is the "
+        "share of prompt-sets so far; for two models the standardised difference, model minus the other one. The dashed line "
+        "is the value that the question turns on. What is still open at the last look stays undecided.",
+        decisions.paths,
+        table=looks,
+        where=lambda group: bool(group.decisions),
+    ),
     _Plan(
         "fig_2_safety",
         "Figure 2. Mean and Triplet Safety of each model",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
+
+import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Price, Served, cost_of, unpriced
 from opensafeintent.evaluation.forecast import Forecast, ForecastLine
+from opensafeintent.report.decisions import INTERVAL_NOTE
 from opensafeintent.report.table import Column, Table
+from opensafeintent.report.tables.decisions import decisions
 from opensafeintent.report.tables.long import pairs
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "ranks_of", "served", "summary"]
+__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "questions", "ranks_of", "served", "summary"]
 
 ALL = "All"
 """What a line of sums is called."""
@@ -82,6 +86,16 @@ def ranks_of(group: Group, metric: str) -> Table:
         ),
         rows=group.numbers.ranked(metric),
     )
+
+
+def questions(group: Group) -> Iterator[tuple[str, Table]]:
+    """Yield each question that was to be decided of a group, and what came of it by model or pair."""
+    table = decisions([group])
+    for question in dict.fromkeys(line.course.frozen.question for line in table.rows):
+        rows = [line for line in table.rows if line.course.frozen.question == question]
+        reasons = rows[0].course.frozen.exploratory
+        notes = (INTERVAL_NOTE, *((f"Exploratory: {'; '.join(reasons)}.",) if reasons else ()))
+        yield question, msgspec.structs.replace(table.part(rows, "question"), notes=notes)
 
 
 def expected(forecast: Forecast, prices: Mapping[str, Price]) -> Table:
