@@ -11,7 +11,18 @@ import click
 from opensafeintent.cli.building import build_command
 from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.judge import judge_check_command
-from opensafeintent.cli.options import DATA, JUDGING, LIMIT, MAX_MISSING, NAME, PATH, RUNS, SPREADING, ledger_and_limits
+from opensafeintent.cli.options import (
+    DATA,
+    DECIDING,
+    JUDGING,
+    LIMIT,
+    MAX_MISSING,
+    NAME,
+    PATH,
+    RUNS,
+    SPREADING,
+    ledger_and_limits,
+)
 from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, InputError
 from opensafeintent.hostile import terminal_safe
@@ -96,6 +107,7 @@ def demo_command(out: Path) -> int:
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @SPREADING
 @click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
+@DECIDING
 @click.option("--dry-run", is_flag=True, help="Print the calls and tokens to expect, and make none.")
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """Evaluate models on prompt-sets, with one judge or several.

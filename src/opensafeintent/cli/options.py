@@ -15,6 +15,7 @@ from opensafeintent.hostile import one_line
 
 __all__ = [
     "DATA",
+    "DECIDING",
     "GRADE_PARSE",
     "JUDGING",
     "LIMIT",
@@ -169,6 +170,18 @@ def ledger_and_limits(of: str) -> Callable[[F], F]:
     )
 
 
+DECIDING = options_of(
+    click.option(
+        "--decide",
+        metavar="QUESTION",
+        help="Ask no further than this takes: 'METRIC >= X', 'METRIC <= X', 'A better METRIC', "
+        "'A not worse than B by X METRIC'.",
+    ),
+    click.option("--confidence", type=float, metavar="X", help="Confidence of the decision.  [default: 0.95]"),
+    click.option("--power-plan", is_flag=True, help="Print what a decision, or a budget, can be expected to take and tell."),
+    click.option("--power-from", type=PATH, metavar="RUN", help="A run that the plan takes its variances from."),
+)
+"""How far calls are made: until a question is decided."""
 SPREADING = options_of(
     click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
     click.option("--shards", type=int, metavar="N", help="Parts to spread the work in.  [default: by the cluster's size]"),

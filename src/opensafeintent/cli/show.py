@@ -17,8 +17,9 @@ from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
+from opensafeintent.report.decisions import STOPPED_NOTE
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables.brief import cells, expected, lengths, pairs_of, ranks_of, served, summary
+from opensafeintent.report.tables.brief import cells, expected, lengths, pairs_of, questions, ranks_of, served, summary
 from opensafeintent.statistics import SIGNIFICANCE
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
@@ -37,6 +38,8 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for group in outcome.groups:
         console.print()
         _show_group(console, group)
+    for group in outcome.groups:
+        _show_decisions(console, group)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     for line in outcome.stopped:
@@ -53,6 +56,18 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     if not page:
         console.print(plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
     return outcome.exit_code
+
+
+def _show_decisions(console: Console, group: Group) -> None:
+    """Print what was decided, and what its stopping means for every other number."""
+    if not group.decisions:
+        return
+    for question, lines in questions(group):
+        console.print(plain(f"\nDecided: {question}"), style="bold")
+        print_table(console, lines, bold=lambda line: line.course.verdict is not None, notes=True)
+    if group.stopped_early:
+        models = ", ".join(map(_named, group.stopped_early))
+        console.print(plain(f"Stopped early: {models}. {STOPPED_NOTE}"), style="yellow")
 
 
 def _named(model: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import unpriced
 from opensafeintent.calls.progress import Display, Quiet
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.forecast import Forecast, forecast, forecast_regrades
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, duties_of, load_anchors, with_checks
 from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry, differences, store_templates
@@ -28,9 +28,12 @@ from opensafeintent.templates import Templates, load_templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome
-from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
+from opensafeintent.workflows.running import Calls, finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, Limits
 from opensafeintent.workflows.spreading.options import left_shards, take_up_run
+
+if TYPE_CHECKING:
+    from opensafeintent.workflows.deciding import Deciding
 
 __all__ = ["demo", "evaluate"]
 
@@ -73,6 +76,11 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> list[str]:
         """Every model and judge that is named, each once."""
         return list(dict.fromkeys((*self.models, *self.settings.panel)))
+
+    @property
+    def decides(self) -> bool:
+        """Whether calls are made only as far as a question needs."""
+        return self.settings.decide is not None and not self.settings.dry_run
 
     def old_manifest(self) -> Manifest | None:
         """Return the manifest of the run that is there, if there is one, without the models that never answered."""
@@ -125,7 +133,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 self.templates,
                 probe=settings.probe,
                 epochs=settings.epochs,
-                limit=settings.limit,
+                limit=1 if self.decides else settings.limit,  # a decision takes more as it goes
                 sample=old.sample,
                 judge_samples=samples[model],
             )
@@ -171,6 +179,10 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
         limits=settings.limits(),
         models=settings.targets,
     )
+    if settings.decide is not None:
+        from opensafeintent.workflows.deciding import check_question
+
+        check_question(settings, evaluation.models, evaluation.dataset)
     if settings.dry_run:
         return _dry_run(evaluation)
     with settings.folder.lock():
@@ -192,6 +204,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
             checks: tuple[JudgeCheck, ...] = ()
+            deciding: Deciding | None = None
             if settings.check_judge:
                 if settings.spreading is not None:
                     from opensafeintent.workflows.spreading.handing_out import see_cluster
@@ -199,18 +212,35 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
                     await see_cluster(settings.spreading, manifest, work, client)
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
                 manifest = msgspec.structs.replace(manifest, judge_checks=with_checks(manifest.judge_checks, checks))
+            if evaluation.decides:
+                manifest, deciding = _deciding(evaluation, manifest, ledger, display)
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
             spread: list[str] = []
-            elsewhere = _elsewhere(settings, manifest, work, client, spread)
-            found = await run_calls(client, manifest, dataset, work, display, limits, elsewhere=elsewhere)
+            if deciding is not None:
+                calls = Calls(client, manifest.identities(), display, limits)
+                manifest, found = await deciding.run(calls, old.models if old else {})
+            else:
+                elsewhere = _elsewhere(settings, manifest, work, client, spread)
+                found = await run_calls(client, manifest, dataset, work, display, limits, elsewhere=elsewhere)
     outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display)
+    if deciding is not None:
+        outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)
     outcome.notes += spread
     if limits.prices and (line := unpriced(evaluation.named, limits.prices)):
         outcome.notes.append(line)
     return outcome
+
+
+def _deciding(evaluation: _Evaluation, manifest: Manifest, ledger: Ledger, display: Display) -> tuple[Manifest, Deciding]:
+    """Return the manifest with the question that is to be decided frozen in it, and what decides it."""
+    from opensafeintent.workflows.deciding import Deciding, take_up
+
+    settings, models, dataset = evaluation.settings, evaluation.models, evaluation.dataset
+    manifest, frozen = take_up(settings, models, manifest, dataset, ledger)
+    return manifest, Deciding(settings, models, manifest, frozen, dataset, evaluation.templates, display)
 
 
 def _elsewhere(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import NamedTuple
 
 import msgspec
 
+from opensafeintent.analysis.decisions import courses_in
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
@@ -26,7 +28,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 from opensafeintent.workflows.settings import Limits
 
-__all__ = ["Found", "finish", "other_judges", "run_calls", "without_silent"]
+__all__ = ["Calls", "Found", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
 
@@ -67,6 +69,84 @@ class Found(NamedTuple):
     regrades: list[Regrade]
 
 
+class Calls:
+    """The calls of a run as they are made, and the responses that have come of them.
+
+    Args:
+        client: makes the calls.
+        identities: of every target and judge of the run, by name.
+        display: shows how it is going.
+        limits: how much at once.
+    """
+
+    def __init__(self, client: Client, identities: Mapping[str, str], display: Display, limits: Limits) -> None:
+        self.client = client
+        self.known: dict[ResponseKey, GradedResponse] = {}
+        """Responses that need not be looked up again."""
+        self._identities = identities
+        self._display = display
+        self._limits = limits
+        # a check of the judges goes before
+        self._least = client.tally.made.total() + client.tally.reused_calls
+
+    def expect(self, calls: int) -> None:
+        """Have so many more calls shown as what is to come, made or reused; probes come on top."""
+        self._least += calls
+
+    def shown(self) -> AbstractAsyncContextManager[None]:
+        """Keep the display up to date while the body makes calls."""
+        tally = self.client.tally
+
+        def expected() -> int:
+            return self._least + sum(count for (_, purpose), count in tally.made.items() if purpose == "probe")
+
+        return shown(self._display, self.client, expected, lambda: self._limits.spent(tally))
+
+    async def left_of(self, work: Sequence[ModelWork]) -> list[ModelWork]:
+        """Return the work that still takes calls; every other response is known, and its calls count as reused."""
+        client = self.client
+        if client.ledger.empty:
+            return list(work)
+        left: list[ModelWork] = []
+        every = sum(len(item.tasks) for item in work)
+        read = 0
+        for item in work:
+            tasks: list[Task] = []
+            for replayed in replay(client.ledger, self._identities, item.planned):
+                if read % _READ_AT_ONCE == 0:
+                    self._display.stage(f"reading the ledger: {read:,} of {every:,} responses")
+                    await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
+                read += 1
+                if not replayed.whole:
+                    tasks.append(replayed.task)
+                    continue
+                for call, _, outcome in replayed.asked:
+                    if not isinstance(outcome, Failed):
+                        client.reused(call, outcome)
+                client.tally.missing += missing_grades(replayed.result)
+                self._done(replayed.result)
+            left.append(msgspec.structs.replace(item, tasks=tasks))
+        return left
+
+    async def make(self, work: Sequence[ModelWork]) -> None:
+        """Make every call that some work asks for.
+
+        Raises:
+            Stopped, InputError: see `evaluation.run.run_work`.
+        """
+        await run_work(self.client, work, at_once=under_way(self._limits.max_connections), done=self._done)
+
+    async def found(self, manifest: Manifest, dataset: Dataset) -> Found:
+        """Make the calls of re-grades, and return all that the run holds."""
+        graded = derive(manifest, dataset, self.client.ledger, self.known)
+        return Found(graded, await regrade(self.client, manifest, dataset, graded))
+
+    def _done(self, graded: GradedResponse) -> None:
+        # what is missing here may have been answered to another run that shares the ledger: the ledger says
+        if graded.is_whole or not self.client.ledger.shared:
+            self.known[graded.key] = graded
+
+
 async def run_calls(
     client: Client,
     manifest: Manifest,
@@ -81,60 +161,16 @@ async def run_calls(
 
     With `elsewhere` the calls of the work are made by that, into the client's ledger; re-grades are made here.
     """
-    known: dict[ResponseKey, GradedResponse] = {}
-
-    def done(graded: GradedResponse) -> None:
-        # what is missing here may have been answered to another run that shares the ledger: the ledger says
-        if graded.is_whole or not client.ledger.shared:
-            known[graded.key] = graded
-
-    before = client.tally.made.total() + client.tally.reused_calls  # a check of the judges goes before
-    least = before + expected_calls(work) + expected_regrades(manifest)
-
-    def expected() -> int:
-        return least + sum(count for (_, purpose), count in client.tally.made.items() if purpose == "probe")
-
+    calls = Calls(client, manifest.identities(), display, limits)
+    calls.expect(expected_calls(work) + expected_regrades(manifest))
     if elsewhere is None:
-        work = await _not_on_record(client, manifest, work, display, done)
-    async with shown(display, client, expected, lambda: limits.spent(client.tally)):
+        work = await calls.left_of(work)
+    async with calls.shown():
         if elsewhere is not None:
             await elsewhere()
         else:
-            await run_work(client, work, at_once=under_way(limits.max_connections), done=done)
-        graded = derive(manifest, dataset, client.ledger, known)
-        return Found(graded, await regrade(client, manifest, dataset, graded))
-
-
-async def _not_on_record(
-    client: Client,
-    manifest: Manifest,
-    work: Sequence[ModelWork],
-    display: Display,
-    done: Callable[[GradedResponse], None],
-) -> list[ModelWork]:
-    """Return the work that still takes calls; every other response is handed to `done`, and its calls count as reused."""
-    if client.ledger.empty:
-        return list(work)
-    left: list[ModelWork] = []
-    every = sum(len(item.tasks) for item in work)
-    read = 0
-    for item in work:
-        tasks: list[Task] = []
-        for replayed in replay(client.ledger, manifest.identities(), item.planned):
-            if read % _READ_AT_ONCE == 0:
-                display.stage(f"reading the ledger: {read:,} of {every:,} responses")
-                await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
-            read += 1
-            if not replayed.whole:
-                tasks.append(replayed.task)
-                continue
-            for call, _, outcome in replayed.asked:
-                if not isinstance(outcome, Failed):
-                    client.reused(call, outcome)
-            client.tally.missing += missing_grades(replayed.result)
-            done(replayed.result)
-        left.append(msgspec.structs.replace(item, tasks=tasks))
-    return left
+            await calls.make(work)
+        return await calls.found(manifest, dataset)
 
 
 def finish(
@@ -149,6 +185,7 @@ def finish(
     """Write the results of a run, and say what the calls came to."""
     display.stage("estimating")
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades)
+    study = study._replace(courses=courses_in(folder, manifest))
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
     outcome = write_results([study], folder.path, max_missing)
     outcome.tally = client.tally

@@ -225,10 +225,19 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     gpus_per_model: float | None = None
     """For a target whose weights a task loads."""
     dry_run: bool = False
+    decide: str | None = None
+    """A question (`analysis.questions.FORMS`): calls are made until it is decided."""
+    confidence: float | None = None
+    """Of the decision; .95 by default."""
+    power_plan: bool = False
+    """Say what a decision, and what precision, may be expected to take; no call is made."""
+    power_from: Path | None = None
+    """A run whose variances the plan takes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_counts(self)
+        self._check_decision()
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
         if self.temperature is not None and not 0 <= self.temperature < inf:
@@ -241,6 +250,19 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         refuse_spread_functions((*self.models, *self.panel), self.ray)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
+
+    def _check_decision(self) -> None:
+        if self.confidence is not None:
+            if self.decide is None and not self.power_plan:
+                raise InputError("--confidence belongs to --decide; leave it out, or ask a question")
+            if not 0.5 < self.confidence < 1:
+                raise InputError(f"--confidence is {self.confidence}; expected a number between 0.5 and 1")
+        if self.power_from is not None and not self.power_plan:
+            raise InputError("--power-from belongs to --power-plan; leave it out, or add --power-plan")
+        if self.decide is not None and self.ray is not None:
+            raise InputError(
+                "--decide looks after every few prompt-sets, and --ray spreads all of them at once: leave one out"
+            )
 
     @property
     def targets(self) -> tuple[str, ...]:
