@@ -14,8 +14,8 @@ from opensafeintent.analysis.coverage import Change, Coverage, changes_of, cover
 from opensafeintent.analysis.decisions import Course
 from opensafeintent.analysis.judges import Judges
 from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.questions import Match
+from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
