@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise, product
 from math import comb, exp, inf
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -219,6 +220,15 @@ def test_other_bad_input_is_refused() -> None:
         pair(115, margin=-0.1)
     with pytest.raises(InputError, match="confidence"):
         threshold(115, confidence=1.0)
+    with pytest.raises(InputError, match="of one epoch"):
+        design_of(
+            Question(metric="triplet_safety", kind="at_least", threshold=0.5),
+            115,
+            confidence=0.95,
+            families=1,
+            binary=False,
+            span=(0.0, 1.0),
+        )
     with pytest.raises(InputError, match="one epoch"):
         take_look(threshold(40), [], np.array([0.5, 1.0]))
 
@@ -230,6 +240,46 @@ def test_a_look_is_taken_once_and_with_all_of_its_sets() -> None:
     decided = looks_of(design, np.zeros(40))
     with pytest.raises(ValueError, match="no look"):
         take_look(design, decided, np.ones(2))
+
+
+@pytest.mark.parametrize(
+    "design", [threshold(115, 0.6), pair(115, "triplet_safety", 0.05), pair(115)], ids=["share", "0/1", "scores"]
+)
+def test_a_run_that_is_taken_up_again_sees_the_same(design: Design) -> None:
+    generator = np.random.default_rng(8)
+    values = generator.choice([0.0, 1.0, NAN], 115, p=[0.35, 0.55, 0.1])
+    through, resumed = looks_of(design, values), []
+    for look in through:
+        before = resumed[-1].planned if resumed else 0
+        resumed.append(take_look(design, resumed, values[before : look.planned]))
+        resumed = msgspec.json.decode(msgspec.json.encode(resumed), type=list[Look])
+    assert resumed == through
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5, 0.7, 0.9])
+def test_the_repeated_interval_holds_the_truth_whenever_one_looks(p: float) -> None:
+    # all ways in which 30 sets can turn out, look by look, until a verdict: the share of paths whose interval misses p
+    design = threshold(30, 0.6)
+    alive: dict[tuple[Look, ...], float] = {(): 1.0}
+    missed = 0.0
+    seen: dict[tuple[int, float], Look] = {}
+    for at, planned in enumerate(design.looks):
+        new = planned - (design.looks[at - 1] if at else 0)
+        following: dict[tuple[Look, ...], float] = {}
+        for earlier, weight in alive.items():
+            for gained in range(new + 1):
+                total = (earlier[-1].total if earlier else 0.0) + gained
+                if (planned, total) not in seen:  # what a look shows depends on the counts alone
+                    seen[planned, total] = take_look(design, earlier, (np.arange(new) < gained).astype(float))
+                look, chance = seen[planned, total], weight * comb(new, gained) * p**gained * (1 - p) ** (new - gained)
+                assert look.interval is not None
+                if not look.interval[0] <= p <= look.interval[1]:
+                    missed += chance
+                elif look.verdict is None:
+                    path = next((path for path in following if path[-1] == look), (*earlier, look))
+                    following[path] = following.get(path, 0.0) + chance
+        alive = following
+    assert missed <= 0.1
 
 
 def test_the_binomial_is_exact() -> None:

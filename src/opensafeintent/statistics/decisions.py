@@ -45,7 +45,7 @@ TRIPLET_MEANS = ("mean_safety", "mean_utility", "mean_helpfulness")
 """Metrics whose value of a set is a mean over its triplet: pairs of models are decided on them too."""
 _CONDITIONAL = ("mode_and_grades", "strategy")
 """What metrics need that count only the sets where something happened."""
-_HALVINGS = 40
+_HALVINGS = 24
 _NONE = (np.empty(0), np.empty(0))
 ValueCounts = tuple[tuple[float, int], ...]
 
@@ -171,6 +171,8 @@ def design_of(
             raise InputError(f"a margin is from 0 to below {width:g}: {question.margin}")
     elif question.threshold is None or not 0 < question.threshold < 1:
         raise InputError(f"a threshold lies between 0 and 1, neither of them: {question.threshold}")
+    elif not binary:
+        raise InputError(f"a threshold takes what is 0 or 1 in every prompt-set: {question.metric} of one epoch")
     if not 0.5 <= confidence < 1:
         raise InputError(f"a confidence is from .5 to below 1: {confidence}")
     looks = PAIR_LOOKS if question.paired else THRESHOLD_LOOKS
