@@ -15,16 +15,14 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import CONFIDENCE, Comparison, Estimate, Resamples, compare_models, estimate, rounded, wilson
+from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
+from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
-from opensafeintent.statistics.exact import t_quantile
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
-
-AVERAGE_METHOD = "korn-graubard"
 
 COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
 """Metrics in which every two models are compared; each is a family of its own."""
@@ -82,6 +80,7 @@ class Numbers:
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
         self.resamples = Resamples(len(dataset))
+        self._by_size = {len(dataset): self.resamples}
         self.order = self.ranked("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
@@ -139,11 +138,26 @@ class Numbers:
         indices = [index for index, model in enumerate(self._names) if not is_baseline(model)]
         if not indices:
             return {}
-        wanted = [(EVERYWHERE, np.ones(self.resamples.sets, dtype=bool)), *self._members.items()]
+        every = np.ones(self.resamples.sets, dtype=bool)
         return {
-            (metric, stratum): _mean_over_models(metric, stratum, self.ratios[metric], indices, members)
-            for stratum, members in wanted
-            for metric in _shown_metrics(stratum)
+            (number.metric, stratum): number
+            for stratum, members in [(EVERYWHERE, every), *self._members.items()]
+            for number in self._averaged(stratum, members, indices)
+        }
+
+    @cached_property
+    def macros(self) -> dict[tuple[str, str], Number]:
+        """Means over the harm domains where a metric is defined, by (model, metric); `n` is their number."""
+        _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
+        means = {
+            (index, metric): over_strata(ratio.numerator.values[index], ratio.denominator.values[index], domain)
+            for index in self.order
+            for metric, ratio in self.ratios.items()
+        }
+        records = _estimates_of_means(list(means.values()), [metric for _, metric in means], self.resamples)
+        return {
+            (self._names[index], metric): _number(self._names[index], metric, _of_parts(found, mean.parts))
+            for ((index, metric), mean), found in zip(means.items(), records, strict=True)
         }
 
     @cached_property
@@ -192,7 +206,29 @@ class Numbers:
         return {stratum: within for stratum, within in members.items() if within.any()}
 
     def _within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, list[Estimate]]:
-        return estimates_of({name: self.ratios[name] for name in metrics}, Resamples(int(members.sum())), members)
+        return estimates_of({name: self.ratios[name] for name in metrics}, self._resamples_of(members), members)
+
+    def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
+        """Return the resamples of so many prompt-sets: strata of one size have the same ones."""
+        sets = int(members.sum())
+        return self._by_size.setdefault(sets, Resamples(sets))
+
+    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_], indices: Sequence[int]) -> Iterator[Number]:
+        """Yield the mean over models of every metric that is shown of a stratum."""
+        metrics = _shown_metrics(stratum)
+        parts = [
+            (
+                self.ratios[name].numerator.values[indices][:, members],
+                self.ratios[name].denominator.values[indices][:, members],
+            )
+            for name in metrics
+        ]
+        means = [over_models(top, bottom) for top, bottom in parts]
+        records = _estimates_of_means(means, metrics, self._resamples_of(members))
+        for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
+            number = _number(AVERAGE, metric, found, stratum=stratum)
+            pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
+            yield msgspec.structs.replace(number, models=mean.parts, pooled=pooled)
 
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
@@ -236,6 +272,16 @@ def estimates_of(
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
 
+def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples) -> list[Estimate]:
+    tops, bottoms = np.array([mean.numerator for mean in means]), np.array([mean.denominator for mean in means])
+    spans, binary = [METRICS[metric].span for metric in metrics], [METRICS[metric].binary for metric in metrics]
+    return estimate(tops, bottoms, resamples, span=np.array(spans), binary=binary).records()
+
+
+def _of_parts(found: Estimate, parts: int) -> Estimate:
+    return msgspec.structs.replace(found, n=parts)
+
+
 def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics: the same, in whatever order models and prompt-sets stand."""
     by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
@@ -272,56 +318,3 @@ def _rounded_pair(low: float, high: float) -> tuple[float, float]:
 
 def _shown_metrics(stratum: Stratum) -> Sequence[str]:
     return tuple(METRICS) if stratum == EVERYWHERE else CELL_METRICS if all(stratum) else STRATUM_METRICS
-
-
-def _mean_over_models(
-    metric: str, stratum: Stratum, ratio: Ratio, indices: Sequence[int], members: NDArray[np.bool_]
-) -> Number:
-    top = ratio.numerator.values[indices][:, members]
-    bottom = ratio.denominator.values[indices][:, members]
-    total = bottom.sum(axis=1)
-    defined = total > 0
-    top, bottom, total = top[defined], bottom[defined], total[defined]
-    counted = np.flatnonzero((bottom > 0).any(axis=0))
-    nothing = Number(model=AVERAGE, metric=metric, stratum=stratum, value=None, n=len(counted), models=len(total))
-    if not len(total):
-        return nothing
-    values = top.sum(axis=1) / total
-    mean = float(values.mean())
-    residuals = (top - values[:, None] * bottom)[:, counted] * (len(counted) / total)[:, None]
-    interval = _average_interval(mean, residuals.mean(axis=0), len(values), METRICS[metric].span)
-    return msgspec.structs.replace(
-        nothing,
-        value=mean,
-        interval=_rounded_pair(*interval),
-        method=AVERAGE_METHOD,
-        pooled=float(top.sum()) / float(total.sum()),
-    )
-
-
-def _average_interval(mean: float, residuals: Floats, models: int, span: tuple[float, float]) -> tuple[float, float]:
-    """Return the 95 % interval of a mean over models: for these models on other prompt-sets.
-
-    It is Wilson's with the effective sample size of Korn and Graubard (Survey Methodology 24, 1998): as many yes-or-no
-    answers as have the variance of the mean, fewer for the degrees of freedom that the number of prompt-sets leaves. A set
-    holds at most one independent answer of each model. In simulations of 2 to 20 models with correlated grades it covers 92
-    to 99 % from 29 sets on, and from 3 sets on where the mean is between .2 and .8; near 0 and 1 90 % in few sets.
-
-    Args:
-        mean: over models.
-        residuals: what each prompt-set adds to it, its linear part: (1/M) Σ_m (numerator_mi − v_m · denominator_mi) · N /
-            Σ_i denominator_mi for set i, shape (prompt_set,).
-        models: where the metric is defined.
-        span: least and greatest value that the metric can take.
-    """
-    least, width = span[0], span[1] - span[0]
-    share, sets = (mean - least) / width, len(residuals)
-    answers = sets * models
-    size = 1.0
-    if sets > 1:
-        variance = float(residuals @ residuals) / width**2 / (sets - 1) / sets
-        size = min(max(share * (1 - share) / variance, 1.0), answers) if variance > 0 else float(answers)
-        level = 0.5 + CONFIDENCE / 2
-        size *= (t_quantile(level, answers - 1) / t_quantile(level, sets - 1)) ** 2
-    low, high = wilson(min(max(share, 0.0), 1.0), size, continuity=True)
-    return least + width * low, least + width * high

@@ -7,7 +7,6 @@ from itertools import combinations
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
@@ -97,6 +96,9 @@ def _averages(group: Group) -> dict[str, Any]:
     return {
         metric: {
             "value": average.value if average else None,
+            "n": average.n if average else 0,
+            "ci": average.interval if average else None,
+            "ci_method": average.method if average else None,
             "models": average.models if average else 0,
             "pooled": average.pooled if average else None,
         }
@@ -145,19 +147,9 @@ def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
             name = " | ".join(part for part in (domain, task) if part)
             strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number)
         strata["domain_macro"] |= {
-            model: {metric: _macro(group, model, metric) for metric in METRICS} for model in group.models
+            model: {metric: _entry(group.numbers.macros[model, metric]) for metric in METRICS} for model in group.models
         }
     return strata
-
-
-def _macro(group: Group, model: str, metric: str) -> dict[str, Any]:
-    """Return the mean over the domains where a metric is defined; `n` is their number."""
-    strata = group.numbers.strata
-    domains = [(name, None) for name in group.dataset.taxonomy.domain_names]
-    found = [strata[model, metric, domain].value for domain in domains if domain in group.numbers.sets]
-    defined = [value for value in found if value is not None]
-    mean = float(np.mean(defined)) if defined else None
-    return _entry(Number(model=model, metric=metric, value=mean, n=len(defined)))
 
 
 def checks_json(group: Group) -> dict[str, dict[str, object]]:

@@ -40,7 +40,6 @@ _PSEUDO_SETS = 0.75
 """Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower, and hold the truth in
 only 90 % of studies of sets that are nearly all alike but for one in n / 2.4 (benchmarks/coverage.py)."""
 _ALIKE = 1e-9
-_RARE_EVENTS = 3
 _MOST_UNDEFINED = 0.01
 _WEIGHTS_AT_ONCE = 4_000_000
 """32 MB of weights as numbers to multiply by."""
@@ -50,8 +49,6 @@ _COLUMNS = 400
 """Resamples are taken in multiples of this many, so that what a machine multiplies side by side is never cut."""
 _ROWS_AT_ONCE = 50
 """4 MB of resampled ratios."""
-_MOST_EFFECTIVE = 3.0
-"""A set holds three core responses, or epochs: at most so many independent answers stand behind one set's value."""
 
 
 def rounded(number: float) -> float:
@@ -211,20 +208,20 @@ def estimate(
     A set's value is its numerator over its denominator, which is what it counts.
 
     - 0 or 1, and every set counts the same: mid-P, which is exact;
-    - 0 or 1 in one response, averaged within sets or with unequal denominators: Wilson's, on as many answers as are as
-      informative;
     - −1, 0 or 1, differences of the former: Bonett and Price's;
-    - scores, and their differences: the percentile bootstrap over sets with a pseudo-set at either end, at the tails that a
-      normal distribution has beyond the t quantile. Fewer than 5 sets have the intervals of shares (Wilson; Bonett, Price),
-      which vary more than any score;
+    - scores, their differences, and 0 or 1 where sets count differently or several epochs are averaged: the percentile
+      bootstrap over sets with a pseudo-set at either end, at the tails that a normal distribution has beyond the t quantile.
+      Fewer than 5 sets have the intervals of shares (Wilson; Bonett and Price), which vary more than anything else;
     - sets that are all alike: what so many sets may have missed, in 1 − confidence of all studies, lies at either end.
+
+    Sets that count differently are as many as are as informative, Kish's (Σc)² / Σc² (Survey Sampling, 1965).
 
     Args:
         numerator, denominator: shape (row, prompt_set).
         resamples: the weights, of as many prompt-sets.
         span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for each. A metric that can be
             negative is a difference.
-        binary: whether one response, or one set, is 0 or 1 (of differences: each of the two), for all rows or for each.
+        binary: whether a set is 0 or 1 (of differences: each of the two) in one epoch, for all rows or for each.
         confidence: above 0 and below 1.
     """
     spans = np.broadcast_to(np.asarray(span, dtype=np.float64), (len(numerator), 2))
@@ -248,55 +245,42 @@ def estimate(
         rows = resampled[start : start + _ROWS_AT_ONCE]
         ends = resamples.with_pseudo_sets(numerator[rows], denominator[rows], spans[rows])
         for row, lower, upper in zip(rows, *ends, strict=True):
-            tail = _normal_tail(t_quantile(0.5 + confidence / 2, int(n[row]) - 1))
-            low[row] = min(_quantile(lower, tail), value[row])
-            high[row] = max(_quantile(upper, 1 - tail), value[row])
+            degrees = int(_kish(denominator[row])) - 1
+            tail = _normal_tail(t_quantile(0.5 + confidence / 2, degrees))
+            low[row] = max(min(_quantile(lower, tail), value[row]), spans[row, 0])
+            high[row] = min(max(_quantile(upper, 1 - tail), value[row]), spans[row, 1])
             method[row] = "bootstrap"
     return Estimates(value, n, low, high, method)
 
 
 def _formula(top: Floats, bottom: Floats, span: Floats, binary: bool, confidence: float) -> tuple[float, float, str] | None:
     """Return the limits of one row and their method, None where they come from resamples; arrays of the sets that count."""
-    n = len(top)
     least, greatest = float(span[0]), float(span[1])
     width = greatest - least
     signed = least < 0
+    n = _kish(bottom)
+    value = float(top.sum() / bottom.sum())
     if signed and binary:
         return *bonett_price(top / bottom, bottom, greatest, confidence), "bonett-price"
-    effective = float(bottom.sum() ** 2 / (bottom @ bottom))
-    value = float(top.sum() / bottom.sum())
     if np.ptp(top / bottom) < _ALIKE:
-        missed = no_event(effective, confidence)
+        missed = no_event(n, confidence)
         return value - (value - least) * missed, value + (greatest - value) * missed, "mid-p"
-    at_least, at_greatest = top == least * bottom, top == greatest * bottom
-    if binary and (bottom == bottom[0]).all() and (at_least | at_greatest).all():
-        low, high = mid_p(int(at_greatest.sum()), n, confidence)
+    at_greatest = top == greatest * bottom
+    if binary and (bottom == bottom[0]).all() and (at_greatest | (top == least * bottom)).all():
+        low, high = mid_p(int(at_greatest.sum()), len(top), confidence)
         return least + width * low, least + width * high, "mid-p"
-    if not binary and n >= _FEWEST_SCORES:
+    if n >= _FEWEST_SCORES:
         return None
     if signed:
         return *bonett_price(top / bottom, bottom, greatest, confidence), "bonett-price"
-    share = (value - least) / width
-    rare = min(int((~at_least).sum()), int((~at_greatest).sum())) < _RARE_EVENTS
-    if n >= _FEWEST_SCORES and not rare:
-        effective = _effective(top - least * bottom, width * bottom, share, effective)
-    low, high = wilson(share, effective, continuity=rare or n < _FEWEST_SCORES, confidence=confidence)
+    share = min(max((value - least) / width, 0.0), 1.0)
+    low, high = wilson(share, n, continuity=True, confidence=confidence)
     return least + width * low, least + width * high, "wilson"
 
 
-def _effective(numerator: Floats, denominator: Floats, share: float, fewest: float) -> float:
-    """Return how many yes-or-no answers would be as informative as the sets that count, for a ratio in [0, 1].
-
-    The share p of such answers has variance p(1 − p) / n. Means of several epochs vary less; their own variance, from the
-    residuals of the ratio, gives the n that belongs to it: at least `fewest`, which is Kish's (Σc)² / Σc² for sets that count
-    c (Survey Sampling, 1965), and at most three times that.
-    """
-    residuals = numerator - share * denominator
-    n = len(residuals)
-    variance = float(residuals @ residuals) / float(denominator.sum()) ** 2 * n / (n - 1)
-    if variance <= 0:
-        return fewest
-    return float(np.clip(share * (1 - share) / variance, fewest, _MOST_EFFECTIVE * fewest))
+def _kish(weights: Floats) -> float:
+    """Return how many sets of equal weight are as informative (Kish, Survey Sampling, 1965)."""
+    return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
 
 
 def percentiles(drawn: NDArray[np.floating[Any]], n: int, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
