@@ -374,7 +374,7 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"rubrics": _rubrics,
     r"hub-folder": _hub_folder,
     r"paper\.toml|my-models\.toml": _suite,
-    r"runs/(mine|first|demo|second|models-\d+)": _run,
+    r"runs/(mine|first|demo|second|v\d|models-\d+)": _run,
     r"runs/imported": _imported,
     r"logs/.*\.eval": _log,
     r"(back|study)/.*\.xlsx": _returned,

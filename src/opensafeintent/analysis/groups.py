@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -26,6 +26,9 @@ from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import wilson
 from opensafeintent.templates import Role
+
+if TYPE_CHECKING:
+    from opensafeintent.analysis.versions import Versions
 
 __all__ = [
     "CheckState",
@@ -120,7 +123,10 @@ class Group:
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
         decisions: what the runs were to decide of the models.
+        versions: which of the models are versions of one another, where runs were named in order (`order_groups`).
     """
+
+    versions: Versions | None = None
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
         self.conditions = conditions

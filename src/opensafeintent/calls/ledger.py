@@ -30,8 +30,10 @@ _CACHE_KIB = 16 * 1024
 _KEYS_AT_ONCE = 500
 _WRITTEN_SECONDS = 0.005
 """Between two looks whether all is on record."""
-_FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+_SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
+_FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
+_SPAN_MANY = f"SELECT min(created), max(created) FROM calls WHERE {_SOME_KEYS}"
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
 """Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
@@ -160,6 +162,16 @@ class Ledger:
                     if (outcome := _outcome(content)) is not None:
                         located[key] = Located(typed(row, int), outcome)
         return located
+
+    def span(self, keys: Collection[bytes]) -> tuple[str, str] | None:
+        """Return when the first and the last of some calls were recorded (ISO 8601, UTC); None where none is on record."""
+        left, ends = list(keys), list[str]()
+        with reading(self.path):
+            for start in range(0, len(left), _KEYS_AT_ONCE):
+                some = left[start : start + _KEYS_AT_ONCE]
+                row = self._reader.execute(_SPAN_MANY, some + some[-1:] * (_KEYS_AT_ONCE - len(some))).fetchone()
+                ends += filter(None, typed(row, tuple[str | None, str | None]))
+        return (min(ends), max(ends)) if ends else None
 
     def stored(self, key: bytes) -> Answered | Refused:
         """Return the outcome of a key that has one.

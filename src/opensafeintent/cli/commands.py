@@ -14,6 +14,7 @@ from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import (
     DATA,
     DECIDING,
+    IN_ORDER,
     JUDGING,
     LIMIT,
     MAX_MISSING,
@@ -184,6 +185,7 @@ def grade_command(**options: Any) -> int:
 @click.option("--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
+@IN_ORDER
 @click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
 @click.option("--fail-over", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is above X; repeat.")
 @MAX_MISSING
@@ -204,9 +206,14 @@ def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **op
 
 @cli.command("compare", short_help="Compare every two models, with p values and ranks.")
 @RUNS
-@click.option("--out", type=PATH, metavar="DIR", help="Write the table of all pairs there.")
+@click.option("--out", type=PATH, metavar="DIR", help="Write the tables there.")
+@IN_ORDER
 def compare_command(**options: Any) -> int:
-    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
+    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks.
+
+    With --in-order the runs are versions, old to new: what changed from one to the next, the trend, and which prompt-sets
+    newly fail. The judges are then asked about 100 responses of the oldest run again: if one has changed, it ends with 2.
+    """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
     from opensafeintent.workflows.reporting import CompareSettings, compare

@@ -17,6 +17,7 @@ __all__ = [
     "DATA",
     "DECIDING",
     "GRADE_PARSE",
+    "IN_ORDER",
     "JUDGING",
     "LIMIT",
     "MAX_CONNECTIONS",
@@ -184,4 +185,19 @@ SPREADING = options_of(
     click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
     click.option("--shards", type=int, metavar="N", help="Parts to spread the work in.  [default: by the cluster's size]"),
 )
+IN_ORDER = options_of(
+    click.option("--in-order", is_flag=True, help="The runs are versions, named old to new."),
+    click.option(
+        "--pair", "pairs", multiple=True, metavar="NEW=OLD", help="Models that are versions of one another; repeat."
+    ),
+    click.option(
+        "--no-regrade",
+        "regrade",
+        is_flag=True,
+        flag_value=False,
+        default=True,
+        help="With --in-order: do not ask the judges about old responses again.",
+    ),
+)
+"""Whether runs are versions of one another."""
 RUNS = click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")

@@ -12,6 +12,7 @@ from rich.text import Text
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Served, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
+from opensafeintent.cli.show_versions import show_versions
 from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
@@ -38,6 +39,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for group in outcome.groups:
         console.print()
         _show_group(console, group)
+        show_versions(console, group)
     for group in outcome.groups:
         _show_decisions(console, group)
     if any(group.demonstration for group in outcome.groups):
@@ -128,13 +130,19 @@ def show_comparisons(outcome: Outcome) -> None:
     for group in outcome.groups:
         console.print()
         _show_heading(console, group)
+        if group.versions is not None:
+            show_versions(console, group)
+            continue
         if len(group.models) < 2:
             console.print(plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms"))
             continue
         for metric in PRIMARY:
             _show_pairs(console, group, metric)
+    if outcome.tally is not None and outcome.tally.made:
+        console.print(plain(f"{outcome.tally.made.total():,} calls made to ask judges again."))
     if outcome.out is not None:
-        console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
+        name = "version_changes" if any(group.versions for group in outcome.groups) else "comparisons"
+        console.print(plain(f"All metrics: {outcome.out}/{name}.csv"), soft_wrap=True)
 
 
 def _show_pairs(console: Console, group: Group, metric: str) -> None:

@@ -32,6 +32,7 @@ __all__ = [
     "derive_regrades",
     "given_tasks",
     "imported_rows",
+    "judged_tasks",
 ]
 
 IMPORTED_JUDGE = "imported"
@@ -92,7 +93,7 @@ def derive(
         read: told how many responses of how many there are to read have been read.
     """
     imported = imported_rows(ledger, dataset)
-    tasks = {model: _tasks(manifest, dataset, model, imported.get(model, ())) for model in manifest.models}
+    tasks = {model: judged_tasks(manifest, dataset, model, imported.get(model, ())) for model in manifest.models}
     judged: dict[str, dict[ResponseKey, GradedResponse]] = {model: {} for model in tasks}
     left: dict[str, list[Planned]] = {}
     for model, its_tasks in tasks.items():
@@ -125,8 +126,15 @@ def derive_regrades(
     return regrades_of(first, [grades for _, grades, _ in replay_again(ledger, manifest.identities(), planned)])
 
 
-def _tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]) -> list[Task]:
-    """Return what judges were asked about a model."""
+def judged_tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]) -> list[Task]:
+    """Return what judges were asked about a model.
+
+    Args:
+        manifest: of the run.
+        dataset: its prompt-sets.
+        model: in the run.
+        rows: the model's responses that were imported.
+    """
     entry = manifest.models[model]
     if not entry.judges:
         return []

@@ -119,17 +119,24 @@ async def run_task(
 
 
 async def grade_again(
-    client: Asks, task: Task, plan: JudgePlan, templates: Templates, *, together: Together = side_by_side
+    client: Asks,
+    task: Task,
+    plan: JudgePlan,
+    templates: Templates,
+    *,
+    together: Together = side_by_side,
+    attempt: int = FIRST_ATTEMPT,
 ) -> dict[str, JudgeGrades]:
     """Put a response to every judge once more, as calls of their own; empty where there is no text to grade.
 
     Args:
         client, task, plan, templates, together: as for `run_task`, which the response is known from.
+        attempt: number of the first asking; no other re-grade in the ledger may have it.
 
     Raises:
         ModelStopped, Stopped: see `Client.ask`.
     """
-    return await _Asker(client, task, plan, templates, FIRST_ATTEMPT, together).again()
+    return await _Asker(client, task, plan, templates, attempt, together).again()
 
 
 def generation_call(task: Task, plan: JudgePlan) -> Call:

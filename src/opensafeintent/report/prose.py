@@ -19,6 +19,7 @@ __all__ = [
     "Name",
     "Sentence",
     "Strength",
+    "amount",
     "counted",
     "environment",
     "listed",
@@ -88,7 +89,13 @@ def environment() -> Environment:
         keep_trailing_newline=True,
     )
     environment.globals |= {"PERCENT": PERCENT, "span": _span, "percent": percent}
-    environment.filters |= {"names": _names, "percent": percent, "thousands": "{:,}".format, "counted": counted}
+    environment.filters |= {
+        "names": _names,
+        "percent": percent,
+        "thousands": "{:,}".format,
+        "counted": counted,
+        "amount": amount,
+    }
     environment.tests["name"] = lambda part: isinstance(part, Name)
     return environment
 
@@ -113,6 +120,11 @@ def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
 def counted(number: int, thing: str) -> str:
     """Return a number with its noun: `1 seed`, `2 seeds`."""
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def amount(value: float) -> str:
+    """Return a count that may be a mean of counts: `3`, `7.5`."""
+    return f"{value:,.1f}".removesuffix(".0")
 
 
 def percent(value: float) -> str:

@@ -26,6 +26,7 @@ from opensafeintent.report.beyond import beyond
 from opensafeintent.report.decisions import verdict_word
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
+from opensafeintent.report.versions import version_cautions, version_findings
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 
 __all__ = ["cautions", "findings"]
@@ -77,6 +78,7 @@ def findings(group: Group) -> list[Sentence]:
     """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
     sentences = [
         *_decided(group),
+        *version_findings(group),
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
         *(_wording(group), _between_judges(group), _own_noise(group)),
@@ -292,6 +294,7 @@ def cautions(
         _conflicts_of_interest(group),
         _unchecked(group, corrected=corrected),
         *_anchors(group),
+        *version_cautions(group),
         _left_out(group, sensitivity),
         _thin(group),
         _once(group),

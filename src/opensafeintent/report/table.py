@@ -30,8 +30,8 @@ TEXTS = ("text", "name")
 
 # fmt: off
 Section = Literal[
-    "decisions", "utility", "signal", "strata", "modes", "stability", "probe", "distributions", "comparisons", "coverage",
-    "graders", "judges", "correction", "numbers", "method",
+    "decisions", "utility", "versions", "signal", "strata", "modes", "stability", "probe", "distributions", "comparisons",
+    "coverage", "graders", "judges", "correction", "numbers", "method",
     "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]
 # fmt: on

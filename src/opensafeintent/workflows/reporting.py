@@ -14,6 +14,7 @@ import msgspec
 from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
 from opensafeintent.analysis.decisions import courses_in
 from opensafeintent.analysis.groups import Group, Study, group_studies
+from opensafeintent.analysis.versions import Order, order_groups
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.ledger import Ledger
@@ -31,9 +32,11 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
+from opensafeintent.report.tables.versions import VERSION_TABLES
+from opensafeintent.report.versions import versions_json
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.spreading.options import left_shards
-from opensafeintent.workflows.typed import Settings
+from opensafeintent.workflows.versions import InOrder, read_order, see_alike
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
@@ -59,7 +62,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     tally: Tally | None = None
 
 
-class ReportSettings(Settings, frozen=True, kw_only=True):
+class ReportSettings(InOrder, frozen=True, kw_only=True):
     """What to report, and where to."""
 
     runs: tuple[Path, ...]
@@ -103,13 +106,15 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         RunFolder(run).check()  # before the lock, which makes a folder
     display = display or Quiet()
     try:
+        ordered = read_order(settings, _named(settings.runs), display)
         with rare_collections(), locked_folder(out, "writing a report into"):
-            outcome = _write_report(settings, out, display)
+            outcome = _write_report(settings, out, display, ordered.order)
     except FolderTaken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
         raise InputError(f"{taken}{hint}") from taken
     finally:
         display.close()
+    outcome.tally = ordered.tally
     outcome.notes[:0] = [line for run in dict.fromkeys(settings.runs) for line in left_shards(run)]
     outcome.notes += [
         f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
@@ -123,7 +128,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     return outcome
 
 
-def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outcome:
+def _write_report(settings: ReportSettings, out: Path, display: Display, order: Order | None) -> Outcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         opened = [stack.enter_context(study) for study in _opened(settings.runs, display)]
@@ -131,7 +136,7 @@ def _write_report(settings: ReportSettings, out: Path, display: Display) -> Outc
         texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
         corrector = _corrector(settings, texts) if settings.human_labels else None
         display.stage("estimating")
-        outcome = _write_numbers(studies, new, settings.max_missing, corrector)
+        outcome = _write_numbers(studies, new, settings.max_missing, corrector, order)
         for group in outcome.groups:
             group.numbers.resamples.let_go()  # drawing takes memory of its own
         display.stage("drawing")
@@ -151,9 +156,7 @@ def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[S
 
 def _opened(runs: Sequence[Path], display: Display) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
     """Return runs to be read, each of them once."""
-    paths = list(dict.fromkeys(path.resolve() for path in runs))
-    names = _run_names(paths)
-    return [_open_study(RunFolder(path), name, display) for path, name in zip(paths, names, strict=True)]
+    return [_open_study(RunFolder(path), name, display) for path, name in _named(runs).items()]
 
 
 Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"]
@@ -205,12 +208,12 @@ def _correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
     return correction_tables(corrected)
 
 
-class CompareSettings(Settings, frozen=True, kw_only=True):
+class CompareSettings(InOrder, frozen=True, kw_only=True):
     """Which runs to compare, and where the table goes."""
 
     runs: tuple[Path, ...]
     out: Path | None = None
-    """A folder for the table of pairs; nothing is written without one."""
+    """A folder for the tables; nothing is written without one."""
 
 
 def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
@@ -221,8 +224,9 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     display = display or Quiet()
     try:
+        ordered = read_order(settings, _named(settings.runs), display)
         with rare_collections():
-            groups = group_studies(read_studies(settings.runs, display))
+            groups = _grouped(read_studies(settings.runs, display), ordered.order)
             display.stage("estimating")
             for group in groups:
                 _ = group.numbers.comparisons
@@ -231,13 +235,25 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     if not any(len(group.models) > 1 for group in groups):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
     if settings.out is not None:
-        write_tables([table for table in all_tables(groups) if table.name == "comparisons"], settings.out)
-    return Outcome(exit_code=0, out=settings.out, groups=groups)
+        names = VERSION_TABLES if settings.in_order else ("comparisons",)
+        write_tables([table for table in all_tables(groups) if table.name in names], settings.out)
+    return Outcome(exit_code=0, out=settings.out, groups=groups, tally=ordered.tally)
 
 
-def _run_names(paths: Sequence[Path]) -> list[str]:
+def _grouped(studies: Sequence[Study], order: Order | None) -> list[Group]:
+    """Sort the models of runs into groups; with an order, each knows which are versions of one another."""
+    groups = group_studies(studies)
+    if order is not None:
+        see_alike(studies, order)
+        order_groups(groups, order)
+    return groups
+
+
+def _named(runs: Sequence[Path]) -> dict[Path, str]:
+    """Return what each run is called, each of them once."""
+    paths = list(dict.fromkeys(path.resolve() for path in runs))
     names = [path.name for path in paths]
-    return [name if names.count(name) == 1 else str(path) for name, path in zip(names, paths, strict=True)]
+    return {path: path.name if names.count(path.name) == 1 else str(path) for path in paths}
 
 
 def read_study(folder: RunFolder, name: str) -> Study:
@@ -301,7 +317,13 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Ou
     return outcome
 
 
-def _write_numbers(studies: Sequence[Study], out: Path, max_missing: float, corrector: Corrector | None = None) -> Outcome:
+def _write_numbers(
+    studies: Sequence[Study],
+    out: Path,
+    max_missing: float,
+    corrector: Corrector | None = None,
+    order: Order | None = None,
+) -> Outcome:
     """Write metrics, grades and tables.
 
     Args:
@@ -309,10 +331,11 @@ def _write_numbers(studies: Sequence[Study], out: Path, max_missing: float, corr
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
+        order: of the runs, where they are versions.
     """
-    groups = group_studies(studies)
+    groups = _grouped(studies, order)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
-    write_private(out / "metrics.json", to_json(metrics_json(groups) | _corrected_json(corrected)))
+    write_private(out / "metrics.json", to_json(metrics_json(groups) | versions_json(groups) | _corrected_json(corrected)))
     write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
     write_tables([*all_tables(groups), *_correction_tables(corrected)], out / "tables")
     beyond = [
@@ -331,7 +354,11 @@ def _ours(out: Path) -> list[Path]:
     from opensafeintent.report.figures import figures_in
 
     page = [path for path in (out / "report.html",) if path.is_file()]
-    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables", ("corrected*", "decisions", "looks", "judge_*"))]
+    return [
+        *page,
+        *figures_in(out / "figures"),
+        *tables_in(out / "tables", ("corrected*", "decisions", "looks", "judge_*", "version*")),
+    ]
 
 
 def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:

@@ -150,6 +150,7 @@ class DataTable {
     row.dataset.linked = "true";
     for (const [index, cell] of [...row.cells].entries()) {
       if (!isNumber(cell)) {
+        if (this.heads[index].dataset.source === "set_id") this.linkSet(row, cell, index);
         const metric = this.glossary[cell.dataset.v];
         if (metric) cell.title = metric.about;
         continue;
@@ -159,6 +160,12 @@ class DataTable {
       const number = make("span", {}, ...cell.childNodes);
       cell.replaceChildren(make("a", { href: behind, title: "The prompt-sets behind it" }, number));
     }
+  }
+
+  /** Let the id of a prompt-set lead to its responses by the row's model. */
+  linkSet(row, cell, index) {
+    const state = new URLSearchParams({ model: this.of(row, "model") ?? "", set: this.value(row, index) });
+    cell.replaceChildren(make("a", { href: `#${state}`, title: "The responses to it" }, ...cell.childNodes));
   }
 
   /** The address of the prompt-sets behind a number; null where there is none. */

@@ -13,11 +13,12 @@ import msgspec
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.figures import decisions, judges, models, plane, strata
+from opensafeintent.report.figures import decisions, judges, models, plane, strata, versions
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
+from opensafeintent.report.tables import versions as version_tables
 from opensafeintent.report.tables.decisions import looks
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
@@ -49,11 +50,16 @@ _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
 
-_HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
-
 
 def _several_judges(group: Group) -> bool:
     return bool(group.judges.agreements)
+
+
+def _several_versions(group: Group) -> bool:
+    return group.versions is not None
+
+
+_HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
 
 
 _PLANS = (
@@ -183,6 +189,16 @@ _PLANS = (
         partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",
+    ),
+    _Plan(
+        "fig_versions",
+        "Triplet Safety and Mean Utility of each version, old to new",
+        "versions",
+        "Dashed, from three versions on: the trend, a straight line through versions taken as equally far apart. It is about "
+        f"these versions on other prompt-sets, and does not tell the next. {_CI}",
+        versions.trend,
+        table=version_tables.values,
+        where=_several_versions,
     ),
     _Plan(
         "fig_judges",

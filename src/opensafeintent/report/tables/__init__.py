@@ -14,6 +14,7 @@ from opensafeintent.report.tables.by_model import modes, probe, signal, utility,
 from opensafeintent.report.tables.decisions import decisions, looks
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
 from opensafeintent.report.tables.stability import wording
+from opensafeintent.report.tables.versions import VERSIONS_TABLES
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
@@ -26,9 +27,9 @@ _TABLES = (
 def all_tables(groups: Sequence[Group]) -> list[Table]:
     """Return every table; with several groups, each is a row's `group`, numbered from 1.
 
-    Those of decisions, of judges and of repeated wordings are there only where they have something to tell.
+    Those of decisions, of versions, of judges and of repeated wordings are there only where they have something to tell.
     """
-    if_any = (table(groups) for table in (decisions, looks, wording, *JUDGE_TABLES))
+    if_any = (table(groups) for table in (decisions, looks, *VERSIONS_TABLES, wording, *JUDGE_TABLES))
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
