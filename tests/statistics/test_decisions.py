@@ -342,3 +342,14 @@ def test_the_statistic_falls_as_more_is_asked_for_and_the_interval_turns_with_th
         low, high = differences_not_rejected(values, counts, 2.0, 1.0)
         assert low <= values @ counts / 60 <= high
         assert differences_not_rejected(-values, counts, 2.0, 1.0) == pytest.approx((-high, -low), abs=1e-5)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
+@pytest.mark.parametrize("margin", [None, 0.0, 0.05])
+@pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
+def test_sets_that_are_all_alike_are_no_trouble(metric: str, margin: float | None, value: float) -> None:
+    last = looks_of(pair(115, metric, margin), np.full(115, value))[-1]
+    expected = {-1.0: "no", 0.0: "yes" if margin else None, 1.0: "yes"}[value]
+    assert last.verdict == expected
+    assert last.interval is not None and last.interval[0] <= value <= last.interval[1]

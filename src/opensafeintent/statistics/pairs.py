@@ -83,6 +83,8 @@ def differences_not_rejected(values: Floats, counts: Floats, quantile: float, wi
 
     def end(far: float) -> float:
         near = mean
+        if abs(near - far) < _NOTHING:
+            return far
         for _ in range(_REFINEMENTS):
             tried = np.linspace(near, far, _BETWEEN + 1)[1:-1]
             rejected = (
