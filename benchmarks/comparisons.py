@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import resource
 import time
+from collections.abc import Callable
+from math import comb
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -21,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import SIGNIFICANCE, Comparison, Resamples, compare_models, rank_intervals
-from opensafeintent.statistics.comparisons import binomial_tail
+from opensafeintent.statistics.comparisons import binomial_tail, mid_p
 from opensafeintent.statistics.flips import Paired, step_down
 
 Floats = NDArray[np.float64]
@@ -67,15 +69,8 @@ UNLIKE = [
 """Two kinds of models that are equal on average and in nothing else: beyond what flips promise."""
 
 
-def adjusted(values: Floats, *, binary: bool, flips: int = FLIPS) -> Floats:
-    """Return the adjusted p of every two models; two alone have a test of their own where a set's value is 0 or 1."""
-    if len(values) > 2 or not binary:
-        return step_down(Paired(values, np.ones_like(values)), flips).p_adjusted
-    ratios = {"m": (values, np.ones_like(values))}
-    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",))["m"].p_adjusted
-
-
-def any_called_different(p: Floats, equal: NDArray[np.bool_]) -> bool:
+def any_called_different(values: Floats, equal: NDArray[np.bool_]) -> bool:
+    p = step_down(Paired(values, np.ones_like(values)), FLIPS).p_adjusted
     return bool((p[np.triu(equal, 1)] < SIGNIFICANCE).any())
 
 
@@ -89,16 +84,36 @@ def familywise(studies: int) -> None:
     print(f"{'equal models, ' + str(SETS) + ' sets':<46}{'models':>7}{'studies':>9}{'any called different, %':>26}")
     for number, world in enumerate([*EQUAL, *UNLIKE]):
         for models, times in ((2, 3.0), (5, 3.0), (20, 1.0), (104, 0.15)):
-            if models > 20 and world in UNLIKE:
+            if (models > 20 and world in UNLIKE) or (models == 2 and len(world.values) == 2):
                 continue
             count = max(int(studies * times), 20)
             generator = np.random.default_rng((20260702, number, models))
             everyone = np.ones((models, models), dtype=bool)
             wrong = 0
             for _ in range(count):
-                values = world.draw(models, generator)
-                wrong += any_called_different(adjusted(values, binary=len(world.values) == 2), everyone)
+                wrong += any_called_different(world.draw(models, generator), everyone)
             show(world.name, models, wrong, count)
+
+
+def two_models() -> None:
+    """Print how often McNemar's test calls two equal models different, exactly, where a set's value is 0 or 1."""
+    print(f"\ntwo equal models, 0/1, {SETS} sets, exact: error in %, by the share of sets in which they differ")
+    print(f"{'':<10}{'mid-P':>8}{'exact test':>12}")
+
+    def error(test: Callable[[int, int], float], differ: float) -> float:
+        return sum(
+            comb(SETS, k) * differ**k * (1 - differ) ** (SETS - k) * comb(k, x) / 2**k
+            for k in range(SETS + 1)
+            for x in range(k + 1)
+            if test(x, k - x) < SIGNIFICANCE
+        )
+
+    for differ in (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6):
+        print(f"{differ:<10}{100 * error(mid_p, differ):>8.2f}{100 * error(exact_p, differ):>12.2f}")
+
+
+def exact_p(better: int, worse: int) -> float:
+    return min(2 * binomial_tail(min(better, worse), better + worse), 1.0)
 
 
 def partial_nulls(studies: int) -> None:
@@ -116,7 +131,7 @@ def partial_nulls(studies: int) -> None:
         wrong = 0
         for _ in range(studies):
             world = World(name, (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), 0.3)
-            wrong += any_called_different(adjusted(world.draw(models, generator), binary=True), equal)
+            wrong += any_called_different(world.draw(models, generator), equal)
         show(name, models, wrong, studies)
 
 
@@ -126,7 +141,7 @@ def holm(values: Floats) -> float:
     for a in range(len(values)):
         for b in range(a):
             better, worse = int((values[a] > values[b]).sum()), int((values[a] < values[b]).sum())
-            p.append(min(2 * binomial_tail(min(better, worse), better + worse), 1.0))
+            p.append(exact_p(better, worse))
     limits = SIGNIFICANCE / np.arange(len(p), 0, -1)
     return float(np.append(np.sort(p) < limits, False).argmin()) / len(p)
 
@@ -194,6 +209,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=2000)
     options = parser.parse_args()
     familywise(options.studies)
+    two_models()
     partial_nulls(max(options.studies // 2, 20))
     power(max(options.studies // 10, 20))
     takes()

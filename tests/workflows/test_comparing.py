@@ -300,6 +300,31 @@ def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:
     assert pairs_in(tmp_path / "out") == []
 
 
+def test_models_that_never_differ(tmp_path: Path) -> None:
+    ran = osi("compare", run_of(tmp_path, {"one": MODELS["best"], "same": MODELS["best"]}), "--out", tmp_path / "out")
+    assert ran.code == 0, ran.err
+    for row in pairs_in(tmp_path / "out"):
+        assert (float(row["difference"]), row["p"], row["p_adjusted"], row["detectable"]) == (0, "1.0", "1.0", "")
+    places = {tuple(line.split()[2:]) for line in ran.out.splitlines() if line.split()[:1] in (["one"], ["same"])}
+    assert ("1–2", "1–2") in places
+
+
+def test_a_metric_undefined_in_half_the_sets(tmp_path: Path) -> None:
+    """Each pair is compared where it can be; two models without a set in common are not."""
+    halves = {
+        name: {
+            place: pair for place, pair in MODELS["best"].items() if place[1] != "malicious" or (place[0] < "s20") is early
+        }
+        for name, early in (("early", True), ("late", False))
+    }
+    rows = compared(run_of(tmp_path, halves | {"whole": MODELS["worst"]}), out=tmp_path / "out")
+    sets = {(row["model_a"], row["model_b"]): int(row["n"]) for row in rows if row["metric"] == "triplet_safety"}
+    assert sets.keys() == {("early", "whole"), ("late", "whole")}
+    assert all(10 < n <= 20 for n in sets.values())
+    both = {(row["model_a"], row["model_b"]) for row in rows if row["metric"] == "dual_use_utility"}
+    assert ("early", "late") in both, "what does not need the malicious prompts is compared on all sets"
+
+
 def test_hostile_names_are_never_raw_on_the_terminal(tmp_path: Path) -> None:
     names = {"]0;owned\u200b": MODELS["best"], "\u202e[bold]b": MODELS["worst"]}
     ran = osi("compare", run_of(tmp_path, names))
