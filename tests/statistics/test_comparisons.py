@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
-from opensafeintent.statistics.comparisons import mid_p
+from opensafeintent.statistics.comparisons import mcnemar
 from opensafeintent.statistics.flips import FLIPS, Paired, step_down
 
 Floats = NDArray[np.float64]
@@ -119,7 +119,7 @@ def test_weights_move_the_mean_and_its_error() -> None:
     ],
 )
 def test_mid_p_by_hand(better: int, worse: int, p: float) -> None:
-    assert mid_p(better, worse) == pytest.approx(p, abs=1e-15)
+    assert mcnemar(better, worse) == pytest.approx(p, abs=1e-15)
 
 
 def test_two_models_of_zero_or_one_are_tested_by_mid_p() -> None:
@@ -140,7 +140,7 @@ def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
     assert (found.p_adjusted[above] >= found.p[above]).all()
     assert (found.p_own[above] <= found.p_adjusted[above]).all()
     better, worse = ((values[4] > values[0]).sum(), (values[4] < values[0]).sum())
-    assert found.p[0, 4] == mid_p(int(better), int(worse))
+    assert found.p[0, 4] == mcnemar(int(better), int(worse))
 
 
 # The same in any order -------------------------------------------------------------------------------------------------

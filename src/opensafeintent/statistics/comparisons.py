@@ -19,7 +19,7 @@ __all__ = [
     "Difference",
     "binomial_tail",
     "compare_models",
-    "mid_p",
+    "mcnemar",
     "rank_intervals",
 ]
 
@@ -140,12 +140,15 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
     pairs = len(paired.first)
     value, low, high, error, mid = (np.full(pairs, np.nan) for _ in range(5))
     n, differ = np.zeros(pairs, dtype=np.int64), np.zeros(pairs)
+    alike = not exact and bool((paired.weights == paired.weights[:1]).all())
+    of_models = resamples.sums(paired.weights * paired.values) if alike else None
     for rows in paired.blocks():
         weighted, weights = paired.differences(rows)
-        got = estimate(weighted, weights, resamples, span=(-1.0, 1.0), binary=exact)
+        sums = None if of_models is None else of_models[paired.second[rows]] - of_models[paired.first[rows]]
+        got = estimate(weighted, weights, resamples, span=(-1.0, 1.0), binary=exact, sums=sums)
         value[rows], low[rows], high[rows], n[rows] = got.value, got.low, got.high, got.n
         error[rows], differ[rows] = _standard_error(weighted, weights, got.value), weighted.any(axis=1)
-        mid[rows] = _mcnemar(weighted) if exact else np.nan
+        mid[rows] = _of_pairs(weighted) if exact else np.nan
     flipped = step_down(paired)
     p = np.where(np.isnan(paired.square(mid, mid)), flipped.p, paired.square(mid, mid))
     p[np.isnan(flipped.p)] = np.nan
@@ -187,13 +190,13 @@ def _standard_error(weighted: Floats, weights: Floats, mean: Floats) -> Floats:
 # 0 or 1 ------------------------------------------------------------------------------------------------------------------
 
 
-def _mcnemar(weighted: Floats) -> Floats:
+def _of_pairs(weighted: Floats) -> Floats:
     """Return McNemar's two-sided mid-P of each pair, NaN where no set differs: shape (pair, prompt_set)."""
     better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
-    return np.array([mid_p(int(more), int(less)) for more, less in zip(better, worse, strict=True)], dtype=np.float64)
+    return np.array([mcnemar(int(more), int(less)) for more, less in zip(better, worse, strict=True)], dtype=np.float64)
 
 
-def mid_p(better: int, worse: int) -> float:
+def mcnemar(better: int, worse: int) -> float:
     """Return McNemar's two-sided mid-P: 2 · P(X < x) + P(X = x), at most 1, x being the rarer kind of discordant sets.
 
     X is binomial on all of them. Its size is nearer to 5 % than that of the exact test, 2 · P(X ≤ x), and in practice not

@@ -141,7 +141,7 @@ class Resamples:
         ratios[~np.isfinite(ratios)] = np.nan
         return ratios
 
-    def with_pseudo_sets(self, numerator: Floats, denominator: Floats, span: Floats) -> tuple[Floats, Floats]:
+    def with_pseudo_sets(self, sums: Floats, denominator: Floats, span: Floats) -> tuple[Floats, Floats]:
         """Return the same with two sets more, one at either end of what a set can be; once for each end of an interval.
 
         No resample is undefined then, and sets that are nearly all alike are not certain. A pseudo-set weighs as much as the
@@ -149,7 +149,8 @@ class Resamples:
         what they lack to the other end have mirrored intervals.
 
         Args:
-            numerator, denominator: shape (row, prompt_set).
+            sums: Σ numerator in each resample, shape (row, resample); overwritten.
+            denominator: shape (row, prompt_set).
             span: least and greatest value of a set, shape (row, 2).
 
         Returns:
@@ -157,14 +158,15 @@ class Resamples:
         """
         once = ((denominator**2).sum(axis=1) / denominator.sum(axis=1))[:, None]
         total = self._totals(denominator) + once * self.pseudo.sum(axis=0)
-        sums = self.sums(numerator)
         upper = (sums + once * (span @ self.pseudo[::-1])) / total
         sums += once * (span @ self.pseudo)
         sums /= total
         return sums, upper
 
     def _totals(self, denominator: Floats) -> Floats:
-        """Return Σ denominator in each resample: most metrics share theirs, and in most every set counts."""
+        """Return Σ denominator in each resample, one row where all are the same: mostly, every set counts."""
+        if (denominator == 1).all():
+            return np.full((1, self.count), float(self.sets))
         kinds, which = np.unique(denominator, axis=0, return_inverse=True)
         everywhere = (kinds == 1).all(axis=1)
         totals = np.full((len(kinds), self.count), float(self.sets))
@@ -202,6 +204,7 @@ def estimate(
     span: Sequence[float] | Floats = (0.0, 1.0),
     binary: bool | Sequence[bool] | NDArray[np.bool_] = False,
     confidence: float = CONFIDENCE,
+    sums: Floats | None = None,
 ) -> Estimates:
     """Return Σ numerator / Σ denominator of each row with an interval, by what is averaged (docs/statistics.md).
 
@@ -223,6 +226,7 @@ def estimate(
             negative is a difference.
         binary: whether a set is 0 or 1 (of differences: each of the two) in one epoch, for all rows or for each.
         confidence: above 0 and below 1.
+        sums: Σ numerator in each resample, shape (row, resample), where it is known already.
     """
     spans = np.broadcast_to(np.asarray(span, dtype=np.float64), (len(numerator), 2))
     yes_or_no = np.broadcast_to(np.asarray(binary, dtype=bool), len(numerator))
@@ -243,7 +247,8 @@ def estimate(
             low[row], high[row], method[row] = found
     for start in range(0, len(resampled), _ROWS_AT_ONCE):
         rows = resampled[start : start + _ROWS_AT_ONCE]
-        ends = resamples.with_pseudo_sets(numerator[rows], denominator[rows], spans[rows])
+        drawn = resamples.sums(numerator[rows]) if sums is None else sums[rows]
+        ends = resamples.with_pseudo_sets(drawn, denominator[rows], spans[rows])
         for row, lower, upper in zip(rows, *ends, strict=True):
             degrees = int(_kish(denominator[row])) - 1
             tail = _normal_tail(t_quantile(0.5 + confidence / 2, degrees))
