@@ -122,7 +122,7 @@ def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     from opensafeintent.workflows.settings import EvaluateSettings
 
     settings = EvaluateSettings(extra=_key_values(extra), **options)
-    if settings.dry_run:
+    if settings.dry_run or settings.power_plan:
         return show_outcome(evaluate(settings), prices=settings.prices)
     return show_outcome(evaluate(settings, terminal_or_plain()))
 

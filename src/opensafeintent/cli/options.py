@@ -179,6 +179,10 @@ DECIDING = options_of(
         "'A not worse than B by X METRIC'.",
     ),
     click.option("--confidence", type=float, metavar="X", help="Confidence of the decision.  [default: 0.95]"),
+    click.option(
+        "--power-plan", is_flag=True, help="Print what a decision and a budget can be expected to take and to tell."
+    ),
+    click.option("--power-from", type=PATH, metavar="RUN", help="A run that the plan takes its variances from."),
 )
 """How far calls are made: until a question is decided."""
 SPREADING = options_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from textwrap import wrap
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -20,11 +21,25 @@ from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.decisions import STOPPED_NOTE
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.tables.brief import cells, expected, lengths, pairs_of, questions, ranks_of, served, summary
+from opensafeintent.report.tables.brief import (
+    bought,
+    cells,
+    expected,
+    expected_of,
+    lengths,
+    pairs_of,
+    questions,
+    ranks_of,
+    served,
+    summary,
+)
 from opensafeintent.statistics import SIGNIFICANCE
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
+
+if TYPE_CHECKING:
+    from opensafeintent.workflows.planning import Plan
 
 __all__ = ["show_comparisons", "show_dataset_info", "show_models", "show_outcome", "show_trace"]
 
@@ -32,6 +47,9 @@ __all__ = ["show_comparisons", "show_dataset_info", "show_models", "show_outcome
 def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
     """Print what a command found, and return its exit code."""
     console = new_console()
+    if outcome.plan is not None:
+        _show_plan(console, outcome.plan)
+        return outcome.exit_code
     if outcome.forecast is not None:
         _show_forecast(console, outcome.forecast, prices)
         print_notes(console, outcome.notes)
@@ -70,6 +88,27 @@ def _show_decisions(console: Console, group: Group) -> None:
     if group.stopped_early:
         models = ", ".join(map(_named, group.stopped_early))
         console.print(plain(f"Stopped early: {models}. {STOPPED_NOTE}"), style="yellow")
+
+
+def _show_plan(console: Console, plan: Plan) -> None:
+    """Print what a decision and a budget can be expected to take and to tell."""
+    if plan.design is not None:
+        design = plan.design
+        about = (
+            f"{plan.question}: {design.sets:,} prompt-sets at most, {len(design.looks)} looks, α {design.alpha:.4g} each way"
+        )
+        console.print(plain(about), style="bold")
+        print_notes(console, plan.notes)
+    for power in plan.power:
+        console.print(plain(f"\nIf the truth were so, for {power.about}:"), style="italic")
+        print_table(console, expected_of(power.rows))
+        if power.source:
+            console.print(plain(f"Spread {power.source}."), style="dim")
+    for precision in plan.precision:
+        console.print(plain(f"\nWhat {precision.budget:,} calls buy for {precision.metric} of one model:"), style="italic")
+        print_table(console, bought(precision.rows), bold=lambda row: row.best)
+        console.print(plain(f"Variances {precision.source}. The best is bold."), style="dim")
+    console.print(plain("\nProbes, re-asks and retries come on top. No call was made."), style="dim")
 
 
 def _named(model: str) -> str:

@@ -25,7 +25,7 @@ from opensafeintent.templates import Templates
 from opensafeintent.workflows.running import Calls, Found
 from opensafeintent.workflows.settings import EvaluateSettings
 
-__all__ = ["Deciding", "check_question", "take_up"]
+__all__ = ["CONFIDENCE", "Deciding", "check_question", "most_sets", "take_up"]
 
 CONFIDENCE = 0.95
 """Of a decision, where no other is asked for."""
@@ -49,12 +49,12 @@ def check_question(settings: EvaluateSettings, models: Sequence[str], dataset: D
         raise InputError(f"--decide: {metric.name} needs the modes of benign responses: add --modes core")
     if metric.needs == "wordings":
         _check_wordings(metric.name, sample_order(dataset.prompt_sets)[: settings.limit], settings.max_missing)
-    sets, confidence = _most(settings, dataset), settings.confidence or CONFIDENCE
+    sets, confidence = most_sets(settings, dataset), settings.confidence or CONFIDENCE
     planned_design(question, sets, confidence=confidence, families=families, epochs=settings.epochs)
     return question
 
 
-def _most(settings: EvaluateSettings, dataset: Dataset) -> int:
+def most_sets(settings: EvaluateSettings, dataset: Dataset) -> int:
     """Return how many prompt-sets there are to decide by."""
     return min(settings.limit or len(dataset), len(dataset))
 
@@ -121,7 +121,7 @@ def _freeze(
 ) -> Frozen:
     """Return what the question is fixed to."""
     matches = matches_of(question, models)
-    sets = _most(settings, dataset)
+    sets = most_sets(settings, dataset)
     names = dict.fromkeys(model for match in matches for model in match.models)
     entries = {name: manifest.models[name] for name in names}
     for name, entry in entries.items():

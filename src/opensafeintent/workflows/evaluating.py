@@ -179,6 +179,10 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
         limits=settings.limits(),
         models=settings.targets,
     )
+    if settings.power_plan:
+        from opensafeintent.workflows.planning import power_plan
+
+        return Outcome(exit_code=0, plan=power_plan(settings, evaluation.models, evaluation.dataset, display))
     if settings.decide is not None:
         from opensafeintent.workflows.deciding import check_question
 

@@ -40,6 +40,7 @@ from opensafeintent.workflows.versions import InOrder, read_order, see_alike
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
+    from opensafeintent.workflows.planning import Plan
 
 __all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "write_report"]
 
@@ -59,6 +60,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     stopped: list[str] = []
     """Models that stopped while the others went on, a line each."""
     forecast: Forecast | None = None
+    plan: Plan | None = None
     tally: Tally | None = None
 
 

@@ -229,6 +229,10 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     """A question (`analysis.questions.FORMS`): calls are made until it is decided."""
     confidence: float | None = None
     """Of the decision; .95 by default."""
+    power_plan: bool = False
+    """Say what a decision, and what a budget, can be expected to take and to tell; no call is made."""
+    power_from: Path | None = None
+    """A run that the plan takes its variances from; this evaluation's own by default, where it is there."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -253,6 +257,8 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
                 raise InputError("--confidence belongs to --decide; leave it out, or ask a question")
             if not 0.5 < self.confidence < 1:
                 raise InputError(f"--confidence is {self.confidence}; expected a number between 0.5 and 1")
+        if self.power_from is not None and not self.power_plan:
+            raise InputError("--power-from belongs to --power-plan; leave it out, or add --power-plan")
         if self.decide is not None and self.ray is not None:
             raise InputError(
                 "--decide looks after every few prompt-sets, and --ray spreads all of them at once: leave one out"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -16,9 +16,22 @@ from opensafeintent.report.table import Column, Table
 from opensafeintent.report.tables.decisions import decisions
 from opensafeintent.report.tables.long import pairs
 from opensafeintent.statistics import rank_intervals
+from opensafeintent.statistics.power import PowerRow, PrecisionRow
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = ["ALL", "cells", "expected", "lengths", "pairs_of", "questions", "ranks_of", "served", "summary"]
+__all__ = [
+    "ALL",
+    "bought",
+    "cells",
+    "expected",
+    "expected_of",
+    "lengths",
+    "pairs_of",
+    "questions",
+    "ranks_of",
+    "served",
+    "summary",
+]
 
 ALL = "All"
 """What a line of sums is called."""
@@ -96,6 +109,40 @@ def questions(group: Group) -> Iterator[tuple[str, Table]]:
         reasons = rows[0].course.frozen.exploratory
         notes = (INTERVAL_NOTE, *((f"Exploratory: {'; '.join(reasons)}.",) if reasons else ()))
         yield question, msgspec.structs.replace(table.part(rows, "question"), notes=notes)
+
+
+def expected_of(rows: Sequence[PowerRow]) -> Table:
+    """Return what to expect of a decision at some true values."""
+    return Table(
+        name="power",
+        title="What to expect of a decision",
+        columns=(
+            Column("truth", "True value", "number"),
+            Column("yes", "Yes", "share"),
+            Column("no", "No", "share"),
+            Column("undecided", "Undecided", "share"),
+            Column("sets", "Sets", "count", lambda row: round(row.sets)),
+            Column("share", "of all", "share"),
+            Column("calls", "Calls", "count", lambda row: None if row.calls is None else round(row.calls)),
+        ),
+        rows=rows,
+    )
+
+
+def bought(rows: Sequence[PrecisionRow]) -> Table:
+    """Return what a number of calls buys, spent on prompt-sets, epochs or judges."""
+    return Table(
+        name="precision",
+        title="What a number of calls buys",
+        columns=(
+            Column("sets", "Sets", "count"),
+            Column("epochs", "Epochs", "count"),
+            Column("judges", "Judges", "count"),
+            Column("calls", "Calls", "count"),
+            Column("half_width", "95 % interval", get=lambda row: f"± {row.half_width:.3f}"),
+        ),
+        rows=rows,
+    )
 
 
 def expected(forecast: Forecast, prices: Mapping[str, Price]) -> Table:
