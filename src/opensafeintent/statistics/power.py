@@ -36,11 +36,11 @@ __all__ = [
 
 Floats = NDArray[np.float64]
 
-ASSUMED_DISCORDANT = 0.2
-"""Share of sets in which two models differ, where nothing is known of them."""
-ASSUMED_SPREAD = 0.25
-"""Standard deviation of the difference of two models' scores of a set, likewise."""
-ASSUMED_SCORE_VARIANCE = 0.09
+ASSUMED_DISCORDANT = 0.3
+"""Share of sets in which two models differ, where nothing is known of them: two that have .6 and a correlation of .4."""
+ASSUMED_SPREAD = 0.3
+"""Standard deviation of the difference of two models' scores of a set, likewise: .26 to .31 in `benchmarks/decisions.py`."""
+ASSUMED_SCORE_VARIANCE = 0.07
 """Of one model's score of a set, likewise. Of 0/1 the variance is .25 at most."""
 ASSUMED_WITHIN = 1 / 3
 """Share of a set's variance that is owed to the target's sampling, likewise: in simulations three epochs on a third of the
