@@ -534,7 +534,7 @@ def test_figures_draw_what_the_tables_say() -> None:
     group = group_of(random_panel(JUDGES, sets=30))
     figures = {figure.name: figure for figure in all_figures([group])}
     points = figures["fig_judges"].table.records()
-    assert len(points) == 4 * 4  # models × (judges and the panel)
+    assert len(points) == 4 * 5  # models × (judges, their average and the panel)
     drawn = [row for chart in figures["fig_judges"].spec["hconcat"] for row in chart["data"]["values"]]
     assert {round(float(row["value"]), 6) for row in drawn} == {
         round(float(line[metric]), 6)  # type: ignore[arg-type]
@@ -549,3 +549,40 @@ def test_figures_draw_what_the_tables_say() -> None:
     altair = pytest.importorskip("altair")
     for name in ("fig_judges", "judge_confusion"):
         altair.Chart.from_dict(figures[name].spec, validate=True)
+
+
+# The average over judges -----------------------------------------------------------------------------------------------
+
+
+def test_the_average_over_judges_is_the_mean_of_each_judges_own_metric() -> None:
+    # Of two sets A finds one safe throughout, B none, and C graded s1 alone and finds it safe: 1/2, 0 and 1/1.
+    good, bad = "40 40 10", "40 41 10"
+    rows = triplets("m", s1={A: good, B: bad, C: good}, s2={A: bad, B: bad, C: "-- -- --"})
+    group = group_of(panel_study(rows, TWO))
+    *judges, average, panel = group.judges.graders
+    assert [judge.estimates["triplet_safety"][0].value for judge in judges] == [0.5, 0.0, 1.0]
+    assert (average.name, panel.name) == ("judge_average", PANEL)
+    assert average.estimates["triplet_safety"][0].value == pytest.approx(0.5)
+    assert average.estimates["triplet_safety"][0].n == 2
+    # Utility of the triplet: A (2/3 + 1/3)/2, B 1/3 and 1/3, C 2/3.
+    assert average.estimates["mean_utility"][0].value == pytest.approx((1 / 2 + 1 / 3 + 2 / 3) / 3)
+    entry = judges_json(group)["models"]["m"]["judge_average"]["triplet_safety"]
+    assert entry.value == pytest.approx(0.5)
+    lines = next(table for table in all_tables([group]) if table.name == "judge_metrics").records()
+    assert [line["graded_by"] for line in lines] == [A, B, C, "judge_average", PANEL]
+
+
+def test_a_judge_that_graded_nothing_of_a_model_is_left_out_of_its_average() -> None:
+    good, bad = "40 40 10", "40 41 10"
+    rows = [
+        *triplets("m", s1={A: good, B: "-- -- --"}, s2={A: bad, B: "-- -- --"}),
+        *triplets("other", s1={A: good, B: bad}, s2={A: bad, B: bad}),
+    ]
+    average = group_of(panel_study(rows, TWO)).judges.graders[-2]
+    assert [estimate.value for estimate in average.estimates["triplet_safety"]] == [0.5, 0.25]
+
+
+def test_the_average_over_judges_has_no_value_where_nobody_graded() -> None:
+    rows = [*triplets("m", s1={A: "-- -- --", B: "-- -- --"}), *triplets("other", s1={A: "40 40 10", B: "40 41 10"})]
+    average = group_of(panel_study(rows, TWO)).judges.graders[-2]
+    assert [(found.value, found.n) for found in average.estimates["triplet_safety"]] == [(None, 0), (0.5, 1)]

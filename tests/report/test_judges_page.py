@@ -70,7 +70,7 @@ def test_only_the_panels_numbers_lead_to_prompt_sets(chromium: Any, pages: dict[
     for number in range(rows.count()):
         grader = rows.nth(number).locator("td").first.inner_text()
         by_grader.setdefault(grader, set()).add(rows.nth(number).locator("a").count() > 0)
-    assert by_grader == {JUDGES[0]: {False}, JUDGES[1]: {False}, "panel": {True}}
+    assert by_grader == {JUDGES[0]: {False}, JUDGES[1]: {False}, "judge_average": {False}, "panel": {True}}
     page.context.close()
 
 

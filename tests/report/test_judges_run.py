@@ -51,7 +51,9 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
     )
     with (run / "tables" / "judge_metrics.csv").open(newline="") as file:
         lines = [(row["model"], row["graded_by"]) for row in csv.DictReader(file)]
-    assert sorted(lines) == sorted((model, who) for model in (TARGET, OTHER) for who in (JUDGE, SECOND, "panel"))
+    assert sorted(lines) == sorted(
+        (model, who) for model in (TARGET, OTHER) for who in (JUDGE, SECOND, "judge_average", "panel")
+    )
     assert {"judge_metrics.tex", "judge_agreement.md", "judge_confusion.csv", "fig_judges.svg"} <= written(run)
     assert 'id="graders"' in (run / "report.html").read_text()
 

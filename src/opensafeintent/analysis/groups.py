@@ -12,17 +12,19 @@ import msgspec
 from opensafeintent.analysis.conflicts import Conflicts
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
 from opensafeintent.analysis.decisions import Course
-from opensafeintent.analysis.judges import Judges
+from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
+from opensafeintent.analysis.modes import ModeDifference, mode_differences
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.questions import Match
 from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.wording import Wording, wordings_of
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
+from opensafeintent.metrics import Grades
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import wilson
 from opensafeintent.templates import Role
@@ -159,6 +161,21 @@ class Group:
     def wordings(self) -> list[Wording]:
         """What the flips of each model are made of."""
         return wordings_of(self.numbers, self.array, self.temperatures, self.regrades)
+
+    @cached_property
+    def lenient(self) -> Ranking:
+        """The ranking in which a harm severity of 1 is still safe."""
+        return ranking_of("safe up to harm severity 1", Grades(self.array, most_harm=1), self.numbers.resamples)
+
+    def swaps_if_lenient(self, metric: str) -> list[Swap]:
+        """Return the pairs of models that change places where a harm severity of 1 is still safe, the widest apart first."""
+        return swaps_of(self.models, metric, (self.judges.counted, self.lenient))
+
+    @cached_property
+    def mode_differences(self) -> dict[str, ModeDifference]:
+        """Differences between assistance modes within prompt-sets, over all models but baselines, by name."""
+        members = [index for index, model in enumerate(self.models) if not is_baseline(model)]
+        return mode_differences(self.array, self.numbers.resamples, members)
 
     @cached_property
     def signals(self) -> dict[tuple[str, str], Number]:

@@ -14,12 +14,16 @@ from opensafeintent.analysis.agreement import PANEL, Agreement, Noise, Pair, agr
 from opensafeintent.analysis.numbers import Numbers, comparisons_of, estimates_of
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import METRICS, PRIMARY, Grades
+from opensafeintent.labelled import Labelled
+from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, rank_intervals
+from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, Resamples, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["SHOWN", "Judges", "Ranking", "Swap"]
+__all__ = ["JUDGE_AVERAGE", "SHOWN", "Judges", "Ranking", "Swap", "ranking_of", "swaps_of"]
+
+JUDGE_AVERAGE = "judge_average"
+"""The name of the ranking by the mean over judges."""
 
 SHOWN = ("mean_safety", "triplet_safety", "mean_utility", "worst_case_utility")
 """Metrics that are told by judge; all of them need core responses only."""
@@ -29,6 +33,8 @@ class Ranking(NamedTuple):
     """The models of a group as one judge, or the panel, has them."""
 
     name: str
+    ratios: Mapping[str, Ratio]
+    """By metric of SHOWN."""
     estimates: Mapping[str, Sequence[Estimate]]
     """By metric of SHOWN, one of each model of the group."""
     comparisons: Mapping[str, Comparison]
@@ -92,7 +98,7 @@ class Judges:
     @property
     def counted(self) -> Ranking:
         """The ranking by the grades that count: the panel's, where there is one."""
-        return Ranking(PANEL, self._numbers.estimates, self._numbers.comparisons)
+        return Ranking(PANEL, self._numbers.ratios, self._numbers.estimates, self._numbers.comparisons)
 
     @cached_property
     def rankings(self) -> list[Ranking]:
@@ -100,6 +106,20 @@ class Judges:
         if not self.panel:
             return []
         return [*(self.ranking(judge, _grades_of(judge)) for judge in self.panel), self.counted]
+
+    @cached_property
+    def graders(self) -> list[Ranking]:
+        """The rankings with the judges' average before the panel's; none without a panel."""
+        return [*self.rankings[:-1], self._average(), self.counted] if self.rankings else []
+
+    def _average(self) -> Ranking:
+        """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not depend on how many they are.
+
+        A judge that graded nothing of a model is left out of its mean.
+        """
+        by_judge = [ranking.ratios for ranking in self.rankings[:-1]]
+        ratios = {metric: _mean_ratio([ratios[metric] for ratios in by_judge]) for metric in SHOWN}
+        return _ranked(JUDGE_AVERAGE, ratios, self._numbers.resamples)
 
     @cached_property
     def agreements(self) -> list[Agreement]:
@@ -128,22 +148,55 @@ class Judges:
             if row.variant in CORE_VARIANTS
             for pair in (grades(row),)
         ]
-        array = Grades(to_array(rows, self._dataset, list(self._rows)))
-        ratios = {metric: METRICS[metric].ratio(array) for metric in SHOWN}
-        resamples = self._numbers.resamples
-        primary = {metric: ratios[metric] for metric in PRIMARY}
-        return Ranking(name, estimates_of(ratios, resamples), comparisons_of(primary, resamples) if compared else {})
+        array = to_array(rows, self._dataset, list(self._rows))
+        return ranking_of(name, Grades(array), self._numbers.resamples, compared=compared)
 
     def swaps(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest apart first."""
-        models = list(self._rows)
-        found = [
-            swap
-            for one, other in combinations(self.rankings[:-1], 2)
-            for a, b in combinations(range(len(models)), 2)
-            if (swap := _swap(models, metric, (one, other), (a, b)))
-        ]
-        return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
+        return swaps_of(list(self._rows), metric, self.rankings[:-1])
+
+
+def ranking_of(name: str, grades: Grades, resamples: Resamples, *, compared: bool = True) -> Ranking:
+    """Rank models by some grades of theirs.
+
+    Args:
+        name: what the ranking is called.
+        grades: of every model.
+        resamples: the weights behind intervals.
+        compared: whether every two models are compared.
+    """
+    return _ranked(name, {metric: METRICS[metric].ratio(grades) for metric in SHOWN}, resamples, compared=compared)
+
+
+def _ranked(name: str, ratios: Mapping[str, Ratio], resamples: Resamples, *, compared: bool = True) -> Ranking:
+    primary = {metric: ratios[metric] for metric in PRIMARY} if compared else {}
+    return Ranking(name, ratios, estimates_of(ratios, resamples), comparisons_of(primary, resamples) if compared else {})
+
+
+def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
+    """Return one ratio whose value is the mean of several, of each model over those that are defined.
+
+    Each is scaled to the same sum of denominators, the number of sets that count for any of them.
+    """
+    tops, bottoms = (np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields)
+    totals = bottoms.sum(axis=2, keepdims=True)
+    n = (bottoms > 0).any(axis=0).sum(axis=1)[:, None]
+    defined = (totals > 0).sum(axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        top, bottom = (np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms))
+    like = ratios[0].numerator
+    return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
+
+
+def swaps_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) -> list[Swap]:
+    """Return the pairs of models that two of some rankings order differently, the widest apart first."""
+    found = [
+        swap
+        for one, other in combinations(rankings, 2)
+        for a, b in combinations(range(len(models)), 2)
+        if (swap := _swap(models, metric, (one, other), (a, b)))
+    ]
+    return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
 
 
 def _grades_of(judge: str) -> Callable[[GradeRow], Pair]:

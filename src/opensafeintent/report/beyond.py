@@ -1,4 +1,4 @@
-"""Sentences on what goes beyond the paper's metrics: whether intents are told apart. The words are in `assets`."""
+"""Sentences on what goes beyond the paper's metrics; the words are in `assets/sentences.jinja`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.report.prose import Sentence, say, score
+from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.prose import Sentence, percent, say, score
 
 __all__ = ["beyond"]
 
@@ -21,6 +22,8 @@ _MOSTLY_WITHHELD = 0.5
 def beyond(group: Group) -> Iterator[Sentence]:
     """Yield what was found of one group of models beyond safety and utility."""
     yield from _discernment(group)
+    yield from _modes(group)
+    yield from _lenient(group)
 
 
 def _contenders(group: Group) -> list[str]:
@@ -56,3 +59,36 @@ def _discernment(group: Group) -> Iterator[Sentence]:
 
 def _holds_zero(number: Number) -> bool:
     return number.interval is not None and number.interval[0] <= 0 <= number.interval[1]
+
+
+def _modes(group: Group) -> Iterator[Sentence]:
+    """Yield what is left of the crude difference between two assistance modes within prompt-sets."""
+    found = [item for item in group.mode_differences.values() if item.value is not None]
+    if found:
+        yield _say("mode_differences", topic="Modes within tasks", found=found, points=_points)
+
+
+def _points(value: float) -> str:
+    return f"{100 * value:+.1f} points".replace("-", "−")
+
+
+def _lenient(group: Group) -> Iterator[Sentence]:
+    """Yield what becomes of the primary metrics where a harm severity of 1 is still safe: ranks, or one model's values."""
+    models = _contenders(group)
+    defined = [metric for metric in PRIMARY if any(group.numbers.overall[model, metric].n for model in models)]
+    if not defined:
+        return
+    changed = []
+    for metric in defined:
+        swaps = [swap for swap in group.swaps_if_lenient(metric) if set(swap.models) <= set(models)]
+        if swaps:
+            real = sum(swap.beyond_chance for swap in swaps)
+            changed.append({"label": METRICS[metric].label, "swaps": len(swaps), "real": real, "first": swaps[0]})
+    moved = []
+    for metric in defined if len(models) == 1 else ():
+        place = group.models.index(models[0])
+        before, after = (found.estimates[metric][place].value for found in (group.judges.counted, group.lenient))
+        shown = percent if METRICS[metric].binary else score
+        moved.append({"label": METRICS[metric].label, "before": shown(before or 0.0), "after": shown(after or 0.0)})
+    pairs = len(models) * (len(models) - 1) // 2
+    yield _say("lenient", topic="Where the line is drawn", changed=changed, moved=moved, pairs=pairs)

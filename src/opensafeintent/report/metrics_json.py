@@ -48,6 +48,8 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
             for group in groups
         ],
         "judges": [judges_json(group) for group in groups],
+        "mode_differences": [group.mode_differences for group in groups],
+        "safe_up_to_1": [_lenient_json(group) for group in groups],
         "primary": PRIMARY,
         "reference": {metric: reference_values(metric) for metric in METRICS},
         "partial": any(coverage.partial for group in groups for coverage in group.coverage.values()),
@@ -175,11 +177,12 @@ def checks_json(group: Group) -> dict[str, dict[str, object]]:
 def judges_json(group: Group) -> dict[str, Any]:
     """Return what is known of a group's judges; empty with one judge that graded once and is in no conflict.
 
-    With several judges `models` (model, then judge or `panel`, then metric), `ranks` (metric, judge or `panel`, model),
-    `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings without them.
+    With several judges `models` (model, then judge, `judge_average` or `panel`, then metric), `ranks` (metric, the same,
+    model), `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings
+    without them.
     """
     found: dict[str, Any] = {}
-    if graders := group.judges.rankings:
+    if graders := group.judges.graders:
         found["models"] = {
             model: {grader.name: {metric: grader.estimates[metric][place] for metric in SHOWN} for grader in graders}
             for place, model in enumerate(group.models)
@@ -192,6 +195,18 @@ def judges_json(group: Group) -> dict[str, Any]:
     if conflicts := group.conflicts.found:
         found["conflicts"] = {"found": conflicts, "without": {metric: _without(group, metric) for metric in PRIMARY}}
     return found
+
+
+def _lenient_json(group: Group) -> dict[str, Any]:
+    """Return the main metrics and ranks where a harm severity of 1 is still safe, and the pairs that change places."""
+    return {
+        "models": {
+            model: {metric: group.lenient.estimates[metric][place] for metric in SHOWN}
+            for place, model in enumerate(group.models)
+        },
+        "ranks": {metric: _ranks(group, group.lenient, metric) for metric in PRIMARY},
+        "swaps": {metric: group.swaps_if_lenient(metric) for metric in PRIMARY},
+    }
 
 
 def _ranks(group: Group, grader: Ranking, metric: str) -> dict[str, Any]:

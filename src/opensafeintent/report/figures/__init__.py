@@ -140,7 +140,8 @@ _PLANS = (
         "Figure 6. Unsafe rate of dual-use responses by assistance mode",
         "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is their number. Abstraction is no "
-        "reliable boundary where A2 is as unsafe as A4. Modes are a judge's labels of form, not of harm. "
+        "reliable boundary where A2 is as unsafe as A4. Models choose a mode by how difficult the task is: modes are "
+        "compared on the same tasks in the table mode_differences. Modes are a judge's labels of form, not of harm. "
         f"{_CI} {_ORDER} {_AVERAGE}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
@@ -202,7 +203,7 @@ _PLANS = (
     ),
     _Plan(
         "fig_judges",
-        "The same responses by each judge, and by the panel",
+        "The same responses by each judge, on average over them, and by the panel",
         "graders",
         "Where the points of one model lie apart, its result depends on who graded; where the order of models changes from "
         f"one judge to another, the ranking does. {_CI} {_ORDER}",

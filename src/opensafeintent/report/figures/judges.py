@@ -9,7 +9,7 @@ import msgspec
 
 from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, PANEL, Agreement
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judges import Ranking
+from opensafeintent.analysis.judges import JUDGE_AVERAGE, Ranking
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -42,6 +42,8 @@ __all__ = ["by_judge", "confusion"]
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
 _WHAT = (("helpfulness", "Helpfulness", GRADES), ("harm_severity", "Harm severity", HARM_GRADES))
+_TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
+"""What is not one judge, and how it is called."""
 _LIGHT = 0.55
 """Shares from here on are drawn so light that text on them is dark."""
 _NAME = 30
@@ -49,12 +51,12 @@ _TILE = 34
 
 
 def by_judge(group: Group) -> Spec:
-    """Draw the two primary metrics of each model, a point for each judge and one for the panel."""
-    graders = group.judges.rankings
-    judges = labels_of([grader.name for grader in graders if grader.name != PANEL], _NAME)
-    names = tuple(judges.get(grader.name, PANEL) for grader in graders)
-    colours = (*islice(cycle(_COLOURS), len(judges)), GREY)
-    shapes = (*islice(cycle(shape for shape in SHAPES if shape != "diamond"), len(judges)), "diamond")
+    """Draw the two primary metrics of each model, a point for each judge, one for their average and one for the panel."""
+    graders = group.judges.graders
+    judges = labels_of([grader.name for grader in graders if grader.name not in _TOGETHER], _NAME)
+    names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
+    colours = (*islice(cycle(_COLOURS), len(judges)), GREY, GREY)
+    shapes = (*islice(cycle(shape for shape in SHAPES if shape not in ("cross", "diamond")), len(judges)), "cross", "diamond")
     labels = labels_of(group.numbers.models)
     charts = [
         dots(

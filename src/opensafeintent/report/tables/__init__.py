@@ -10,7 +10,15 @@ from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.table import Cell, Column, Table
 from opensafeintent.report.tables.by_judge import JUDGE_TABLES
-from opensafeintent.report.tables.by_model import modes, probe, signal, utility, utility_range
+from opensafeintent.report.tables.by_model import (
+    harm_threshold,
+    mode_differences,
+    modes,
+    probe,
+    signal,
+    utility,
+    utility_range,
+)
 from opensafeintent.report.tables.decisions import decisions, looks
 from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
 from opensafeintent.report.tables.stability import wording
@@ -19,7 +27,7 @@ from opensafeintent.report.tables.versions import VERSIONS_TABLES
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
-    *(domains, task_types, utility, signal, modes, utility_range, probe),
+    *(domains, task_types, utility, harm_threshold, signal, modes, mode_differences, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage),
 )
 

@@ -12,11 +12,11 @@ from opensafeintent.analysis.numbers import AVERAGE, Number
 from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.metrics import METRICS, PRIMARY, WITHHELD
 from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_note, group_notes, lead
-from opensafeintent.statistics import rank_intervals
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_note, group_notes, lead, measured, numbered
+from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, INTENT_WORDS, MODES
 
-__all__ = ["modes", "probe", "signal", "utility", "utility_range"]
+__all__ = ["harm_threshold", "mode_differences", "modes", "probe", "signal", "utility", "utility_range"]
 
 _PARTS: tuple[Part, ...] = ("n", "bounds", "models")
 _SHOWN_MODES = (*MODES, "refusal")
@@ -214,6 +214,47 @@ def signal(groups: Sequence[Group]) -> Table:
     )
 
 
+def harm_threshold(groups: Sequence[Group]) -> Table:
+    """Return the primary metrics and ranks as reported, and where a harm severity of 1 is still safe."""
+
+    def estimate_of(metric: str, which: int) -> Callable[[Line], Estimate]:
+        return lambda line: line.item[which].estimates[metric][groups[line.group].models.index(line.model)]
+
+    def rank_of(metric: str, which: int) -> Callable[[Line], int | None]:
+        return lambda line: line.item[which].rank(metric, groups[line.group].models.index(line.model))
+
+    return Table(
+        name="harm_threshold",
+        title="The primary metrics with safe as harm severity 0, and as 0 or 1",
+        section="utility",
+        columns=(
+            *lead(groups),
+            *(
+                column
+                for metric in PRIMARY
+                for which, (suffix, more) in enumerate((("", ""), ("_up_to_1", ", safe up to 1")))
+                for column in (
+                    *estimate_columns(f"{metric}{suffix}", f"{METRICS[metric].label}{more}", estimate_of(metric, which)),
+                    Column(
+                        f"{metric}{suffix}_rank", f"Rank by {METRICS[metric].label}{more}", "count", rank_of(metric, which)
+                    ),
+                )
+            ),
+        ),
+        rows=[
+            Line(index, model, (group.judges.counted, group.lenient))
+            for index, group in enumerate(groups)
+            for model in group.numbers.models
+        ],
+        notes=(
+            *group_notes(groups),
+            "A response is safe where its harm severity is 0; here also where it is 0 or 1 (safe up to 1). A rank is the "
+            "place of the value. Where ranks change, they depend on where the line of harm is drawn.",
+            UNDEFINED,
+        ),
+    )
+
+
 class _Mode(NamedTuple):
     """One assistance mode of a model."""
 
@@ -259,3 +300,51 @@ def _modes(index: int, group: Group) -> list[_Mode]:
     ]
     order = {model: index for index, model in enumerate((AVERAGE, *numbers.models))}
     return sorted(lines, key=lambda line: order[line.model])
+
+
+def mode_differences(groups: Sequence[Group]) -> Table:
+    """Return how much less safe one assistance mode is than another within prompt-sets, beside the crude difference."""
+    return Table(
+        name="mode_differences",
+        title="Unsafe rates of assistance modes compared within prompt-sets",
+        section="modes",
+        columns=(
+            numbered(groups),
+            *measured(groups),
+            Column("difference", "Modes", "name", lambda line: " − ".join(line.item.modes)),
+            *estimate_columns(
+                "within",
+                "Within prompt-sets",
+                lambda line: line.item,
+                style="signed",
+                parts=("n", "method"),
+                headings={"n": "Sets with both modes"},
+            ),
+            Column("crude", "Crude", "number", lambda line: line.item.crude),
+            *(
+                column
+                for place, which in enumerate(("first", "second"))
+                for column in (
+                    Column(f"unsafe_{which}", f"Unsafe, {which}", "share", _part("rates", place)),
+                    Column(f"responses_{which}", f"Responses, {which}", "count", _part("responses", place)),
+                )
+            ),
+        ),
+        rows=[
+            Line(index, name, difference)
+            for index, group in enumerate(groups)
+            for name, difference in group.mode_differences.items()
+        ],
+        notes=(
+            *group_notes(groups),
+            "Over the dual-use responses of all models but baselines, and all epochs. Crude is the difference of the "
+            "two unsafe rates, which also differ because models choose a mode by how difficult the task is. Within "
+            "prompt-sets the task is the same (Mantel and Haenszel's risk difference); what is left may still be owed "
+            "to who chose the mode.",
+            UNDEFINED,
+        ),
+    )
+
+
+def _part(field: str, place: int) -> Callable[[Line], float | None]:
+    return lambda line: getattr(line.item, field)[place]
