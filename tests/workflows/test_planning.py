@@ -91,7 +91,7 @@ def test_the_spread_of_a_pair_is_assumed_or_a_runs(dataset: Path, pilot: Path, t
     assert known.source == f"from pilot: {TARGET} against {OTHER}"
     (own,) = plan(dataset, pilot, TARGET, OTHER, decide=BETTER).power
     assert own.rows == known.rows
-    # the server's models are safe independently of one another: they differ in about half of the sets, not in a fifth
+    # the server's models are safe independently of one another: they differ in about half of the sets, more than is assumed
     assert own.rows[0].sets > assumed.rows[0].sets
     (others,) = plan(
         dataset, tmp_path / "run", "lab/a", "lab/b", decide="lab/a better triplet_safety", power_from=pilot

@@ -192,7 +192,7 @@ def assumed_differences(
     """Return how two models of which nothing is known are taken to differ."""
     if binary:
         shares: tuple[float, ...] = (discordant / 2, 1 - discordant, discordant / 2)
-        source = f"assumed: the two models differ in {discordant:.0%} of the sets where they are equally good"
+        source = f"assumed: the two models differ in {100 * discordant:.0f} % of the sets where they are equally good"
         return Differences(values=(-1.0, 0.0, 1.0), shares=shares, source=source)
     values = np.arange(-_LATTICE, _LATTICE + 1) / _LATTICE
     weights = np.exp(-0.5 * (values / spread) ** 2)
@@ -255,8 +255,8 @@ def assumed_components(*, binary: bool, variance: float | None = None) -> Compon
     if variance is None:
         variance = 0.25 if binary else ASSUMED_SCORE_VARIANCE
     source = (
-        f"assumed: of a set's variance of {variance:.3g}, {ASSUMED_WITHIN:.0%} is the model's sampling "
-        f"and {ASSUMED_JUDGES:.0%} the judge's"
+        f"assumed: of a set's variance of {variance:.3g}, {100 * ASSUMED_WITHIN:.0f} % is the model's sampling "
+        f"and {100 * ASSUMED_JUDGES:.0f} % the judge's"
     )
     return Components(
         sets=rounded((1 - ASSUMED_WITHIN - ASSUMED_JUDGES) * variance),
@@ -290,10 +290,10 @@ def components_of(values: Floats, *, source: str) -> Components | None:
     total = float(by_set.var(ddof=1))
     if judges == 1:
         of_judges = ASSUMED_JUDGES / (ASSUMED_JUDGES + ASSUMED_WITHIN) * of_epochs if epochs > 1 else ASSUMED_JUDGES * total
-        source += f"; the judge's share of {ASSUMED_JUDGES:.0%} is assumed: two judges would tell"
+        source += f"; the judge's share of {100 * ASSUMED_JUDGES:.0f} % is assumed: two judges would tell"
     if epochs == 1:
         of_epochs = ASSUMED_WITHIN * total + of_judges / judges
-        source += f"; the sampling's share of {ASSUMED_WITHIN:.0%} is assumed: two epochs would tell"
+        source += f"; the sampling's share of {100 * ASSUMED_WITHIN:.0f} % is assumed: two epochs would tell"
     return Components(
         sets=rounded(max(total - of_epochs / epochs, 0.0)),
         epochs=rounded(max(of_epochs - of_judges / judges, 0.0)),
