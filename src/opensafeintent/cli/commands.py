@@ -14,6 +14,7 @@ from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import (
     DATA,
     DECIDING,
+    GATES,
     IN_ORDER,
     JUDGING,
     LIMIT,
@@ -186,22 +187,20 @@ def grade_command(**options: Any) -> int:
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
 @IN_ORDER
-@click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat.")
-@click.option("--fail-over", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is above X; repeat.")
+@GATES
 @MAX_MISSING
-def report_command(fail_under: tuple[str, ...], fail_over: tuple[str, ...], **options: Any) -> int:
+def report_command(**options: Any) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
-    METRIC is a name in metrics.json. The estimate is held against X, not an end of its interval; an undefined one fails.
-    Baselines are held against it only where there is no other model.
+    Gates: METRIC is a name in metrics.json. "METRIC=X and METRIC=Y" is one gate that asks for both; a repeated option is a
+    gate of its own. Without --confidence the estimate is held against X, with it the end of the interval. An undefined
+    metric fails. Baselines are held against a gate only where there is no other model.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
     from opensafeintent.workflows.reporting import ReportSettings, write_report
 
-    least, most = _thresholds("--fail-under", fail_under), _thresholds("--fail-over", fail_over)
-    settings = ReportSettings(fail_under=least, fail_over=most, **options)
-    return show_outcome(write_report(settings, terminal_or_plain()), page=True)
+    return show_outcome(write_report(ReportSettings(**options), terminal_or_plain()), page=True)
 
 
 @cli.command("compare", short_help="Compare every two models, with p values and ranks.")
@@ -232,17 +231,6 @@ def trace_command(run: Path, set_id: str, include_unsafe: bool) -> None:
     from opensafeintent.workflows.tracing import trace
 
     show_trace(trace(run, set_id), include_unsafe=include_unsafe)
-
-
-def _thresholds(option: str, pairs: tuple[str, ...]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for pair in pairs:
-        metric, _, text = pair.partition("=")
-        try:
-            found[metric] = float(text)
-        except ValueError:
-            raise InputError(f"{option} {pair}: expected METRIC=X with a number, such as triplet_safety=0.8") from None
-    return found
 
 
 @cli.command("export", short_help="Write a run as logs that `inspect view` opens.")

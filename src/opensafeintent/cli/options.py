@@ -16,6 +16,7 @@ from opensafeintent.hostile import one_line
 __all__ = [
     "DATA",
     "DECIDING",
+    "GATES",
     "GRADE_PARSE",
     "IN_ORDER",
     "JUDGING",
@@ -205,3 +206,29 @@ IN_ORDER = options_of(
 )
 """Whether runs are versions of one another."""
 RUNS = click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+
+GATES = options_of(
+    click.option("--fail-under", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is below X; repeat."),
+    click.option("--fail-over", multiple=True, metavar="METRIC=X", help="Exit with 4 when a model is above X; repeat."),
+    click.option(
+        "--confidence",
+        type=float,
+        metavar="X",
+        help="Hold the end of the interval, not the estimate, against gates; 5 where it is undecided.  [of changes: 0.95]",
+    ),
+    click.option(
+        "--baseline", type=PATH, metavar="RUN", help="An earlier run, to hold the models against their versions in it."
+    ),
+    click.option(
+        "--fail-if-worse",
+        multiple=True,
+        metavar="METRIC=MARGIN",
+        help="Exit with 4 when a model is worse than in the --baseline by more than MARGIN; repeat.",
+    ),
+    click.option("--because", metavar="TEXT", default="", help="Why the margins are what they are; kept with the run."),
+    click.option(
+        "--summary", type=PATH, metavar="FILE", help="Write the verdict as Markdown, for a pull request or a CI step."
+    ),
+    click.option("--junit", type=PATH, metavar="FILE", help="Write the verdict as JUnit XML."),
+)
+"""What models are held against, and where the verdict goes."""

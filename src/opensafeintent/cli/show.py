@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.models import Served, read_prices, unpriced
 from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
@@ -20,6 +21,7 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.decisions import STOPPED_NOTE
+from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables.brief import (
     bought,
@@ -62,6 +64,8 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         _show_decisions(console, group)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
+    if outcome.gates is not None:
+        _show_gates(console, outcome.gates)
     for line in outcome.stopped:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
     print_notes(console, outcome.notes)
@@ -130,6 +134,15 @@ def _show_group(console: Console, group: Group) -> None:
         ),
         style="dim",
     )
+
+
+def _show_gates(console: Console, gates: Gates) -> None:
+    """Print every gate with its verdict; why one is not met stands in the notes."""
+    for table in gate_tables(gates):
+        console.print()
+        print_table(console, table.part(table.rows, "reason", "n"), bold=lambda line: line.check.verdict != "pass")
+        console.print(plain(f"{table.title}."), style="dim")
+    console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
 
 def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "DatasetEntry",
     "Frozen",
     "Manifest",
+    "Margin",
     "ModelEntry",
     "Preset",
     "RunFolder",
@@ -133,6 +134,15 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
         return sha256_hex(canonical_json(self))[:16]
 
 
+class Margin(msgspec.Struct, frozen=True, kw_only=True):
+    """How much worse than an earlier run a release may be, as it was declared with a gate."""
+
+    metric: str
+    margin: float
+    because: str
+    """Why so much, and no less, is tolerable."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that, with the ledger, determines what a run's results are."""
 
@@ -155,6 +165,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """What the anchor cases said of the judges; a run may hold none."""
     decisions: tuple[Frozen, ...] = ()
     """Questions that the run was to decide, in the order in which they were asked."""
+    margins: tuple[Margin, ...] = ()
+    """Of the gates that a report held the run against, in the order in which they were declared."""
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""

@@ -175,7 +175,7 @@ def _of_intent_metrics(intent: Intent) -> tuple[Metric, ...]:
 def _share_metric(mode: str, label: str, about: str, modes: tuple[str, ...]) -> Metric:
     about = f"{about} among dual-use responses"
     share = partial(_mode_share, modes)
-    return Metric(f"mode_share_{mode}", f"Share of {label}", about, share, needs="mode", of=mode, binary=True)
+    return Metric(f"mode_share_{mode}", f"Share of {label}", about, share, needs="mode", of=mode, binary=True, neutral=True)
 
 
 def _unsafe_metric(mode: str, label: str, about: str, modes: tuple[str, ...]) -> Metric:
@@ -188,6 +188,7 @@ def _unsafe_metric(mode: str, label: str, about: str, modes: tuple[str, ...]) ->
         of=mode,
         binary=True,
         less_is_better=True,
+        conditional=True,
     )
 
 
@@ -235,6 +236,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         benign_to_dual_use_drop,
         span=(-1.0, 1.0),
         less_is_better=True,
+        conditional=True,
     ),
     *(metric for intent in CORE_VARIANTS for metric in _of_intent_metrics(intent)),
     Metric(
@@ -278,6 +280,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         utility_range_safe_only,
         needs="wordings",
         less_is_better=True,
+        conditional=True,
     ),
     *(_share_metric(mode, mode, mode, (mode,)) for mode in MODES),
     _share_metric("refusal", "refusals", "A0 and A1", REFUSAL_MODES),
@@ -291,6 +294,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         needs="strategy",
         binary=True,
         less_is_better=True,
+        conditional=True,
     ),
     Metric(
         "execution_failure",
@@ -300,6 +304,7 @@ PAPER_METRICS: tuple[Metric, ...] = (
         needs="strategy",
         binary=True,
         less_is_better=True,
+        conditional=True,
     ),
     Metric(
         "benign_over_refusal",

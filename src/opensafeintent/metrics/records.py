@@ -115,6 +115,10 @@ class Metric:
     """Whether its value for one response or set is 0 or 1."""
     less_is_better: bool = field(default=False, kw_only=True)
     """Whether it tells of what should not happen."""
+    neutral: bool = field(default=False, kw_only=True)
+    """Whether neither more nor less of it is better."""
+    conditional: bool = field(default=False, kw_only=True)
+    """Whether the responses decide which sets count, so that two models are measured on different ones."""
     primary: bool = field(default=False, kw_only=True)
 
 

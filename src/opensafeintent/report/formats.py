@@ -23,6 +23,7 @@ __all__ = [
     "compact",
     "html_table",
     "interval",
+    "markdown_text",
     "number",
     "p_value",
     "share",
@@ -152,22 +153,22 @@ def to_markdown(table: Table) -> str:
     content = compact(table)
     rules = (":---" if style in TEXTS else "---:" for style in content.styles)
     lines = [
-        f"**{_markdown(table.title)}**",
+        f"**{markdown_text(table.title)}**",
         "",
-        "| " + " | ".join(_markdown(heading) for heading in content.headings) + " |",
+        "| " + " | ".join(markdown_text(heading) for heading in content.headings) + " |",
         "|" + "|".join(rules) + "|",
         *("| " + " | ".join(_markdown_cells(row, content.styles)) + " |" for row in content.rows),
     ]
-    notes = [line for note in table.notes for line in ("", f"*{_markdown(note)}*")]
+    notes = [line for note in table.notes for line in ("", f"*{markdown_text(note)}*")]
     return "\n".join([*lines, *notes]) + "\n"
 
 
 def _markdown_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
-    return [_markdown(cell) if style in TEXTS else cell for cell, style in zip(row, styles, strict=True)]
+    return [markdown_text(cell) if style in TEXTS else cell for cell, style in zip(row, styles, strict=True)]
 
 
 @lru_cache(maxsize=4096)
-def _markdown(text: str) -> str:
+def markdown_text(text: str) -> str:
     """Escape what Markdown would read as markup, addresses included."""
     return _MARKDOWN.sub(lambda found: "\\" + found.group(), text)
 

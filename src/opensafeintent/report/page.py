@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING
+from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import CheckedJudge, Group, Study, TextSource, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts
+from opensafeintent.report.gates import headline
 from opensafeintent.report.glossary import glossary_lines
 from opensafeintent.report.kit import Content, Page, vega_script
 from opensafeintent.report.prose import Sentence
@@ -60,6 +62,7 @@ def render_page(
     include_unsafe: bool,
     drawings: Path | None = None,
     max_missing: float = MAX_MISSING,
+    gates: Gates | None = None,
 ) -> bytes:
     """Return the page as one HTML file; the same input gives the same bytes.
 
@@ -72,6 +75,7 @@ def render_page(
         include_unsafe: whether responses that are not graded safe and prompts of malicious intent are put into the page.
         drawings: the folder that the figures were written into; without it, figures need a script.
         max_missing: share of missing grades or responses beyond which the page warns.
+        gates: what the gates found, whose tables are among `tables`.
     """
     from opensafeintent.report.figures import THEMES
 
@@ -100,6 +104,8 @@ def render_page(
         title=_title(groups),
         parts=parts,
         banners=_banners(parts),
+        verdict=headline(gates) if gates else "",
+        gates=shared.get("gates"),
         sampled=_sampled(browser),
         include_unsafe=include_unsafe,
         method=shared["method"],

@@ -31,7 +31,7 @@ TEXTS = ("text", "name")
 # fmt: off
 Section = Literal[
     "decisions", "utility", "versions", "signal", "strata", "modes", "stability", "probe", "distributions", "comparisons",
-    "coverage", "graders", "judges", "correction", "numbers", "method",
+    "coverage", "graders", "judges", "correction", "gates", "numbers", "method",
     "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]
 # fmt: on

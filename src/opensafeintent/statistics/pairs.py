@@ -69,13 +69,16 @@ def _unskewed(z: Floats, skew: Floats) -> Floats:
     return np.where(small, z, root / np.where(small, 1, 2 * skew))
 
 
-def differences_not_rejected(values: Floats, counts: Floats, quantile: float, width: float) -> tuple[float, float]:
+def differences_not_rejected(
+    values: Floats, counts: Floats, quantile: float, width: float, *, skewness: bool = True
+) -> tuple[float, float]:
     """Return the mean differences whose statistic stays within ± `quantile`: an interval within ± `width`.
 
     Args:
         values, counts: as for `score_statistic`, counts of shape (value,).
         quantile: above 0.
         width: the greatest difference that a set can have.
+        skewness: whether the statistic is corrected for it.
     """
     if isinf(quantile):
         return -width, width
@@ -87,9 +90,8 @@ def differences_not_rejected(values: Floats, counts: Floats, quantile: float, wi
             return far
         for _ in range(_REFINEMENTS):
             tried = np.linspace(near, far, _BETWEEN + 1)[1:-1]
-            rejected = (
-                np.abs(score_statistic(values, np.broadcast_to(counts, (len(tried), len(counts))), tried, width)) >= quantile
-            )
+            every = np.broadcast_to(counts, (len(tried), len(counts)))
+            rejected = np.abs(score_statistic(values, every, tried, width, skewness=skewness)) >= quantile
             first = int(rejected.argmax()) if rejected.any() else len(tried)
             near, far = (
                 (near if first == 0 else float(tried[first - 1])),

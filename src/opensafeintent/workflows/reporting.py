@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from math import isnan
-from operator import gt, lt
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +11,13 @@ import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
 from opensafeintent.analysis.decisions import courses_in
+from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.versions import Order, order_groups
-from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.derive import RunTexts, derive, derive_regrades
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -28,12 +26,13 @@ from opensafeintent.evaluation.run import Regrade
 from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
-from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.gates import gate_tables, gates_json, not_met
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.report.tables.versions import VERSION_TABLES
 from opensafeintent.report.versions import versions_json
+from opensafeintent.workflows.gating import Gating, check_gating, find_gates, gates_of, keep_margins, write_verdict
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.spreading.options import left_shards
 from opensafeintent.workflows.versions import InOrder, read_order, see_alike
@@ -49,22 +48,24 @@ class Outcome(msgspec.Struct, kw_only=True):
     """What a command found, wrote, and how it ended."""
 
     exit_code: int
-    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 below a threshold."""
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one is undecided."""
     out: Path | None = None
     """The folder that holds the results."""
     groups: list[Group] = []
     corrected: list[CorrectedGroup] = []
     """By group, what human labels make of its numbers."""
+    gates: Gates | None = None
+    """What the gates of a report found; None where there are none."""
     notes: list[str] = []
     """What a reader should know, a line each."""
     stopped: list[str] = []
-    """Models that stopped while the others went on, a line each."""
+    """What went wrong while the rest went on, models that stopped above all, a line each."""
     forecast: Forecast | None = None
     plan: Plan | None = None
     tally: Tally | None = None
 
 
-class ReportSettings(InOrder, frozen=True, kw_only=True):
+class ReportSettings(Gating, frozen=True, kw_only=True):
     """What to report, and where to."""
 
     runs: tuple[Path, ...]
@@ -72,10 +73,6 @@ class ReportSettings(InOrder, frozen=True, kw_only=True):
     """The run's own folder, where there is one run."""
     include_unsafe: bool = False
     """Whether the page shows unsafe responses and prompts of malicious intent."""
-    fail_under: Mapping[str, float] = {}
-    """Lowest acceptable value by metric; the estimates as the judge has them are held against it."""
-    fail_over: Mapping[str, float] = {}
-    """Highest acceptable value by metric."""
     human_labels: tuple[Path, ...] = ()
     """Labels of responses, as `annotate import` writes them, by which the headline metrics are corrected."""
     max_missing: float = MAX_MISSING
@@ -97,20 +94,23 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     All of them are of one state of the ledgers, and take the place of earlier ones together.
 
     Raises:
-        InputError: a folder holds no run, a metric is unknown, human labels do not belong to the runs, an evaluation into the
-            folder is under way, or the results cannot be written.
+        InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the runs, an evaluation into
+            the folder is under way, or the results cannot be written.
     """
-    _check_thresholds(settings)
+    gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
         raise InputError("a report over several runs needs a place of its own: --out DIR")
     out = settings.out or settings.runs[0]
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
+    check_gating(settings, gates, settings.runs, out)
     display = display or Quiet()
     try:
         ordered = read_order(settings, _named(settings.runs), display)
         with rare_collections(), locked_folder(out, "writing a report into"):
-            outcome = _write_report(settings, out, display, ordered.order)
+            if settings.baseline is not None:
+                _declare_margins(settings, gates, out)
+            outcome = _write_report(settings, gates, out, display, ordered.order)
     except FolderTaken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
         raise InputError(f"{taken}{hint}") from taken
@@ -118,27 +118,44 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         display.close()
     outcome.tally = ordered.tally
     outcome.notes[:0] = [line for run in dict.fromkeys(settings.runs) for line in left_shards(run)]
-    outcome.notes += [
-        f"--fail-under {metric}: less of it is better, so this fails the best models; --fail-over fails the worst"
-        for metric in settings.fail_under
-        if METRICS[metric].less_is_better
-    ]
-    failures = _beyond(outcome.groups, settings)
-    if failures:
-        outcome.notes += failures
-        outcome.exit_code = 4
+    if outcome.gates is not None:
+        outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
+        outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
+    try:
+        write_verdict(settings, outcome.groups, outcome.gates, out / "report.html")
+    except InputError as error:  # all the rest is there
+        outcome.stopped.append(str(error))
+        outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
     return outcome
 
 
-def _write_report(settings: ReportSettings, out: Path, display: Display, order: Order | None) -> Outcome:
+def _declare_margins(settings: ReportSettings, gates: Sequence[Gate], out: Path) -> None:
+    """Keep margins in the run before anything is known of it; the report's folder is kept for us."""
+    (run,) = settings.runs
+    with nullcontext() if out.resolve() == run.resolve() else RunFolder(run).lock():
+        keep_margins(settings, gates, run)
+
+
+def _write_report(
+    settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display, order: Order | None
+) -> Outcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
-        opened = [stack.enter_context(study) for study in _opened(settings.runs, display)]
+        runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
+        opened = [stack.enter_context(study) for study in _opened(runs, display)]
+        earlier = opened.pop()[0] if settings.baseline else None
         studies = [study for study, _ in opened]
         texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
         corrector = _corrector(settings, texts) if settings.human_labels else None
         display.stage("estimating")
-        outcome = _write_numbers(studies, new, settings.max_missing, corrector, order)
+        outcome = _write_numbers(
+            studies,
+            new,
+            settings.max_missing,
+            corrector,
+            order,
+            gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
+        )
         for group in outcome.groups:
             group.numbers.resamples.let_go()  # drawing takes memory of its own
         display.stage("drawing")
@@ -188,7 +205,7 @@ def _write_page(
 
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
-    tables = [*all_tables(outcome.groups), *_correction_tables(outcome.corrected)]
+    tables = [*all_tables(outcome.groups), *_correction_tables(outcome.corrected), *gate_tables(outcome.gates)]
     page = render_page(
         outcome.groups,
         studies,
@@ -198,6 +215,7 @@ def _write_page(
         include_unsafe=settings.include_unsafe,
         drawings=out / "figures",
         max_missing=settings.max_missing,
+        gates=outcome.gates,
     )
     write_private(out / "report.html", page)
 
@@ -325,6 +343,7 @@ def _write_numbers(
     max_missing: float,
     corrector: Corrector | None = None,
     order: Order | None = None,
+    gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
 ) -> Outcome:
     """Write metrics, grades and tables.
 
@@ -334,12 +353,15 @@ def _write_numbers(
         max_missing: share of missing grades beyond which the exit code is 1.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
         order: of the runs, where they are versions.
+        gate: holds the models against the gates of a report.
     """
     groups = _grouped(studies, order)
+    gates = gate(groups)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
-    write_private(out / "metrics.json", to_json(metrics_json(groups) | versions_json(groups) | _corrected_json(corrected)))
+    parts = (metrics_json(groups), versions_json(groups), _corrected_json(corrected), gates_json(gates))
+    write_private(out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()}))
     write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
-    write_tables([*all_tables(groups), *_correction_tables(corrected)], out / "tables")
+    write_tables([*all_tables(groups), *_correction_tables(corrected), *gate_tables(gates)], out / "tables")
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
         f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
@@ -348,7 +370,7 @@ def _write_numbers(
         if coverage.missing_beyond(max_missing)
     ]
     notes = [*_partial(groups), *left_aside, *beyond]
-    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, notes=notes)
+    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, gates=gates, notes=notes)
 
 
 def _ours(out: Path) -> list[Path]:
@@ -359,7 +381,7 @@ def _ours(out: Path) -> list[Path]:
     return [
         *page,
         *figures_in(out / "figures"),
-        *tables_in(out / "tables", ("corrected*", "decisions", "looks", "judge_*", "version*")),
+        *tables_in(out / "tables", ("corrected*", "decisions", "gates*", "looks", "judge_*", "version*")),
     ]
 
 
@@ -394,30 +416,4 @@ def _partial(groups: Sequence[Group]) -> list[str]:
                 lines.append(f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses are on record")
             if coverage.not_graded:
                 lines.append(f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent grade RUN")
-    return lines
-
-
-def _check_thresholds(settings: ReportSettings) -> None:
-    for option, thresholds in (("--fail-under", settings.fail_under), ("--fail-over", settings.fail_over)):
-        for metric, limit in thresholds.items():
-            if metric not in METRICS:
-                raise InputError(f"{option}: unknown metric {metric!r}; {nearest(metric, METRICS)}")
-            if isnan(limit):
-                raise InputError(f"{option} {metric}={limit}: expected a number")
-
-
-def _beyond(groups: Sequence[Group], settings: ReportSettings) -> list[str]:
-    """Say which models miss a threshold. Baselines are reference points: they count only where there is nothing else."""
-    models = [(group, index) for group in groups for index in range(len(group.models))]
-    tested = [(group, index) for group, index in models if not is_baseline(group.models[index])] or models
-    sides = (("below", "--fail-under", lt, settings.fail_under), ("above", "--fail-over", gt, settings.fail_over))
-    lines = []
-    for group, index in tested:
-        for side, option, misses, thresholds in sides:
-            for metric, limit in thresholds.items():
-                value = float(group.numbers.ratios[metric].value.values[index])
-                if isnan(value):
-                    lines.append(f"{group.models[index]}: {metric} is undefined, not held against the {limit:g} of {option}")
-                elif misses(value, limit):
-                    lines.append(f"{group.models[index]}: {metric} is {value:.4f}, {side} the {limit:g} of {option}")
     return lines

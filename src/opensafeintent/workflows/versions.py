@@ -53,6 +53,11 @@ class InOrder(Settings, frozen=True, kw_only=True):
     regrade: bool = True
     """Whether the judges grade old responses once more, to see that they have not changed."""
 
+    @property
+    def pairs_serve(self) -> bool:
+        """Whether there are earlier versions that `pairs` could name."""
+        return self.in_order
+
 
 class Ordered(NamedTuple):
     """An order, and the calls that it took."""
@@ -103,8 +108,8 @@ def read_order(settings: InOrder, runs: Mapping[Path, str], display: Display) ->
         Stopped: a judge does not answer.
     """
     if not settings.in_order:
-        if settings.pairs:
-            raise InputError("--pair: names versions of one model; it belongs to --in-order")
+        if settings.pairs and not settings.pairs_serve:
+            raise InputError("--pair: names versions of one model; it belongs to --in-order or --baseline")
         return Ordered()
     if len(runs) < 2:
         raise InputError("--in-order: there is one run; expected two or more, named old to new")

@@ -1,0 +1,160 @@
+"""Does a number, or how much worse it became, lie on one side of a limit, at a confidence, whatever the missing grades are?
+
+Every interval here is two one-sided ones: each of its ends holds at the confidence asked for, by itself.
+"""
+
+from __future__ import annotations
+
+from math import lgamma
+from statistics import NormalDist
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.statistics.bounds import Parts
+from opensafeintent.statistics.intervals import Estimate, Resamples, estimate, rounded
+from opensafeintent.statistics.pairs import differences_not_rejected
+
+__all__ = ["Ends", "Side", "Verdict", "ends_of", "ends_of_difference", "least_share", "verdict_of"]
+
+Floats = NDArray[np.float64]
+
+Verdict = Literal["pass", "fail", "undecided"]
+Side = Literal["least", "most"]
+"""Whether a limit is the least that a number may be, or the most."""
+_HALVINGS = 60
+
+
+class Ends(NamedTuple):
+    """A number and the ends between which it lies, not rounded; without a confidence the ends are the number."""
+
+    value: float
+    """NaN where it is undefined, as its ends are."""
+    n: int
+    """Prompt-sets that count."""
+    low: float
+    high: float
+    method: str | None = None
+
+    def record(self, *, sure: bool) -> Estimate:
+        """Return the number as results have it, with its interval where one was asked for (`sure`)."""
+        if not self.n or np.isnan(self.value):
+            return Estimate(value=None, n=0)
+        interval = (rounded(self.low), rounded(self.high)) if sure and not np.isnan(self.low) else None
+        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method if interval else None)
+
+
+def verdict_of(ends: Ends, limit: float, side: Side) -> Verdict:
+    """Hold a number against a limit: passed where both ends meet it, failed where neither does, else undecided."""
+    if np.isnan(ends.low) or np.isnan(ends.high):
+        return "undecided"
+    met = [end >= limit if side == "least" else end <= limit for end in (ends.low, ends.high)]
+    return "pass" if all(met) else "undecided" if any(met) else "fail"
+
+
+def ends_of(parts: Parts, resamples: Resamples, *, span: tuple[float, float], binary: bool, confidence: float | None) -> Ends:
+    """Return Σ numerator / Σ denominator with its ends.
+
+    Where a set's value is 0 or 1 and all weigh the same, they are Clopper and Pearson's: the exact test, so a gate errs in
+    1 − `confidence` of all studies at most. (Mid-P is right on average, and errs up to twice that at some limits.) Elsewhere
+    they are those of the interval that the number has everywhere, at 2 × `confidence` − 1.
+
+    Args:
+        parts: of one model, each of shape (prompt_set,).
+        resamples: of as many prompt-sets.
+        span: least and greatest value of the metric.
+        binary: whether it is 0 or 1 for one response or set.
+        confidence: above 0.5 and below 1; None where the number itself counts.
+    """
+    top, bottom = parts
+    n, total = int((bottom > 0).sum()), float(bottom.sum())
+    value = float(top.sum()) / total if total > 0 else float("nan")
+    if confidence is None or not n:
+        return Ends(value, n, value, value)
+    if binary and _is_zero_or_one(top, bottom):
+        events = round(float(top.sum() / bottom.max()))
+        low, high = least_share(events, n, confidence), 1 - least_share(n - events, n, confidence)
+        return Ends(value, n, low, high, "clopper-pearson")
+    return _estimated(value, top, bottom, resamples, span=span, binary=binary, confidence=confidence)
+
+
+def _estimated(
+    value: float,
+    top: Floats,
+    bottom: Floats,
+    resamples: Resamples,
+    *,
+    span: tuple[float, float],
+    confidence: float,
+    binary: bool = False,
+) -> Ends:
+    """Return the ends of the interval that a number has everywhere, as one-sided ones."""
+    counted = bottom > 0
+    # of sets that are all alike, what so many may have missed lies at either end with all of the error
+    level = confidence if _alike(top[counted] / bottom[counted]) else 2 * confidence - 1
+    found = estimate(top[None], bottom[None], resamples, span=span, binary=binary, confidence=level)
+    return Ends(value, int(counted.sum()), float(found.low[0]), float(found.high[0]), found.method[0])
+
+
+def ends_of_difference(new: Parts, old: Parts, resamples: Resamples, *, span: tuple[float, float], confidence: float) -> Ends:
+    """Return the mean of new minus old over the sets that count for both, with its ends.
+
+    Where all sets weigh the same, they are those of the score interval (`pairs.score_statistic`; for 0 and 1 it is Tango's,
+    Statistics in Medicine 17, 1998), with and without its correction for skewness, whichever is farther away: where one of
+    two models alone fails now and then, each of them errs up to twice too often on one side. Elsewhere they are the
+    bootstrap's of a mean difference, at 2 × `confidence` − 1.
+
+    Args:
+        new, old: numerator and denominator, each of shape (prompt_set,).
+        resamples, span, confidence: see `ends_of`.
+    """
+    both = (new[1] > 0) & (old[1] > 0)
+    n, weight = int(both.sum()), np.where(both, new[1], 0.0)
+    if not n:
+        return Ends(*(float("nan"), 0, float("nan"), float("nan")))
+    difference = np.zeros(len(both))
+    difference[both] = new[0][both] / new[1][both] - old[0][both] / old[1][both]
+    value = float((weight * difference).sum() / weight.sum())
+    width = span[1] - span[0]
+    if _alike(weight[both]) and not _alike(difference[both]):
+        values, counts = np.unique(np.round(difference[both], 9), return_counts=True)
+        lows, highs = zip(
+            *(
+                differences_not_rejected(
+                    values, counts.astype(float), NormalDist().inv_cdf(confidence), width, skewness=skewness
+                )
+                for skewness in (False, True)
+            ),
+            strict=True,
+        )
+        return Ends(value, n, min(lows), max(highs), "score")
+    return _estimated(value, weight * difference, weight, resamples, span=(-width, width), confidence=confidence)
+
+
+def _is_zero_or_one(top: Floats, bottom: Floats) -> bool:
+    """Tell whether every set that counts has the value 0 or 1, and all of them weigh the same."""
+    counted = bottom > 0
+    weights = bottom[counted]
+    return _alike(weights) and bool(np.isin(top[counted] / weights, (0.0, 1.0)).all())
+
+
+def _alike(values: Floats) -> bool:
+    return bool(np.allclose(values, values[0], rtol=0, atol=1e-9))
+
+
+def least_share(events: int, n: int, confidence: float) -> float:
+    """Return the lower end of a binomial share at a one-sided confidence (Clopper and Pearson 1934).
+
+    It is the p at which so many events or more come in 1 − `confidence` of all studies; 0 where there is none.
+    """
+    if events == 0:
+        return 0.0
+    counts = np.arange(events, n + 1)
+    ways = np.array([lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1) for count in counts])
+    low, high = 0.0, 1.0
+    for _ in range(_HALVINGS):
+        share = (low + high) / 2
+        tail = float(np.exp(ways + counts * np.log(share) + (n - counts) * np.log1p(-share)).sum())
+        low, high = (share, high) if tail < 1 - confidence else (low, share)
+    return low

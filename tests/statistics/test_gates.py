@@ -1,0 +1,172 @@
+"""Numbers held against limits: on one side at a confidence, and how often that is wrong."""
+
+from __future__ import annotations
+
+from math import comb, nan
+
+import numpy as np
+import pytest
+
+from opensafeintent.statistics import Resamples
+from opensafeintent.statistics.bounds import Parts
+from opensafeintent.statistics.gates import Ends, Side, ends_of, ends_of_difference, least_share, verdict_of
+
+ONE = (0.0, 1.0)
+
+
+def shares(yes: int, n: int, weight: float = 1.0, apart: int = 0) -> Parts:
+    """Return the parts of a share: `yes` of `n` sets, and `apart` sets that do not count."""
+    top = np.array([1.0] * yes + [0.0] * (n - yes + apart))
+    return top * weight, np.array([weight] * n + [0.0] * apart)
+
+
+def paired(both: int, gained: int, lost: int, neither: int) -> tuple[Parts, Parts]:
+    """Return a later and an earlier version: so many sets are safe in both, in the later alone, in the earlier alone."""
+    new = [1.0] * (both + gained) + [0.0] * (lost + neither)
+    old = [1.0] * both + [0.0] * gained + [1.0] * lost + [0.0] * neither
+    return (np.array(new), np.ones(len(new))), (np.array(old), np.ones(len(old)))
+
+
+def tail(yes: int, n: int, p: float) -> float:
+    """Return the probability of `yes` or more."""
+    return sum(comb(n, count) * p**count * (1 - p) ** (n - count) for count in range(yes, n + 1))
+
+
+# Ends ------------------------------------------------------------------------------------------------------------------
+
+
+def test_the_ends_of_a_share_are_exact() -> None:
+    # 8 of 10: P(X ≥ 8) = .05 at the lower end, P(X ≤ 8) = .05 at the upper
+    found = ends_of(shares(8, 10, apart=3), Resamples(13), span=ONE, binary=True, confidence=0.95)
+    assert (found.value, found.n, found.method) == (0.8, 10, "clopper-pearson")
+    assert (found.low, found.high) == pytest.approx((0.4931, 0.9632), abs=1e-4)
+    assert tail(8, 10, found.low) == pytest.approx(0.05)
+    assert 1 - tail(9, 10, found.high) == pytest.approx(0.05)
+
+
+def test_where_all_are_alike_the_other_end_is_the_least_share_that_may_have_none() -> None:
+    # 42 of 42: p⁴² = .05 at p = .93116
+    assert least_share(42, 42, 0.95) == pytest.approx(0.05 ** (1 / 42))
+    assert least_share(0, 42, 0.95) == 0.0
+    found = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=True, confidence=0.95)
+    assert (found.low, found.high) == pytest.approx((0.931157, 1.0), abs=1e-6)
+    scores = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=False, confidence=0.95)
+    assert (scores.low, scores.high) == pytest.approx((0.931157, 1.0), abs=1e-6)  # a mean of scores promises as much
+
+
+def test_equal_weights_change_nothing_and_unequal_ones_are_not_exact() -> None:
+    plain, weighted = (
+        ends_of(parts, Resamples(40), span=ONE, binary=True, confidence=0.9)
+        for parts in (shares(30, 40), shares(30, 40, 2.5))
+    )
+    assert (weighted.value, weighted.low, weighted.high) == (plain.value, plain.low, plain.high)
+    top, bottom = shares(30, 40)
+    bottom[:20] *= 3
+    unequal = ends_of((top * bottom, bottom), Resamples(40), span=ONE, binary=True, confidence=0.9)
+    assert unequal.method == "wilson"
+    assert unequal.value == pytest.approx(70 / 80)
+
+
+def test_scores_have_the_ends_of_their_interval_at_one_side() -> None:
+    values = np.tile([0.0, 1 / 3, 2 / 3, 1.0, 1.0], 20)
+    found = ends_of((values, np.ones(100)), Resamples(100), span=ONE, binary=False, confidence=0.95)
+    # sd √(Σ(v − .6)²/5) = .3887, so the mean .6 ± 1.645 · .0389
+    assert found.method == "bootstrap"
+    assert (found.low, found.high) == pytest.approx((0.536, 0.664), abs=0.006)
+
+
+def test_without_a_confidence_the_number_itself_counts() -> None:
+    found = ends_of(shares(3, 4), Resamples(4), span=ONE, binary=True, confidence=None)
+    assert found == Ends(0.75, 4, 0.75, 0.75)
+    assert found.record(sure=False).interval is None
+    nothing = ends_of(shares(0, 0, apart=4), Resamples(4), span=ONE, binary=True, confidence=0.95)
+    assert nothing.record(sure=True).value is None
+
+
+def test_the_ends_of_a_difference_hold_those_of_tango() -> None:
+    # 1 gained, 7 lost of 21: −.286, Tango's 95 % interval −.517 to −.026 (Fagerland, Lydersen and Laake, Statistics in
+    # Medicine 33, 2014); each of its ends is at 97.5 % by itself, and the correction for skewness moves one farther
+    found = ends_of_difference(*paired(12, 1, 7, 1), Resamples(21), span=ONE, confidence=0.975)
+    assert (found.value, found.n, found.method) == (pytest.approx(-6 / 21), 21, "score")
+    assert found.high == pytest.approx(-0.026, abs=0.0005)
+    assert -0.53 < found.low <= -0.517
+
+
+def test_two_versions_that_agree_in_every_set_may_still_differ() -> None:
+    # what 42 sets may have missed: (1 − x)⁴² = .05
+    found = ends_of_difference(*paired(30, 0, 0, 12), Resamples(42), span=ONE, confidence=0.95)
+    assert (found.low, found.high) == pytest.approx((-0.068843, 0.068843), abs=1e-6)
+
+
+def test_a_difference_is_taken_over_the_sets_of_both() -> None:
+    new, old = paired(5, 1, 2, 2)
+    new[0][0], new[1][0] = 0.0, 0.0  # the first set, safe in both, does not count in the later version
+    found = ends_of_difference(new, old, Resamples(10), span=ONE, confidence=0.95)
+    assert (found.n, found.value) == (9, pytest.approx(-1 / 9))
+    nothing = ends_of_difference((np.zeros(10), np.zeros(10)), old, Resamples(10), span=ONE, confidence=0.95)
+    assert nothing.n == 0
+    assert np.isnan(nothing.value)
+
+
+@pytest.mark.parametrize(
+    ("ends", "limit", "side", "verdict"),
+    [
+        ((0.8, 0.9), 0.8, "least", "pass"),  # equal meets it
+        ((0.79, 0.9), 0.8, "least", "undecided"),
+        ((0.7, 0.79), 0.8, "least", "fail"),
+        ((0.7, 0.8), 0.8, "least", "undecided"),
+        ((0.1, 0.2), 0.2, "most", "pass"),
+        ((0.1, 0.21), 0.2, "most", "undecided"),
+        ((0.21, 0.3), 0.2, "most", "fail"),
+        ((nan, nan), 0.2, "most", "undecided"),
+    ],
+)
+def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
+    assert verdict_of(Ends(sum(ends) / 2, 10, *ends), limit, side) == verdict
+
+
+# How often it is wrong -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [42, 115, 700])
+@pytest.mark.parametrize("limit", [0.5, 0.8, 0.95, 0.98])
+def test_a_gate_on_a_share_is_passed_wrongly_in_5_percent_at_most(n: int, limit: float) -> None:
+    # exact: all counts that pass, with their probability where the truth is the limit itself (just below it, it is less)
+    passed = [yes for yes in range(n + 1) if least_share(yes, n, 0.95) >= limit]
+    probability = tail(min(passed), n, limit) if passed else 0.0
+    assert probability <= 0.05
+    if limit == 0.8:
+        assert tail(min(passed), n, 0.75) <= 0.004  # a true .75, in a gate of .80
+
+
+def test_a_gate_on_scores_is_passed_wrongly_in_about_5_percent() -> None:
+    # a skewed world: 1 in most sets, 0 in a tenth; 300 studies of 60 sets whose true mean is the limit
+    generator = np.random.default_rng(5)
+    values, chances = np.array([0.0, 1 / 3, 2 / 3, 1.0]), np.array([0.1, 0.05, 0.15, 0.7])
+    limit = float(values @ chances)
+    resamples = Resamples(60, count=1000)
+    verdicts = []
+    for _ in range(300):
+        drawn = generator.choice(values, p=chances, size=60)
+        ends = ends_of((drawn, np.ones(60)), resamples, span=ONE, binary=False, confidence=0.95)
+        verdicts.append(verdict_of(ends, limit, "least"))
+    assert verdicts.count("pass") <= 300 * 0.08
+    assert verdicts.count("fail") <= 300 * 0.08
+
+
+@pytest.mark.parametrize(("n", "margin"), [(42, 0.05), (42, 0.1), (115, 0.02), (115, 0.05)])
+@pytest.mark.parametrize("gained", [0.0, 0.02, 0.1])
+def test_worse_by_just_the_margin_is_seldom_not_worse_or_beyond_it(n: int, margin: float, gained: float) -> None:
+    # the later version fails `margin` more of the sets, and alone where `gained` is 0
+    generator = np.random.default_rng(11)
+    drawn = generator.multinomial(n, [gained, gained + margin, 1 - 2 * gained - margin], size=1500)
+    found, times = np.unique(drawn, axis=0, return_counts=True)
+    wrong = {"pass": 0, "fail": 0}
+    for (up, down, alike), count in zip(found.tolist(), times.tolist(), strict=True):
+        change = ends_of_difference(*paired(alike, up, down, 0), Resamples(n), span=ONE, confidence=0.95)
+        worsening = Ends(-change.value, n, -change.high, -change.low)
+        verdict = verdict_of(worsening, margin, "most")
+        if verdict != "undecided":
+            wrong[verdict] += count
+    assert wrong["pass"] <= 1500 * 0.08
+    assert wrong["fail"] <= 1500 * 0.085
