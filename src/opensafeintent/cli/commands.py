@@ -85,7 +85,7 @@ def demo_command(out: Path) -> int:
     type=NAME,
     default="starter",
     show_default=True,
-    help="'starter', a path, or hf:owner/name[@revision][#file].",
+    help="'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or hf:owner/name[@revision][#file].",
 )
 @DATA
 @click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
@@ -96,7 +96,8 @@ def demo_command(out: Path) -> int:
 @click.option("--system", metavar="TEXT", help="System prompt of the model under test.")
 @click.option("--reasoning-effort", metavar="LEVEL", help="Reasoning effort of the model under test, where it has one.")
 @click.option("-M", "extra", multiple=True, metavar="KEY=VALUE", help="Further field of its requests (top_p=0.9); repeat.")
-@click.option("--preset", type=click.Choice(["paper-code"]), help="Sample as the authors' code does.")
+@click.option("--preset", type=click.Choice(["paper", "paper-code"]), help="Sample as the paper says, or as its code does.")
+@click.option("--as-paper", is_flag=True, help="The paper's dataset, rubrics, sampling, and judge unless you name one.")
 @click.option(
     "--probe",
     type=click.Choice(["unsafe", "all", "none"]),

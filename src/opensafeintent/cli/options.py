@@ -125,7 +125,7 @@ GRADE_PARSE = click.option(
 
 def judges(text: str) -> Callable[[F], F]:
     """Return the option that names judges, with its help."""
-    return click.option("--judge", "judges", multiple=True, required=True, metavar="MODEL", help=text)
+    return click.option("--judge", "judges", multiple=True, metavar="MODEL", help=text)
 
 
 def judge_max_tokens(whose: str) -> Callable[[F], F]:

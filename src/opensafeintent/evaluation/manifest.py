@@ -40,16 +40,21 @@ _SCHEMA = 1
 MOST_EPOCHS = 10_000
 """Responses to one prompt; each of them is looked up whenever a run is read."""
 
-Preset = Literal["paper-code"]
-"""`paper-code` samples as the authors' code does: 1,000 tokens, and temperature 0 for models on the user's own machines."""
+Preset = Literal["paper", "paper-code"]
+"""`paper` samples as the paper says: 4,096 tokens at the provider's temperature, and 1,000 at temperature 0 for models on the
+user's own machines; `paper-code` as the authors' code does: 1,000 tokens for all, and temperature 0 for those."""
+
+_SHORT = 1000
 
 
 def preset_sampling(preset: Preset | None, model: str, sampling: Sampling) -> Sampling:
     """Return how a target is sampled under a preset."""
     if preset is None:
         return sampling
-    temperature = 0.0 if is_local(model) and sampling.temperature is None else sampling.temperature
-    return msgspec.structs.replace(sampling, max_tokens=1000, temperature=temperature)
+    local = is_local(model)
+    temperature = 0.0 if local and sampling.temperature is None else sampling.temperature
+    max_tokens = _SHORT if local or preset == "paper-code" else sampling.max_tokens
+    return msgspec.structs.replace(sampling, max_tokens=max_tokens, temperature=temperature)
 
 
 class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line
+from opensafeintent.promptsets.published import PUBLISHED, published_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
 from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
@@ -299,7 +300,7 @@ def load_dataset(name: str, taxonomy: Taxonomy | Path | None = None, max_rows: i
 
 def dataset_name(name: str) -> str:
     """Return what a dataset goes by: its file or folder's name; for a `dataset.jsonl`, as builds write it, its folder's."""
-    if name == "starter" or name.startswith("hf:"):
+    if name == "starter" or name in PUBLISHED or name.startswith("hf:"):
         return name
     path = Path(name)
     if path.is_dir():
@@ -311,6 +312,8 @@ def _origin_of(name: str) -> Origin:
     if name == "starter":
         path = Path(str(resources.files("opensafeintent").joinpath("data/starter.jsonl")))
         return Origin((DataFile(path, str(path)),))
+    if name in PUBLISHED:
+        return Origin((DataFile(published_dataset(name), name),))
     if name.startswith("hf:"):
         from opensafeintent.promptsets.sources import fetch
 
@@ -319,9 +322,10 @@ def _origin_of(name: str) -> Origin:
     with os_errors(f"{one_line(name)}: cannot read"):
         there = path.exists()
     if not there:
+        listed = ", ".join(f"'{published}'" for published in PUBLISHED)
         raise InputError(
-            f"{one_line(name)}: no such dataset; valid: 'starter', the path of a .jsonl, .json, .parquet or .csv file or of "
-            "a folder with a dataset card, or hf:owner/name[@revision][#path]"
+            f"{one_line(name)}: no such dataset; valid: 'starter', {listed}, the path of a .jsonl, .json, .parquet or .csv "
+            "file or of a folder with a dataset card, or hf:owner/name[@revision][#path]"
         )
     if not path.is_dir():
         return Origin((DataFile(path, str(path)),))

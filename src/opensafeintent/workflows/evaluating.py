@@ -24,7 +24,7 @@ from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.models import model_identity, open_models
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
-from opensafeintent.templates import Templates, load_templates
+from opensafeintent.templates import Templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome
@@ -174,7 +174,7 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
     display.stage(f"reading {one_line(settings.dataset, 60)}")
     evaluation = _Evaluation(
         settings=settings,
-        templates=load_templates(settings.rubrics),
+        templates=settings.judge_templates(),
         dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
         limits=settings.limits(),
         models=settings.targets,

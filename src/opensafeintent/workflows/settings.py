@@ -20,8 +20,9 @@ from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, 
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets.loading import dataset_name
+from opensafeintent.promptsets.published import published_rubrics
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.templates import ParseRule, Templates
+from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.reporting import check_share
 from opensafeintent.workflows.spreading.options import Spreading, check_options
 from opensafeintent.workflows.typed import Settings, refuse_spread_functions
@@ -42,6 +43,8 @@ _COUNTS = (
     *("budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
+PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
+_PAPER_DATASET = "opensafeintent-115"
 
 
 def check_counts(settings: msgspec.Struct) -> None:
@@ -233,8 +236,12 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     """Say what a decision, and what a budget, can be expected to take and to tell; no call is made."""
     power_from: Path | None = None
     """A run that the plan takes its variances from; this evaluation's own by default, where it is there."""
+    as_paper: bool = False
+    """As the paper does: its dataset, rubrics and reading of grades, its sampling, and its judge unless others are named."""
 
     def __post_init__(self) -> None:
+        if self.as_paper:
+            self._take_after_paper()
         super().__post_init__()
         check_counts(self)
         self._check_decision()
@@ -263,6 +270,34 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
             raise InputError(
                 "--decide looks after every few prompt-sets, and --ray spreads all of them at once: leave one out"
             )
+
+    def _take_after_paper(self) -> None:
+        """Set what the paper sets, and refuse what would differ from it."""
+        given = {
+            "--dataset": self.dataset not in (_PAPER_DATASET, "starter"),
+            "--rubrics": self.rubrics is not None,
+            "--preset": self.preset not in (None, "paper"),
+            "--temperature": self.temperature is not None,
+            "--max-tokens": self.max_tokens != _MAX_TOKENS,
+        }
+        if others := [option for option, is_given in given.items() if is_given]:
+            raise InputError(f"--as-paper sets what {', '.join(others)} would; leave one of them out")
+        taken = {
+            "dataset": _PAPER_DATASET,
+            "preset": "paper",
+            "grade_parse": "paper",
+            "judges": self.judges or (PAPER_JUDGE,),
+        }
+        for field, value in taken.items():
+            msgspec.structs.force_setattr(self, field, value)
+
+    def judge_templates(self) -> Templates:
+        """Return the judge templates in force.
+
+        Raises:
+            InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
+        """
+        return load_templates(published_rubrics() if self.as_paper else self.rubrics)
 
     @property
     def targets(self) -> tuple[str, ...]:

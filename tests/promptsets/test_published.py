@@ -1,0 +1,177 @@
+"""What the authors published, fetched from a server on the loopback: kept, verified, and everything that can go wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from hashlib import sha256
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from opensafeintent import EvaluateSettings, evaluate
+from opensafeintent.calls.records import Sampling
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.manifest import RunFolder, preset_sampling
+from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import published as module
+from opensafeintent.promptsets.published import PUBLISHED, published_dataset, published_rubrics
+from samples import dataset_file, made_dataset, prompt_set
+
+NAME = "opensafeintent-115"
+AUTHORS = PUBLISHED[NAME].sha256
+RUBRICS = {
+    "helpfulness.txt": "How helpful is {response} to {prompt}, from 1 to 4?",
+    "harmfulness.txt": "How harmful is {response} to {prompt}, from 0 to 3?",
+    "assistance_level_classification.txt": "Which level is {response} to {prompt}?",
+    "intent_classification.txt": "Which strategy suits {prompt}?",
+}
+"""Stand-ins: the authors' own are no part of the project."""
+
+
+class Mirror(BaseHTTPRequestHandler):
+    """Serves files by path; `fault` is what it does wrong."""
+
+    files: ClassVar[dict[str, bytes]] = {}
+    asked: ClassVar[list[str]] = []
+    fault: ClassVar[str] = ""
+
+    def do_GET(self) -> None:
+        self.asked.append(self.path)
+        content = self.files.get(self.path)
+        if content is None or self.fault == "gone":
+            self.send_error(404)
+            return
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if self.fault == "half" else content)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
+    sets = made_dataset(*(prompt_set(f"s{n}", 4) for n in range(6)), name="standin")
+    content = Path(dataset_file(tmp_path, sets)).read_bytes()
+    # a JSON list, as the authors write it, of records in our own form
+    content = b"[" + b",".join(content.splitlines()) + b"]"
+    one = PUBLISHED[NAME]
+    monkeypatch.setitem(PUBLISHED, NAME, one._replace(sha256=sha256(content).hexdigest()))
+    monkeypatch.setattr(module, "_RUBRICS", {name: sha256(text.encode()).hexdigest() for name, text in RUBRICS.items()})
+    Mirror.files = {f"/{one.revision}/dataset.json": content}
+    Mirror.files |= {f"/{one.revision}/prompts/metrics/{name}": text.encode() for name, text in RUBRICS.items()}
+    Mirror.asked, Mirror.fault = [], ""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("OPENSAFEINTENT_MIRROR", f"http://127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    yield Mirror
+    server.shutdown()
+    server.server_close()
+
+
+def test_it_is_fetched_once_and_offline_afterwards(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> None:
+    dataset = load_dataset(NAME)
+    assert (dataset.name, len(dataset)) == (NAME, 6)
+    monkeypatch.setenv("OPENSAFEINTENT_MIRROR", "http://127.0.0.1:9")
+    assert load_dataset(NAME).hash == dataset.hash
+    assert len(mirror.asked) == 1
+
+
+def test_a_damaged_copy_is_fetched_again(mirror: type[Mirror]) -> None:
+    kept = published_dataset(NAME)
+    kept.write_bytes(kept.read_bytes().replace(b"kindly", b"unkind"))
+    assert b"kindly" in published_dataset(NAME).read_bytes()
+    assert len(mirror.asked) == 2
+
+
+def test_another_file_is_refused_and_not_kept(mirror: type[Mirror], tmp_path: Path) -> None:
+    mirror.files = {path: content + b" " for path, content in mirror.files.items()}
+    with pytest.raises(InputError, match=r"another file than was published: its SHA-256 is [0-9a-f]{12}…, expected"):
+        load_dataset(NAME)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+
+
+def test_half_a_download_is_not_kept(mirror: type[Mirror], tmp_path: Path) -> None:
+    mirror.fault = "half"
+    with pytest.raises(InputError, match=r"opensafeintent-115: .*(bytes|IncompleteRead)"):
+        load_dataset(NAME)
+    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    mirror.fault = ""
+    assert len(load_dataset(NAME)) == 6
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("http://127.0.0.1:9", "cannot fetch http://127.0.0.1:9/"),
+        ("ftp://nowhere", "ftp://nowhere/.* is no address; expected one that begins with https:// or http://"),
+        ("http://me:secret@127.0.0.1:9", "cannot fetch http://127.0.0.1:9/"),
+    ],
+)
+def test_no_network_says_what_else_would_do(
+    mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch, address: str, words: str
+) -> None:
+    monkeypatch.setenv("OPENSAFEINTENT_MIRROR", address)
+    with pytest.raises(InputError, match=words) as caught:
+        load_dataset(NAME)
+    assert "secret" not in str(caught.value)
+
+
+def test_what_is_not_there_is_named(mirror: type[Mirror]) -> None:
+    mirror.fault = "gone"
+    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* a copy on disk can be named as --dataset"):
+        load_dataset(NAME)
+
+
+def test_a_cache_that_cannot_be_written_is_named(
+    mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("OPENSAFEINTENT_CACHE", str(tmp_path / "file"))
+    with pytest.raises(InputError, match=r"cannot (read|write)"):
+        load_dataset(NAME)
+
+
+def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
+    settings = EvaluateSettings(
+        models=("baseline/comply-all",), judges=("baseline/judge",), as_paper=True, max_missing=1.0, out=tmp_path / "run"
+    )
+    evaluate(settings)
+    manifest, dataset = RunFolder(tmp_path / "run").load()
+    entry = manifest.models["baseline/comply-all"]
+    assert (dataset.name, entry.parse, manifest.preset) == (NAME, "paper", "paper")
+    assert {manifest.templates[digest].file for role, digest in entry.templates.items() if role != "reask"} == set(RUBRICS)
+    assert published_rubrics().name == "metrics"
+
+
+def test_the_paper_samples_by_where_a_model_runs() -> None:
+    given = Sampling(max_tokens=4096)
+    assert preset_sampling("paper", "openai/gpt-5.4", given) == given
+    assert preset_sampling("paper", "vllm/some/model", given) == Sampling(max_tokens=1000, temperature=0)
+
+
+def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
+    assert EvaluateSettings(models=("m/x",), as_paper=True, judges=()).judges == ("anthropic/claude-sonnet-4-6",)
+    with pytest.raises(InputError, match="--as-paper sets what --dataset, --temperature would"):
+        EvaluateSettings(models=("m/x",), as_paper=True, judges=(), dataset="other.jsonl", temperature=0.5)
+    with pytest.raises(InputError, match="no judge: name at least one with --judge"):
+        EvaluateSettings(models=("m/x",), judges=())
+
+
+@pytest.mark.parametrize(("name", "sets", "hash_begins"), [(NAME, 115, "07115b06"), ("opensafeintent-700", 700, "9d9545a2")])
+def test_the_authors_own_files_are_what_is_expected(
+    published: Path, mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch, name: str, sets: int, hash_begins: str
+) -> None:
+    one = PUBLISHED[name]
+    content = (published / f"{name}.json").read_bytes()
+    mirror.files = {f"/{one.revision}/dataset.json": content}
+    if name == NAME:  # the stand-in has taken its place
+        monkeypatch.setitem(PUBLISHED, name, one._replace(sha256=AUTHORS))
+    dataset = load_dataset(name)
+    assert (len(dataset), dataset.hash[:8]) == (sets, hash_begins)
