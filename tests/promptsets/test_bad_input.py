@@ -153,7 +153,10 @@ def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "complaint"),
     [
-        ("startr", "no such dataset; valid: 'starter', the path of a .jsonl, .json, .parquet or .csv file or of a folder"),
+        (
+            "startr",
+            "no such dataset; valid: 'starter', 'opensafeintent-115', 'opensafeintent-700', the path of a .jsonl, .json, .parquet or .csv file or of a folder",
+        ),
         ("n" * 300 + ".jsonl", "too long"),
         (".", "is a folder without a dataset card (README.md) that names its data; name the .jsonl, .json, .parquet or .csv"),
     ],
