@@ -155,7 +155,7 @@ def test_loading_names_the_first_problem_and_validating_names_all(tmp_path: Path
     [
         (
             "startr",
-            "no such dataset; valid: 'starter', 'opensafeintent-115', 'opensafeintent-700', the path of a .jsonl, .json, .parquet or .csv file or of a folder",
+            "no such dataset; valid: 'starter', 'opensafeintent-115', 'opensafeintent-700', the path of a .jsonl, .json, ",
         ),
         ("n" * 300 + ".jsonl", "too long"),
         (".", "is a folder without a dataset card (README.md) that names its data; name the .jsonl, .json, .parquet or .csv"),
