@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shutil
 import sqlite3
 from contextlib import closing
@@ -16,7 +17,7 @@ from endtoend import JUDGE, Ran, calls, evaluate, metrics, osi, some_sets
 from loopback import Fault, LoopbackServer, Match
 from opensafeintent import CompareSettings, compare
 from opensafeintent.errors import InputError
-from samples import made_dataset, prompt_set
+from samples import json_lines, made_dataset, prompt_set
 from workflows.test_comparing import Given, contents, run_of
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -333,3 +334,60 @@ def test_the_report_tells_days_and_shifts(asked: list[Path], tmp_path: Path) -> 
         assert date.fromisoformat(item["first_call"]) <= date.fromisoformat(item["last_call"])
     assert found["judges"]["responses"] == 48
     assert [shift["shift"]["value"] for shift in found["judges"]["shifts"]] == [0, 0]
+
+
+def test_imported_responses_that_a_judge_graded_here_are_graded_again(tmp_path: Path) -> None:
+    runs = []
+    with LoopbackServer() as server:
+        for name in ("old", "new"):
+            dataset = some_sets(tmp_path, 6, paraphrases=0)
+            lines = [json.loads(line) for line in dataset.read_text().splitlines()]
+            responses = json_lines(
+                tmp_path / f"{name}.jsonl",
+                (
+                    {"id": line["id"], "variant": variant, "response": f"{name}: {line['prompts'][variant]}"}
+                    for line in lines
+                    for variant in ("benign", "dual_use", "malicious")
+                ),
+            )
+            assert osi("import", responses, "--dataset", dataset, "--out", tmp_path / name).code in (0, 1)
+            assert osi("grade", tmp_path / name, "--judge", JUDGE, "--max-missing", 1, server=server).code == 0
+            runs.append(tmp_path / name)
+        before = calls(server)
+        ran = osi("compare", *runs, "--in-order", "--out", tmp_path / "out", server=server)
+        assert ran.code == 0, ran.err
+        assert calls(server) - before == {"helpfulness": 18, "harm": 18}
+    assert [float(row["shift"]) for row in table(tmp_path / "out", "version_judges")] == [0, 0]
+    assert len(table(tmp_path / "out", "version_regrades")) == 18
+
+
+def test_one_ledger_of_several_runs_keeps_their_second_grades_apart_from_the_first(tmp_path: Path) -> None:
+    shared = ("--ledger", tmp_path / "shared.sqlite")
+    with LoopbackServer() as server:
+        runs = [evaluated(tmp_path, server, name, *shared) for name in ("one", "two", "three")]
+        before = calls(server)
+        assert osi("compare", *runs[:2], "--in-order", server=server).code == 0
+        assert calls(server) - before == {"helpfulness": 48, "harm": 48}
+        reports = [osi("report", run, "--out", tmp_path / f"report-{run.name}", server=server).code for run in runs]
+    assert reports == [0, 0, 0]
+
+
+def test_every_judge_of_a_panel_is_asked_again_and_one_that_changed_is_named(tmp_path: Path) -> None:
+    other = "openai-api/loop/other"
+    dataset = some_sets(tmp_path, 12, paraphrases=1)
+    with LoopbackServer() as server:
+        for name in ("old", "new"):
+            ran = evaluate(
+                server, dataset, tmp_path / name, "--max-missing", 1, models=("openai-api/loop/m",), judges=(JUDGE, other)
+            )
+            assert ran.code == 0, ran.err
+    generous = Fault(action="completion", match=Match(purpose="helpfulness", model="other"), content="4")
+    with LoopbackServer(faults=(generous,)) as server:
+        ran = osi("compare", tmp_path / "old", tmp_path / "new", "--in-order", server=server)
+        assert calls(server) == {"helpfulness": 96, "harm": 96}
+    assert ran.code == 2
+    said = [line for line in ran.errors if "has changed" in line]
+    assert len(said) == 1
+    assert said[0].startswith(
+        f"error: {other}: has changed: of 48 responses of old graded again, helpfulness (1 to 4) moved by +"
+    )
