@@ -1,10 +1,10 @@
 """What is said of versions: does it hold?
 
-Simulates versions of a model on the same prompt-sets, and prints how often the interval of the trend holds the true slope; how
-far the number of sets to expect with nothing changed is from the truth, and how often the interval of what goes beyond it
+Simulates versions of a model on the same prompt-sets, and prints how often the interval of the trend holds the true slope;
+how far the number of sets to expect with nothing changed is from the truth, and how often the interval of what goes beyond it
 holds that; and how often a judge is said to have changed that has not, and that has.
 
-    python benchmarks/versions.py [--studies 1000]
+    python benchmarks/versions.py [--studies 500]
 """
 
 from __future__ import annotations
@@ -132,13 +132,14 @@ def drifts(studies: int, generator: np.random.Generator) -> None:
             shifts.append([found.shifts[place].shift.value for place in (0, 1)])
         means = np.mean(np.array(shifts, dtype=np.float64), axis=0)
         print(
-            f"       {judges:6}  {np.mean(same):16.2f}  {harsher:10.1f}  {means[0]:26.2f}  {means[1]:7.3f}  {told / studies:12.3f}"
+            f"       {judges:6}  {np.mean(same):16.2f}  {harsher:10.1f}  {means[0]:26.2f}  {means[1]:7.3f}  "
+            f"{told / studies:12.3f}"
         )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--studies", type=int, default=1000)
+    parser.add_argument("--studies", type=int, default=500)
     studies = parser.parse_args().studies
     for part in (trends, turnovers, drifts):
         part(studies, np.random.default_rng(13))

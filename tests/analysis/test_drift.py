@@ -41,7 +41,37 @@ def test_a_shift_by_hand() -> None:
 
 
 def test_a_judge_that_says_the_same_has_not_changed() -> None:
-    assert drifted([((2, 0), (2, 0))] * 100).changed == []
+    found = drifted([((2, 0), (2, 0))] * 100)
+    assert found.changed == []
+    assert [shift.shift.interval for shift in found.shifts] == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize(("moved", "told"), [(6, False), (7, True)])
+def test_so_many_responses_that_all_move_one_way_are_more_than_chance(moved: int, told: bool) -> None:
+    # of k sets that differ, all flips have one direction with 2^−k on either side: 2⁻⁶ = .0156 and 2⁻⁷ = .0078, and each
+    # interval of one judge leaves .0125 on either side
+    found = drifted([((2, 0), (3, 0)), ((2, 0), (2, 0))] * moved + [((2, 0), (2, 0))] * 60)
+    assert bool(found.changed) is told
+
+
+def test_two_sets_can_tell_nothing() -> None:
+    # the subsets of two sets are both, either and none: a quarter of them is none, and lies beyond either end
+    found = drifted([((1, 0), (2, 1))] * 4)
+    assert [shift.shift.interval for shift in found.shifts] == [(-3, 3), (-1, 1)]
+    assert found.changed == []
+
+
+def test_the_interval_holds_a_change_that_there_is() -> None:
+    generator = np.random.default_rng(3)
+    held = []
+    for _ in range(200):
+        then, moved = generator.integers(2, 4, 80), generator.choice((0, 0, 0, 1, -1, 1), 80)  # by ⅙ on average
+        pairs: list[tuple[Pair, Pair]] = [
+            ((int(a), 0), (int(a + b), 0)) for a, b in zip(then.tolist(), moved.tolist(), strict=True)
+        ]
+        low, high = drifted(pairs).shifts[0].shift.interval or (0, 0)
+        held.append(low <= 1 / 6 <= high)
+    assert np.mean(held) >= 0.95
 
 
 def test_a_judge_that_became_stricter_has() -> None:

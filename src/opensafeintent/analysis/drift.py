@@ -9,9 +9,13 @@ import numpy as np
 
 from opensafeintent.evaluation.records import JudgeGrades
 from opensafeintent.evaluation.run import Regrade
-from opensafeintent.statistics import CONFIDENCE, Estimate, Resamples, estimate
+from opensafeintent.statistics import CONFIDENCE, Estimate, rounded
+from opensafeintent.statistics.flips import flip_interval
 
 __all__ = ["Drift", "SecondGrades", "Shift", "drift_of"]
+
+
+_METHOD = "sign-flip"
 
 
 class SecondGrades(Regrade, frozen=True, kw_only=True):
@@ -62,8 +66,8 @@ class Drift(msgspec.Struct, frozen=True, kw_only=True):
 def drift_of(regrades: Sequence[SecondGrades], judges: Sequence[str], *, run: str, kept: str) -> Drift:
     """Return how far each judge has shifted, the prompt-set as the unit.
 
-    A judge that has not changed is found changed in 5 % of such checks, over all judges and both scales: each interval is at
-    a level of 1 − .05 / (2 × judges).
+    The grades of a judge that has not changed may be exchanged, then for now, and that is what the intervals suppose: judges
+    that have not changed are told changed in 5 % of checks at most, since each interval is at 1 − .05 / (2 × judges).
 
     Args:
         regrades: responses with the grades on record and those of today.
@@ -94,10 +98,13 @@ def _shift(
             by_set.setdefault(item.set_id, []).append(pair[1] - pair[0])
     if not by_set:
         return Shift(judge=judge, what=what, responses=0, shift=Estimate(value=None, n=0))
-    sums = np.array([[sum(found) for _, found in sorted(by_set.items())]], dtype=np.float64)
-    counts = np.array([[len(found) for _, found in sorted(by_set.items())]], dtype=np.float64)
-    (found,) = estimate(sums, counts, Resamples(counts.shape[1]), span=(-widest, widest), confidence=confidence).records()
-    return Shift(judge=judge, what=what, responses=int(counts.sum()), shift=found)
+    sums = np.array([sum(found) for _, found in sorted(by_set.items())], dtype=np.float64)
+    counts = np.array([len(found) for _, found in sorted(by_set.items())], dtype=np.float64)
+    low, high = flip_interval(sums, counts, widest, confidence)
+    shift = Estimate(
+        value=rounded(sums.sum() / counts.sum()), n=len(by_set), interval=(rounded(low), rounded(high)), method=_METHOD
+    )
+    return Shift(judge=judge, what=what, responses=int(counts.sum()), shift=shift)
 
 
 def _helpfulness(grades: JudgeGrades) -> float | None:

@@ -258,11 +258,11 @@ def turnover(
     noise = np.where(told, noise, 0.0)
     expected = float(noise.sum()) * n / int(told.sum()) if told.any() else None
 
-    def excess(found: Floats) -> Estimate | None:
+    def excess(found: Floats) -> Estimate | None:  # of a set at most 1, at least −½: half of two repeats of one version
         if not told.any():
             return None
         rows = np.where(told, found - noise, 0.0)[None], told.astype(np.float64)[None]
-        (mean,) = estimate(*rows, resamples, span=(-1.0, 1.0)).records()
+        (mean,) = estimate(*rows, resamples, span=(-0.5, 1.0)).records()
         return _times(mean, n)
 
     changed = [

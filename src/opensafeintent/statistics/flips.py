@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import SEED, Floats
 
-__all__ = ["FLIPS", "Flipped", "Paired", "step_down"]
+__all__ = ["FLIPS", "Flipped", "Paired", "flip_interval", "step_down"]
 
 FLIPS = 10_000
 _PAIRS_AT_ONCE = 64
@@ -189,3 +189,24 @@ class _Test:
             ends = self._paired.first[pair], self._paired.second[pair]
             for model, other in (ends, ends[::-1]):
                 most[model] = among_own[model, other] = max(most[model], among_own[model, other])
+
+
+def flip_interval(sums: Floats, counts: Floats, widest: float, confidence: float) -> tuple[float, float]:
+    """Return the interval of a mean difference that leaves out 0 just where sign flips call it more than chance.
+
+    Its ends are quantiles of the means of random subsets of the units: the typical values of Hartigan (Journal of the
+    American Statistical Association 64, 1969); the subset of none lies beyond either end. Where the two sides of a difference
+    may be exchanged the interval leaves out 0 in 1 − confidence of all studies at most, however few differences there are.
+
+    Args:
+        sums: of the differences in each unit, shape (unit,).
+        counts: how many there are of them, each above 0, shape (unit,).
+        widest: the greatest difference there can be.
+        confidence: above 0 and below 1.
+    """
+    chosen = np.random.default_rng(SEED).integers(0, 2, size=(FLIPS, len(sums)), dtype=np.int8).astype(np.float64)
+    some = chosen.any(axis=1)
+    means = np.sort(chosen[some] @ sums / (chosen[some] @ counts))
+    none = np.full(FLIPS - len(means), widest)
+    beyond = int((1 - confidence) / 2 * FLIPS)
+    return float(np.append(-none, means)[beyond]), float(np.append(means, none)[-1 - beyond])

@@ -326,8 +326,8 @@ def drift(groups: Sequence[Group]) -> Table:
         notes=(
             *group_notes(groups),
             "helpfulness is raw, from 1 to 4; safe is the share of responses graded safe. The intervals hold together at "
-            "95 %: a judge that has not changed is told changed once in twenty checks. What lies within an interval this "
-            "check could not have seen.",
+            "95 %: judges that have not changed are told changed in one of twenty checks at most. Six responses or fewer "
+            "that all move one way are not told from chance.",
             UNDEFINED,
         ),
     )
