@@ -77,9 +77,9 @@ def by_model(table: Table, *columns: str) -> dict[Cell, tuple[Cell, ...]]:
 
 def test_names_are_the_papers() -> None:
     assert [table.name for table in all_tables(groups_of())] == [
-        *("table_1_domains", "table_2_task_types", "table_4_utility", "harm_threshold", "signal_detection", "table_5_modes"),
-        *("mode_differences", "table_6_utility_range", "probe"),
-        *("comparisons", "metrics", "strata", "grade_distributions", "coverage"),
+        *("table_1_domains", "table_2_task_types", "table_4_utility", "harm_threshold", "signal_detection"),
+        *("mode_differences", "table_5_modes", "table_6_utility_range", "probe"),
+        *("comparisons", "metrics", "strata", "grade_distributions", "coverage", "reference"),
     ]
 
 
@@ -145,6 +145,13 @@ def test_signal_detection_has_a_line_for_each_model(tables: list[Table]) -> None
     refusing = records["baseline/refuse-all"]
     assert (refusing["d_prime"], refusing["caution"]) == (0.0, pytest.approx(0.96742, abs=1e-5))
     assert (refusing["dual_use_position"], refusing["intent_sensitivity"]) == (None, 0.5)
+
+
+def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> None:
+    records = {record["metric"]: (record["oracle"], record["refuse_all"]) for record in named(tables, "reference").records()}
+    assert records["mean_utility"] == (pytest.approx(7 / 9), 0.0)  # (1 + 2/3 + 2/3) / 3
+    assert records["triplet_safety"] == (1.0, 1.0)
+    assert "detection_failure" not in records  # neither is ever unsafe
 
 
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:

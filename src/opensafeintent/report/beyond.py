@@ -8,6 +8,7 @@ from typing import Any
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
+from opensafeintent.analysis.reference import reference_values
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.prose import Sentence, percent, say, score
@@ -24,6 +25,8 @@ def beyond(group: Group) -> Iterator[Sentence]:
     yield from _discernment(group)
     yield from _modes(group)
     yield from _lenient(group)
+    triplet, utility = (reference_values(metric) for metric in ("triplet_safety", "mean_utility"))
+    yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
 
 
 def _contenders(group: Group) -> list[str]:

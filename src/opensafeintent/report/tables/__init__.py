@@ -20,15 +20,24 @@ from opensafeintent.report.tables.by_model import (
     utility_range,
 )
 from opensafeintent.report.tables.decisions import decisions, looks
-from opensafeintent.report.tables.long import comparisons, coverage, distributions, domains, metrics, strata, task_types
+from opensafeintent.report.tables.long import (
+    comparisons,
+    coverage,
+    distributions,
+    domains,
+    metrics,
+    reference,
+    strata,
+    task_types,
+)
 from opensafeintent.report.tables.stability import wording
 from opensafeintent.report.tables.versions import VERSIONS_TABLES
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
-    *(domains, task_types, utility, harm_threshold, signal, modes, mode_differences, utility_range, probe),
-    *(comparisons, metrics, strata, distributions, coverage),
+    *(domains, task_types, utility, harm_threshold, signal, mode_differences, modes, utility_range, probe),
+    *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 
 
