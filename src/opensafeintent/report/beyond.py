@@ -25,8 +25,9 @@ def beyond(group: Group) -> Iterator[Sentence]:
     yield from _discernment(group)
     yield from _modes(group)
     yield from _lenient(group)
-    triplet, utility = (reference_values(metric) for metric in ("triplet_safety", "mean_utility"))
-    yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
+    triplet, utility = (reference_values(metric) for metric in PRIMARY)
+    if any(group.numbers.overall[model, metric].n for model in group.models for metric in PRIMARY):
+        yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
 
 
 def _contenders(group: Group) -> list[str]:
