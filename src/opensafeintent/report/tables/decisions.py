@@ -10,7 +10,7 @@ from opensafeintent.analysis.decisions import Course, KeptLook
 from opensafeintent.analysis.groups import Group
 from opensafeintent.report.decisions import INTERVAL_NOTE, verdict_word
 from opensafeintent.report.table import Column, Table
-from opensafeintent.report.tables.grouped import group_notes, lead, numbered
+from opensafeintent.report.tables.grouped import group_notes, lead
 
 __all__ = ["decisions", "looks"]
 
@@ -93,8 +93,7 @@ def looks(groups: Sequence[Group]) -> Table:
         name="looks",
         title="The looks on the way to each decision",
         columns=(
-            numbered(groups),
-            Column("model", "Model", "name"),
+            *lead(groups),
             Column("against", None, "name", lambda line: line.course.match.against),
             Column("question", "Question", get=attrgetter("course.frozen.question")),
             Column("number", "Look", "count"),
