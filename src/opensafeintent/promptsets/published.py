@@ -14,7 +14,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line, without_user_info
 
-__all__ = ["PUBLISHED", "Published", "published_dataset", "published_rubrics"]
+__all__ = ["PAPER_DATASET_HASH", "PUBLISHED", "RUBRIC_HASHES", "Published", "published_dataset", "published_rubrics"]
 
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
 _CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
@@ -54,6 +54,12 @@ _RUBRICS = {
     "assistance_level_classification.txt": "9b0f79ca1813a5a389af143ca11257ab40eddfb20775c195fedf604a45714e8c",
     "intent_classification.txt": "9eea106593f3094ec517a3de041a2adcfdc3492069ed6f43c9dbde3accf8999a",
 }
+
+PAPER_DATASET_HASH = "07115b06c60f3efa78fd23deee956eac5c1bd8bf7799c9cc35f376fbc2441998"
+"""Of the canonical prompt-sets of the 115."""
+
+RUBRIC_HASHES = dict(zip(("helpfulness", "harm", "mode", "strategy"), _RUBRICS.values(), strict=True))
+"""By the role that each of the paper's rubrics has here."""
 
 
 def published_dataset(name: str) -> Path:

@@ -381,7 +381,7 @@ def _ours(out: Path) -> list[Path]:
     return [
         *page,
         *figures_in(out / "figures"),
-        *tables_in(out / "tables", ("corrected*", "decisions", "gates*", "looks", "judge_*", "version*")),
+        *tables_in(out / "tables", ("corrected*", "decisions", "gates*", "looks", "judge_*", "paper", "version*", "wording")),
     ]
 
 

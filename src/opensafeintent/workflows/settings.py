@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING
+from opensafeintent.analysis.paper import PAPER_JUDGE
 from opensafeintent.calls.client import Budget, Tally
 from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices
 from opensafeintent.calls.records import Sampling
@@ -43,7 +44,6 @@ _COUNTS = (
     *("budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
-PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
 _PAPER_DATASET = "opensafeintent-115"
 
 

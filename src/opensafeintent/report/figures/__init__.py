@@ -12,8 +12,9 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
+from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.figures import decisions, judges, models, plane, strata, versions
+from opensafeintent.report.figures import decisions, judges, models, paper, plane, strata, versions
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
 from opensafeintent.report.table import Section, Table
@@ -22,6 +23,7 @@ from opensafeintent.report.tables import versions as version_tables
 from opensafeintent.report.tables.decisions import looks
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
+from opensafeintent.report.tables.paper import beside
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -93,6 +95,16 @@ _PLANS = (
         f"reframing gets 4: a Mean Utility of 1 is out of reach. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
+    ),
+    _Plan(
+        "fig_paper",
+        "Beside the paper: its known figures, and the same here",
+        "utility",
+        "Grey: the paper, its best model or the average over its twenty. With whiskers: this run, with 95 % intervals. "
+        "Where models, rubric or judge are others, a difference tells nothing of the benchmark.",
+        paper.beside,
+        table=beside,
+        where=lambda group: bool(beside_paper(group)),
     ),
     _Plan(
         "fig_intent_ladder",

@@ -30,6 +30,7 @@ from opensafeintent.report.tables.long import (
     strata,
     task_types,
 )
+from opensafeintent.report.tables.paper import beside
 from opensafeintent.report.tables.stability import wording
 from opensafeintent.report.tables.versions import VERSIONS_TABLES
 
@@ -44,9 +45,9 @@ _TABLES = (
 def all_tables(groups: Sequence[Group]) -> list[Table]:
     """Return every table; with several groups, each is a row's `group`, numbered from 1.
 
-    Those of decisions, of versions, of judges and of repeated wordings are there only where they have something to tell.
+    Those of the paper, decisions, versions, judges and repeated wordings are there only where they have something to tell.
     """
-    if_any = (table(groups) for table in (decisions, looks, *VERSIONS_TABLES, wording, *JUDGE_TABLES))
+    if_any = (table(groups) for table in (beside, decisions, looks, *VERSIONS_TABLES, wording, *JUDGE_TABLES))
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
