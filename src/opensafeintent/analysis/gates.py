@@ -247,10 +247,12 @@ def _reason(
     if verdict == "undecided":
         return f"{verb} between {known.low:.4f} and {known.high:.4f}{_at(confidence)} either way, with {limit} in between"
     lower = (verdict == "fail") == (condition.side == "most")  # which end decides
-    end = "at least" if lower else "at most"
+    end, number = ("at least", known.low) if lower else ("at most", known.high)
     beyond = "above" if condition.side == "most" else "below"
-    said = f"{verb} {end * (confidence is not None)} ".rstrip()
-    said += f" {known.low if lower else known.high:.4f}{_at(confidence)}, {'not ' * (verdict == 'pass')}{beyond} {limit}"
+    far = f"{end} {number:.4f}" if confidence is not None else f"{number:.4f}"
+    said = f"{verb} {far}{_at(confidence)}, {'not ' * (verdict == 'pass')}{beyond} {limit}"
+    if condition.kind == "worse" and number < 0:  # less than nothing is better
+        said = f"is better by at least {-number:.4f}{_at(confidence)}, within {limit}"
     if worst_case is None:
         return said
     could = worst_case[0 if lower else 1]
