@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from loopback import LoopbackServer
@@ -29,7 +30,7 @@ from opensafeintent import (
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets import Dataset, load_dataset
 from plain_metrics import Place, Response, plain_metric
 from samples import dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
 
@@ -473,7 +474,7 @@ def test_duplicate_lines_are_refused(again: dict[str, Any], dataset: str, tmp_pa
         ('{"id": "boats", "variant": "benign"', ["not valid JSON"]),
         ('{"id": "boats", "variant": "benign", "response": "x", "helpfulness": NaN}', ["not valid JSON"]),
         ("[1, 2]", ["expected a JSON object"]),
-        ('{"prompt": "x"}', ["variant", "model_responses"]),
+        ('{"question": "x"}', ["variant", "model_responses"]),
     ],
 )
 def test_unusable_file_exits_with_2(
@@ -766,3 +767,46 @@ def test_a_judge_that_never_answered_does_not_stay_in_the_panel(
         outcome = grade(GradeSettings(run=run, judges=("openai-api/loop/judge",)))
     assert outcome.exit_code == 0
     assert {line["judge"] for line in grades_in(run)} == {"openai-api/loop/judge"}
+
+
+# By the prompt's text ----------------------------------------------------------------------------------------------------
+
+
+def prompted(dataset: Dataset = DATASET, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"prompt": text, "completion": f"to {text}", "id": 7, **more}
+        for item in dataset.prompt_sets
+        for text in item.wordings().values()
+    ]
+
+
+def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path, dataset: str) -> None:
+    twice = [line for line in prompted() for _ in range(2)]
+    take_in(tmp_path / "run", json_lines(tmp_path / "mine.jsonl", twice), dataset=dataset)
+    take_in(tmp_path / "other", json_lines(tmp_path / "mine.jsonl", graded_lines()), dataset=dataset)
+    by_text, by_name = grades_in(tmp_path / "run"), grades_in(tmp_path / "other")
+    assert {(row["id"], row["variant"]) for row in by_text} == {(row["id"], row["variant"]) for row in by_name}
+    assert {row["epoch"] for row in by_text} == {"1", "2"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "words"),
+    [
+        ([{"prompt": "boats, Kindly", "completion": "x"}], ":1, field prompt: is no prompt of made, to the letter"),
+        ([{"prompt": "boats, kindly", "completion": 3}], "field response: is 3"),
+        ([{"prompt": "boats, kindly"}], "field response: missing"),
+        ([{"prompt": 3, "completion": "x"}], "field prompt"),
+    ],
+)
+def test_a_prompt_that_leads_nowhere_is_named(tmp_path: Path, dataset: str, lines: list[dict[str, Any]], words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        take_in(tmp_path / "run", json_lines(tmp_path / "mine.jsonl", lines), dataset=dataset)
+    assert words in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_prompt_of_two_sets_asks_for_its_id(tmp_path: Path) -> None:
+    first = prompt_set("a")
+    both = made_dataset(first, msgspec.structs.replace(prompt_set("b"), prompts=first.prompts))
+    with pytest.raises(InputError, match="is that of a, benign and b, benign; name id and variant in its place"):
+        take_in(tmp_path / "run", json_lines(tmp_path / "mine.jsonl", prompted(both)), dataset=dataset_file(tmp_path, both))

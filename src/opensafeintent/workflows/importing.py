@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class _Read(msgspec.Struct, kw_only=True):
 
     path: Path
     responses: list[RecordedResponse]
+    prompted: list[tuple[str, object]] = []
+    """Records that have the prompt's text in place of its set and variant, each with its location."""
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -81,6 +84,9 @@ def import_files(settings: ImportSettings) -> Outcome:
     labels = taxonomy or (of_run.taxonomy if of_run else default_taxonomy())
     read = _read_all(settings, labels)
     dataset = _dataset(settings, labels, of_run, read)
+    for item in read:
+        if item.prompted:
+            item.responses = _by_prompt(item, dataset)
     with folder.lock():
         manifest = folder.load()[0] if folder.exists() else None
         by_model = _by_model(settings, read)
@@ -169,6 +175,8 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         if not records:
             raise InputError(f"{path}: no responses in it")
         if not any(is_scored(data) for _, data in records):
+            if _has_prompts(records[0][1]):
+                return _Read(path=path, responses=[], prompted=records)
             return _Read(path=path, responses=_ours(path, records))
         responses: list[RecordedResponse] = []
         prompt_sets: dict[str, PromptSet] = {}
@@ -193,10 +201,46 @@ def _ours(path: Path, records: Sequence[tuple[str, object]]) -> list[RecordedRes
     first = records[0][1]
     if isinstance(first, dict) and "variant" not in first:
         raise InputError(
-            f"{path}: neither responses of ours (id, variant, response on each line) nor an authors' file "
-            "(model_responses or response_scores_… in each record)"
+            f"{path}: neither responses of ours (id, variant, response on each line; or prompt, completion) nor an authors' "
+            "file (model_responses or response_scores_… in each record)"
         )
     return recorded_responses(records, path)
+
+
+def _has_prompts(data: object) -> bool:
+    return isinstance(data, dict) and "prompt" in data and "variant" not in data
+
+
+def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
+    """Find set and variant of each record by its prompt's text, to the letter; a prompt's later records are later epochs.
+
+    Raises:
+        InputError: a text is no prompt of the dataset, or of several sets, or a record is no response.
+    """
+    of_text: dict[str, list[tuple[str, str]]] = {}
+    for prompt_set in dataset.prompt_sets:
+        for variant, text in prompt_set.wordings().items():
+            of_text.setdefault(text, []).append((prompt_set.id, variant))
+    epochs: Counter[tuple[str, str]] = Counter()
+    placed: list[tuple[str, object]] = []
+    try:
+        for location, data in item.prompted:
+            record = Record(data, location)
+            found = of_text.get(record.text("prompt"), [])
+            if not found:
+                record.fail("prompt", f"is no prompt of {dataset.name}, to the letter")
+            if len(found) > 1:
+                named = " and ".join(f"{set_id}, {variant}" for set_id, variant in found[:3])
+                record.fail("prompt", f"is that of {named}; name id and variant in its place")
+            (place,) = found
+            epochs[place] += 1
+            fields = {key: value for key, value in record.data.items() if key not in ("prompt", "completion")}
+            response = record.data.get("completion", record.data.get("response"))
+            known = {"id": place[0], "variant": place[1], "response": response}  # an id of theirs is another's
+            placed.append((location, {"epoch": epochs[place]} | fields | known))
+    except Problem as problem:
+        raise InputError(str(problem)) from problem
+    return recorded_responses(placed, item.path)
 
 
 def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]) -> Dataset:
