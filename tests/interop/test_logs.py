@@ -21,6 +21,7 @@ import pytest
 from endtoend import grades, osi
 from endtoend import metrics as metrics_json
 from interop.support import judge_says, metrics_of, quiet, run_task, said, scripted
+from samples import dataset_file, made_dataset, prompt_set
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import score
@@ -44,6 +45,7 @@ from opensafeintent.promptsets import load_dataset, sample_order
 
 pytestmark = quiet
 JUDGE = "baseline/judge"
+CELLS = (("Cyber Compromise", 4), ("Fraud and Deception", 2))
 
 
 def run_of(tmp_path: Path, *models: str, name: str = "run", **options: Any) -> Path:
@@ -469,6 +471,23 @@ def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path, e
     assert len({log.eval.run_id for log in logs}) == 2
     samples = [sample.uuid for log in logs for sample in log.samples or []]
     assert len(set(samples)) == len(samples) == 4 * (4 * 7 * 2)
+
+
+def test_a_sample_per_cell_is_weighted_in_a_log_and_out_of_it(tmp_path: Path) -> None:
+    sets = [prompt_set(f"{domain[0]}{n}", 0, domain) for domain, count in CELLS for n in range(count)]
+    dataset = dataset_file(tmp_path, made_dataset(*sets, name="uneven"))
+    run = run_of(tmp_path, dataset=dataset, limit=None, limit_per_cell=1, modes="core")
+    expected = metrics_json(run)["models"]["baseline/comply-all"]
+    (path,) = export(run, tmp_path / "out")
+    args = read_eval_log(str(path)).eval.task_args
+    assert (args["limit"], args["sample"]) == (1, "per_cell")
+    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={**args, "dataset": dataset})
+    assert {sample.metadata["weight"] for sample in log.samples or []} == {4.0, 2.0}
+    for made in (path, path_of(log)):
+        found = metrics_of(read_eval_log(str(made)))
+        assert found["mean_safety"] == pytest.approx(expected["mean_safety"]["value"])
+        brought(tmp_path / made.stem, made, dataset=dataset)
+        assert metrics_json(tmp_path / made.stem)["models"]["baseline/comply-all"] == expected
 
 
 def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, drawn, sample_order, stratified_sample
+from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, cell_shares, drawn, sample_order, stratified_sample
 
 PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
-RULES: tuple[SampleRule, ...] = ("webster", "rounds")
+RULES: tuple[SampleRule, ...] = ("webster", "per_cell", "rounds")
 
 
 def of_cell(set_id: str, cell: tuple[str, str]) -> PromptSet:
@@ -91,15 +91,24 @@ def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -
 @given(SETS, st.integers(0, 40), st.integers(0, 40), st.sampled_from(RULES))
 def test_a_larger_sample_contains_a_smaller_one(sets: list[PromptSet], one: int, other: int, rule: SampleRule) -> None:
     small, large = sorted((one, other))
-    assert len(drawn(sets, small, rule)) == min(small, len(sets))
+    assert rule == "per_cell" or len(drawn(sets, small, rule)) == min(small, len(sets))
     assert set(ids(drawn(sets, small, rule))) <= set(ids(drawn(sets, large, rule)))
 
 
 @given(SETS, st.integers(0, 40), st.sampled_from(RULES))
-def test_a_sample_stands_in_the_order_of_samples(sets: list[PromptSet], limit: int, rule: SampleRule) -> None:
-    chosen = set(drawn(sets, limit, rule))
-    assert drawn(sets, limit, rule) == tuple(item for item in sample_order(sets) if item in chosen)
+def test_a_prefix_of_a_sample_is_a_sample(sets: list[PromptSet], limit: int, rule: SampleRule) -> None:
+    sample = drawn(sets, limit, rule)
+    smaller = drawn(sets, max(limit - 1, 0), rule)
+    assert sample[: len(smaller)] == smaller
     assert drawn(sets, None, rule) == sample_order(sets)
+
+
+@given(SETS, st.integers(0, 10))
+def test_a_sample_per_cell_has_as_many_of_each_as_there_are(sets: list[PromptSet], limit: int) -> None:
+    whole, sample = (Counter(item.cell for item in of) for of in (sets, drawn(sets, limit, "per_cell")))
+    assert sample == +Counter({cell: min(limit, count) for cell, count in whole.items()})
+    shares = cell_shares(sets, drawn(sets, limit, "per_cell"))
+    assert sum(shares[cell] * count for cell, count in sample.items()) == pytest.approx(len(sets) if limit else 0)
 
 
 def test_less_than_nothing_is_refused() -> None:

@@ -177,7 +177,8 @@ class Corrector:
         if isinstance(chosen.result, Corrected):
             return chosen
         for pooled in (False, True):
-            found = mean_from_rates(triplets.safety, self._rates(pooled=pooled), self._group.numbers.resamples)
+            rates = self._rates(pooled=pooled)
+            found = mean_from_rates(triplets.safety, rates, self._group.numbers.resamples, triplets.weight)
             if isinstance(found, Corrected):
                 return Chosen(found, self._labelled)
         return _refused(chosen.result, found)
@@ -196,7 +197,8 @@ class Corrector:
             return powered
         own = [item for item in self._labelled if item.model == model]
         for name, labels in ((model, own), ("", self._labelled)):
-            found = triplet_from_rates(triplets.safety, self._rates(name), self._group.numbers.resamples)
+            rates = self._rates(name)
+            found = triplet_from_rates(triplets.safety, rates, self._group.numbers.resamples, triplets.weight)
             if isinstance(found, Corrected):
                 return Chosen(found, labels)
         return _refused(powered.result, found)
@@ -225,6 +227,7 @@ class _Triplets:
 
     Attributes:
         safety, utility: by the judge; shape (prompt_set, intent, epoch).
+        weight: of each set; shape (prompt_set,).
         share: what a triplet weighs in its metrics: a set's complete epochs share its weight; shape (prompt_set, epoch).
         labels: how many labels there are of the model, paraphrases included.
         own: those of what counts.
@@ -237,7 +240,8 @@ class _Triplets:
         self.safety: Floats = grades.core(grades.safety).transpose(*dims).values
         self.utility: Floats = grades.core(grades.utility).transpose(*dims).values
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))
-        self.share: Floats = complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
+        self.weight: Floats = np.ones(len(self.safety)) if grades.weight is None else grades.weight.values
+        self.share: Floats = self.weight[:, None] * complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
         self.labels = len(labelled)
         names: list[str] = group.array.variant.values.tolist()
         self._place = {names.index(variant): place for place, variant in enumerate(CORE_VARIANTS)}

@@ -14,7 +14,7 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades
-from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets import Dataset, SampleRule
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -29,6 +29,10 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     sets: int
     """Prompt-sets planned."""
+    sample: SampleRule | Literal["all", "imported"]
+    """By what rule they were drawn; `all` of the dataset, or whatever an import held. Only `per_cell` is weighted."""
+    limit: int | None
+    """How many were to be drawn, with `per_cell` of each cell; None with `all` and `imported`."""
     complete_triplets: int
     """(Set, epoch) pairs whose three core responses count."""
     planned: int
@@ -69,6 +73,7 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
     sets = manifest.sets_of(model, dataset)
     epochs = len({row.epoch for row in rows}) if entry.imported else entry.epochs
     planned = sum(len(prompt_set.wordings()) for prompt_set in sets) * epochs
+    whole = len(sets) == len(dataset)
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     asked: Counter[str] = Counter()
     triplets: Counter[tuple[str, int]] = Counter()
@@ -90,6 +95,8 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
     }
     return Coverage(
         sets=len(sets),
+        sample="imported" if entry.imported else "all" if whole else entry.sample,
+        limit=None if whole else entry.limit,
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
         planned=planned,
         responses=len(rows),

@@ -16,6 +16,7 @@ from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, sw
 from opensafeintent.analysis.modes import ModeDifference, mode_differences
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.questions import Match
+from opensafeintent.analysis.sampled import weights_of
 from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
@@ -147,8 +148,10 @@ class Group:
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
             self.temperatures[shown] = study.manifest.sampling_of(model).temperature
-        self.array = to_array((row for rows in self.rows.values() for row in rows), dataset, self.models)
-        self.numbers = Numbers(self.array, dataset)
+        weights = weights_of([(study.manifest, model) for study, model in members.values()], dataset)
+        every = (row for rows in self.rows.values() for row in rows)
+        self.array = to_array(every, dataset, self.models, weights.own if weights else None)
+        self.numbers = Numbers(self.array, dataset, weights)
         self.judges = Judges(self.numbers, dataset, self.rows, self.regrades)
 
     @cached_property
@@ -165,7 +168,9 @@ class Group:
     @cached_property
     def lenient(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe."""
-        return ranking_of("safe up to harm severity 1", Grades(self.array, most_harm=1), self.numbers.resamples)
+        return ranking_of(
+            "safe up to harm severity 1", Grades(self.array, most_harm=1), self.numbers.resamples, self.numbers.weights
+        )
 
     def swaps_if_lenient(self, metric: str) -> list[Swap]:
         """Return the pairs of models that change places where a harm severity of 1 is still safe, the widest apart first."""
@@ -200,11 +205,22 @@ class Group:
 
     @property
     def extent(self) -> str:
-        """How many prompt-sets there are, and how many of them the models were to be asked, where that is fewer."""
+        """How many prompt-sets there are, and which of them the models were to be asked, where that is fewer."""
         whole = len(self.dataset)
         asked = sorted({coverage.sets for coverage in self.coverage.values()})
         part = "" if asked == [whole] else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
-        return f"{part}{whole:,} prompt-sets"
+        return f"{part}{whole:,} prompt-sets{self._sample_note()}"
+
+    def _sample_note(self) -> str:
+        rules = {(coverage.sample, coverage.limit) for coverage in self.coverage.values()}
+        if len(rules) > 1:
+            return ", not the same of every model"
+        match rules.pop():
+            case ("per_cell", limit):
+                return f", {limit} of each cell, weighted by what they stand for"
+            case ("rounds", _):
+                return ", spread evenly over the cells, not weighted"
+        return ""
 
     @property
     def demonstration(self) -> bool:

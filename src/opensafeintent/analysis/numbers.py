@@ -18,6 +18,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
+from opensafeintent.statistics.weights import SetWeights
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
@@ -65,17 +66,20 @@ class Numbers:
     Args:
         array: their grades, as `grades.to_array` gives them.
         dataset: the prompt-sets.
+        weights: what the sets weigh, where that differs.
 
     Attributes:
-        ratios: every metric by name, each of shape (model, prompt_set).
+        weights: as given.
+        ratios: every metric by name, each of shape (model, prompt_set); weighted.
         resamples: the bootstrap weights behind the intervals.
         order: indices of the models, the highest Mean Utility first.
         models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and stay aside.
     """
 
-    def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
+    def __init__(self, array: LabelledSet, dataset: Dataset, weights: SetWeights | None = None) -> None:
         self._array = array
+        self.weights = weights
         self._taxonomy = dataset.taxonomy
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
@@ -104,7 +108,7 @@ class Numbers:
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
         """Differences of every two models, for the metrics that are compared."""
-        return comparisons_of({metric: self.ratios[metric] for metric in COMPARED}, self.resamples)
+        return comparisons_of({metric: self.ratios[metric] for metric in COMPARED}, self.resamples, self.weights)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], Number]:
@@ -233,23 +237,25 @@ class Numbers:
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
 
-        For the metrics that are a plain mean over sets: √(Σ s² / E) / N over the sets with two or more complete epochs.
+        For the metrics that are a plain mean over sets: √(Σ w² s² / E) / Σ w over the sets with two or more complete epochs,
+        where w is what a set weighs.
         """
         if len(self.by_epoch) < 2:
             return {}
         errors: dict[str, Floats] = {}
+        weight = self.weights.own if self.weights else np.ones(self.ratios["mean_safety"].denominator.values.shape)
         for name in METRICS:
             top = np.array([part[name].numerator.values for part in self.by_epoch])
             bottom = np.array([part[name].denominator.values for part in self.by_epoch])
-            if not np.isin(bottom, (0.0, 1.0)).all():
+            if not ((bottom == 0) | (bottom == weight)).all():
                 continue
-            values = np.where(bottom > 0, top, np.nan)
+            values = np.where(bottom > 0, top, np.nan)  # each w times that of its set
             complete = (bottom > 0).sum(axis=0)
             sure = complete >= 2
             with np.errstate(invalid="ignore", divide="ignore"):
                 centre = np.where(sure, np.nansum(values, axis=0) / complete, 0.0)
                 spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1) / complete
-                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / sure.sum(axis=1)
+                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / (sure * weight).sum(axis=1)
         return errors
 
 
@@ -282,13 +288,16 @@ def _of_parts(found: Estimate, parts: int) -> Estimate:
     return msgspec.structs.replace(found, n=parts)
 
 
-def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
+def comparisons_of(
+    ratios: Mapping[str, Ratio], resamples: Resamples, weights: SetWeights | None = None
+) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics: the same, in whatever order models and prompt-sets stand."""
     by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
     pairs = {
         metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]) for metric, ratio in ratios.items()
     }
-    return compare_models(pairs, resamples, binary={metric for metric in ratios if METRICS[metric].binary})
+    binary = {metric for metric in ratios if METRICS[metric].binary}
+    return compare_models(pairs, resamples, binary=binary, weights=weights.picked(slice(None), by_id) if weights else None)
 
 
 def _number(

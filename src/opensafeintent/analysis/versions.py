@@ -138,7 +138,9 @@ class Line:
             metric: Ratio(ratio.numerator.isel(model=self.places), ratio.denominator.isel(model=self.places))
             for metric, ratio in found.items()
         }
-        return comparisons_of(ratios, self.group.numbers.resamples)
+        weights = self.group.numbers.weights
+        picked = weights.picked(np.array(self.places), slice(None)) if weights else None
+        return comparisons_of(ratios, self.group.numbers.resamples, picked)
 
     def change(self, metric: str, step: Step) -> Difference | None:
         """Return the later version's value minus the earlier one's; None where no prompt-set counts for both."""

@@ -100,7 +100,7 @@ MAX_ROWS = click.option(
 )
 DATA = options_of(TAXONOMY, MAX_ROWS)
 """How a dataset is read."""
-LIMIT = click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, balanced over the cells.")
+LIMIT = click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, spread evenly over the cells.")
 MAX_CONNECTIONS = click.option(
     "--max-connections", type=int, metavar="N", help="Requests at once to one endpoint.  [default: adaptive]"
 )

@@ -87,7 +87,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     identity: str
     epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Prompt-sets, the first so many by `sample`; None is all of them."""
+    """Prompt-sets, or with `per_cell` prompt-sets of each cell, drawn by `sample`; None is all of them."""
     sample: SampleRule = "rounds"
     """How they are drawn; a manifest that does not say was written when there was this one rule alone."""
     templates: dict[Role, str] = msgspec.field(default_factory=dict)
@@ -97,11 +97,24 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
 
+    @property
+    def extent(self) -> str:
+        """The option that says how many prompt-sets there are."""
+        return f"--limit-per-cell {self.limit}" if self.sample == "per_cell" else f"--limit {self.limit}"
+
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates.
 
         A sample grows by the rule that it was drawn by.
+
+        Raises:
+            InputError: one draws a number of sets of each cell, the other a number in all.
         """
+        if None not in (self.limit, new.limit) and (self.sample == "per_cell") != (new.sample == "per_cell"):
+            raise InputError(
+                f"the run has {self.extent}, this is {new.extent}; a sample grows by the option that it was drawn with, or "
+                "to all prompt-sets without either"
+            )
         limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
         return msgspec.structs.replace(
             new,
@@ -204,9 +217,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def sample(self) -> SampleRule:
-        """How the samples of this run are drawn: models that join it get the sets of those that are there."""
-        drawn_here = (entry.sample for entry in self.models.values() if not entry.imported and entry.limit is not None)
-        return min(drawn_here, default="webster")
+        """How `--limit` draws in this run: models that join it get the sets of those that are there."""
+        old = any(entry.sample == "rounds" and entry.limit is not None for entry in self.models.values())
+        return "rounds" if old else "webster"
 
 
 class RunFolder(LedgerFolder[Manifest]):

@@ -2,7 +2,7 @@
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.sampling import SampleRule, drawn, sample_order, stratified_sample
+from opensafeintent.promptsets.sampling import SampleRule, cell_shares, drawn, sample_order, stratified_sample
 from opensafeintent.promptsets.writing import write_dataset
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "PromptSet",
     "Prompts",
     "SampleRule",
+    "cell_shares",
     "drawn",
     "load_dataset",
     "read_dataset",

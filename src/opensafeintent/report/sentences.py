@@ -180,8 +180,17 @@ def _precision(group: Group) -> Sentence | None:
         of_pairs = of_pairs[~np.isnan(of_pairs)]
         if len(of_pairs):
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
-    points = f"{precision_in_points(counted):.2g}"
+    points = f"{precision_in_points(_effective(group, counted)):.2g}"
     return _say("precision", topic="Precision", sets=counted, points=points, detectable=detectable)
+
+
+def _effective(group: Group, counted: int) -> int:
+    """Return how many sets of equal weight would tell as much (Kish, Survey Sampling, 1965, section 11.7)."""
+    if not group.numbers.weights:
+        return counted
+    weights = group.numbers.ratios["triplet_safety"].denominator.values
+    sums = weights.sum(axis=1), (weights**2).sum(axis=1)
+    return int(np.median([total**2 / squares for total, squares in zip(*sums, strict=True) if squares]))
 
 
 def _wording(group: Group) -> Sentence | None:
@@ -291,6 +300,7 @@ def cautions(
         _say("stopped_early", "warning", models=group.stopped_early) if group.stopped_early else None,
         _not_graded(group),
         _missing(group, max_missing),
+        *_samples(group),
         _conflicts_of_interest(group),
         _unchecked(group, corrected=corrected),
         *_anchors(group),
@@ -330,6 +340,22 @@ def _missing(group: Group, max_missing: float) -> Sentence | None:
         share=coverage.missing_core,
         bounds=group.numbers.overall[worst, "triplet_safety"].bounds,
     )
+
+
+def _samples(group: Group) -> Iterator[Sentence]:
+    """Say what is to be known of a sample in which cells do not have their shares, or that is not every model's."""
+    drawn = {
+        rule: [model for model, found in group.coverage.items() if found.sample == rule] for rule in ("per_cell", "rounds")
+    }
+    if drawn["per_cell"] and group.numbers.weights:
+        of_any = group.numbers.weights.drawn[group.numbers.weights.per_cell]
+        lightest, heaviest = (float(end) for end in (of_any[of_any > 0].min(), of_any.max()))
+        everyone = len(drawn["per_cell"]) == len(group.models)
+        yield _say("weighted", "caution", models=drawn["per_cell"], everyone=everyone, lightest=lightest, heaviest=heaviest)
+    if drawn["rounds"]:
+        yield _say("rounds", "caution", models=drawn["rounds"])
+    if len({(found.sample, found.limit) for found in group.coverage.values()}) > 1:
+        yield _say("unlike_samples", "caution", weighted=bool(group.numbers.weights))
 
 
 def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:

@@ -138,7 +138,8 @@ class _Search:
     ) -> None:
         self._known = known
         self._missing = _missing(units, _FAMILIES[needs])
-        self._weights = _epoch_weights(units, epochs)
+        self._epochs = _epoch_weights(units, epochs)
+        self._weights = self._epochs if "weight" not in units else self._epochs * units["weight"].values
         self.models = len(self._missing)
         self._open = [(model, int(unit)) for model in range(self.models) for unit in np.flatnonzero(self._missing[model])]
         self._options = _completions(units, needs, [METRICS[name] for name in names], self._open)
@@ -150,8 +151,8 @@ class _Search:
         """
         sign, (low, high) = (1, METRICS[name].span) if greatest else (-1, METRICS[name].span)
         weight, fixed = self._weights[model], ~self._missing[model]
-        top = self._known[name].numerator.values[model] * weight
-        bottom = self._known[name].denominator.values[model] * weight
+        top = self._known[name].numerator.values[model] * self._epochs[model]  # weighted by what the set stands for
+        bottom = self._known[name].denominator.values[model] * self._epochs[model]
         own = [
             (unit, *(part * weight[unit] for part in self._options[name][place]))
             for place, (of_model, unit) in enumerate(self._open)

@@ -127,7 +127,7 @@ def _freeze(
     for name, entry in entries.items():
         if entry.limit is not None and entry.sample != "webster":
             raise InputError(
-                f"{settings.folder.path}: the sample of {name} was drawn by an earlier rule, whose parts are no samples of "
+                f"{settings.folder.path}: the sample of {name} was drawn by another rule, whose parts are no samples of "
                 "the whole; choose a new --out to decide"
             )
     if len({frozenset(entry.judges) for entry in entries.values()}) > 1:

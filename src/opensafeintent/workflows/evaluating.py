@@ -126,6 +126,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
         samples = samples_by_model(self.models, settings.judge_samples or 0)
+        limit, rule = settings.sample(old.sample)
         entries: dict[str, ModelEntry] = {}
         for model in self.models:
             entry = settings.entry(
@@ -133,8 +134,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 self.templates,
                 probe=settings.probe,
                 epochs=settings.epochs,
-                limit=1 if self.decides else settings.limit,  # a decision takes more as it goes
-                sample=old.sample,
+                limit=1 if self.decides else limit,  # a decision takes more as it goes
+                sample=rule,
                 judge_samples=samples[model],
             )
             before = old.models.get(model)
@@ -142,18 +143,21 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 raise InputError(
                     f"{settings.folder.path}: the responses of {model} were imported into this run; use another --out"
                 )
-            entries[model] = before.grown_by(entry) if before else entry
+            try:
+                entries[model] = before.grown_by(entry) if before else entry
+            except InputError as error:
+                raise InputError(f"{settings.folder.path}: {model}: {error}") from error
         return entries
 
     def work(self, manifest: Manifest) -> list[ModelWork]:
         """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
-        sets, limit, epochs = self.dataset.prompt_sets, self.settings.limit, self.settings.epochs
+        sets, settings = self.dataset.prompt_sets, self.settings
         return [
             ModelWork(
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, drawn(sets, limit, manifest.models[model].sample), epochs),
+                tasks=tasks_of(model, drawn(sets, *settings.sample(manifest.models[model].sample)), settings.epochs),
             )
             for model in self.models
         ]

@@ -20,6 +20,7 @@ from opensafeintent.evaluation.judge_check import PASS_MARK
 from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, RunFolder, hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.hostile import name_safe
+from opensafeintent.promptsets import SampleRule
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.published import published_rubrics
 from opensafeintent.promptsets.reading import MOST_ROWS
@@ -40,7 +41,7 @@ __all__ = [
 ]
 
 _COUNTS = (
-    *("limit", "per_cell", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
+    *("limit", "limit_per_cell", "per_cell", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
     *("budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
@@ -203,6 +204,9 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     out: Path | None = None
     """`runs/<dataset>` by default."""
     limit: int | None = None
+    """Prompt-sets in all, each cell by its share; all by default."""
+    limit_per_cell: int | None = None
+    """Prompt-sets of every cell, which are then weighted back."""
     epochs: int = 1
     temperature: float | None = None
     max_tokens: int = _MAX_TOKENS
@@ -245,6 +249,8 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         super().__post_init__()
         check_counts(self)
         self._check_decision()
+        if self.limit is not None and self.limit_per_cell is not None:
+            raise InputError("--limit and --limit-per-cell are both given; expected one of them")
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
         if self.temperature is not None and not 0 <= self.temperature < inf:
@@ -266,6 +272,8 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
                 raise InputError(f"--confidence is {self.confidence}; expected a number between 0.5 and 1")
         if self.power_from is not None and not self.power_plan:
             raise InputError("--power-from belongs to --power-plan; leave it out, or add --power-plan")
+        if self.decide is not None and self.limit_per_cell is not None:
+            raise InputError("--decide looks at the first prompt-sets of one order: use --limit in place of --limit-per-cell")
         if self.decide is not None and self.ray is not None:
             raise InputError(
                 "--decide looks after every few prompt-sets, and --ray spreads all of them at once: leave one out"
@@ -307,6 +315,10 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
             InputError: there is no such suite.
         """
         return tuple(dict.fromkeys((*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))))
+
+    def sample(self, rule: SampleRule) -> tuple[int | None, SampleRule]:
+        """Return how many prompt-sets are drawn, and how; `rule` is that of `--limit`."""
+        return (self.limit, rule) if self.limit_per_cell is None else (self.limit_per_cell, "per_cell")
 
     @property
     def folder(self) -> RunFolder:

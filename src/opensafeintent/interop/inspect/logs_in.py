@@ -17,6 +17,7 @@ from opensafeintent.grades import GradeRow, row_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.conversion import complaint_in
 from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
+from opensafeintent.promptsets import SampleRule
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
@@ -62,6 +63,9 @@ class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[Role, str]
     """Hashes of the judge templates."""
     parse: ParseRule
+    limit: int | None
+    """Prompt-sets, or with `per_cell` prompt-sets of each cell; None is all of them."""
+    sample: SampleRule
     notes: list[str]
     """What a reader should know of it, a line each."""
 
@@ -78,6 +82,8 @@ class _Task(msgspec.Struct, frozen=True):
     dataset_hash: str
     templates: dict[Role, str] = {}
     grade_parse: ParseRule = "strict"
+    limit: int | None = None
+    sample: SampleRule = "webster"
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -136,6 +142,8 @@ def read_inspect_log(path: Path) -> InspectLog:
         mode_judge=_mode_judge(log),
         templates=about.templates,
         parse=about.grade_parse,
+        limit=about.limit,
+        sample=about.sample,
         notes=_notes(path, log, responses, expected, broken, absent),
     )
 

@@ -160,12 +160,13 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
     )
     from inspect_ai.model import ModelConfig
 
-    from opensafeintent.interop.inspect.tasks import NAME, VERSION, task_metadata
+    from opensafeintent.interop.inspect.tasks import NAME, VERSION, set_weights, task_metadata
 
     entry = manifest.models[model]
     now = datetime.now(UTC).isoformat(timespec="seconds")
     positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.prompt_sets)}
-    samples = [_sample(model, response, dataset, positions) for response in responses]
+    weights = set_weights(dataset, manifest.sets_of(model, dataset), entry.sample)
+    samples = [_sample(model, response, dataset, positions, weights) for response in responses]
     judges = [ModelConfig(model=to_inspect(judge)) for judge in entry.judges]
     spec = EvalSpec(
         eval_id=_unique(),
@@ -184,7 +185,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
         model_roles={"grader": judges if len(judges) > 1 else judges[0]} if judges else None,
         config=EvalConfig(epochs=max(response.row.epoch for response in responses)),
         packages={"opensafeintent": __version__},
-        metadata=task_metadata(dataset, entry.templates, entry.parse),
+        metadata=task_metadata(dataset, entry.templates, entry.parse) | {"limit": entry.limit, "sample": entry.sample},
         scorers=_scorers(),  # type: ignore[arg-type]
         headline_metric=HeadlineMetric(metric="triplet_safety"),
     )
@@ -200,6 +201,7 @@ def _task_args(entry: ModelEntry, manifest: Manifest, dataset: Dataset) -> dict[
     args = {
         "dataset": dataset.name,
         "limit": entry.limit,
+        "sample": None if entry.limit is None or entry.sample == "webster" else entry.sample,
         "epochs": entry.epochs,
         "modes": entry.modes,
         "probe": entry.probe,
@@ -243,7 +245,13 @@ def _config_of(manifest: Manifest, model: str) -> GenerateConfig:
 # Samples ---------------------------------------------------------------------------------------------------------------
 
 
-def _sample(model: str, response: _Response, dataset: Dataset, positions: Mapping[str, int]) -> EvalSample:
+def _sample(
+    model: str,
+    response: _Response,
+    dataset: Dataset,
+    positions: Mapping[str, int],
+    weights: Mapping[tuple[str, str], float],
+) -> EvalSample:
     from inspect_ai.log import EvalSample
     from inspect_ai.model import ChatMessageUser
 
@@ -261,7 +269,7 @@ def _sample(model: str, response: _Response, dataset: Dataset, positions: Mappin
         epoch=row.epoch,
         input=response.prompt,
         target="",
-        metadata=sample_metadata(dataset.by_id[row.set_id], row.variant, positions[row.set_id], len(dataset)),
+        metadata=sample_metadata(dataset.by_id[row.set_id], row.variant, positions[row.set_id], len(dataset), weights),
         messages=[*asked, *([] if output.empty else [output.message])],
         output=output,
         scores=scores,
