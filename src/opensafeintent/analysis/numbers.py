@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.analysis.shrunken import shrunken_strata
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
@@ -58,6 +59,8 @@ class Number(Estimate, frozen=True, kw_only=True):
     """Its value if every missing grade were the worst, and the best."""
     rerun_se: float | None = None
     """Of two epochs or more: the standard error for the same prompts run again."""
+    shrunken: float | None = None
+    """Of a stratum: its value moved towards that of all prompt-sets, by empirical Bayes; shown, and never tested."""
 
 
 class Numbers:
@@ -130,7 +133,10 @@ class Numbers:
     def strata(self) -> dict[tuple[str, str, Stratum], Number]:
         """Every metric by domain and by type, and the main ones by cell, by (model, metric, stratum)."""
         return {
-            (self._names[index], metric, stratum): _number(self._names[index], metric, found[index], stratum=stratum)
+            (self._names[index], metric, stratum): msgspec.structs.replace(
+                _number(self._names[index], metric, found[index], stratum=stratum),
+                shrunken=self._shrunken.get((index, metric, stratum)),
+            )
             for stratum, members in self._members.items()
             for metric, found in self._within(members, CELL_METRICS if all(stratum) else tuple(METRICS)).items()
             for index in self.order
@@ -209,6 +215,20 @@ class Numbers:
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
+    @cached_property
+    def _shrunken(self) -> dict[tuple[int, str, Stratum], float]:
+        """Every shrunken value, by (index of the model, metric, stratum); the average's index is the number of models."""
+        averaged = [index for index, model in enumerate(self._names) if not is_baseline(model)]
+        found: dict[tuple[int, str, Stratum], float] = {}
+        for kind in ((True, False), (False, True), (True, True)):  # harm domains, task types, cells
+            strata = [stratum for stratum in self._members if tuple(map(bool, stratum)) == kind]
+            ratios = {metric: self.ratios[metric] for metric in (CELL_METRICS if all(kind) else METRICS)}
+            moved = shrunken_strata(ratios, [self._members[stratum] for stratum in strata], averaged)
+            for metric, values in moved.items():
+                for index, place in zip(*np.nonzero(~np.isnan(values)), strict=True):
+                    found[int(index), metric, strata[place]] = rounded(values[index, place])
+        return found
+
     def _within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, list[Estimate]]:
         return estimates_of({name: self.ratios[name] for name in metrics}, self._resamples_of(members), members)
 
@@ -232,7 +252,8 @@ class Numbers:
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
             number = _number(AVERAGE, metric, found, stratum=stratum)
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
-            yield msgspec.structs.replace(number, models=mean.parts, pooled=pooled)
+            moved = self._shrunken.get((len(self._names), metric, stratum))
+            yield msgspec.structs.replace(number, models=mean.parts, pooled=pooled, shrunken=moved)
 
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.

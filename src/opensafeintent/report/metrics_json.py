@@ -148,7 +148,7 @@ def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
         for (model, metric, (domain, task)), number in group.numbers.strata.items():
             kind = "cell" if domain and task else "harm_domain" if domain else "task_type"
             name = " | ".join(part for part in (domain, task) if part)
-            strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number)
+            strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number) | {"shrunken": number.shrunken}
         strata["domain_macro"] |= {
             model: {metric: _entry(group.numbers.macros[model, metric]) for metric in METRICS} for model in group.models
         }

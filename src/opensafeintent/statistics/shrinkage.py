@@ -14,6 +14,8 @@ FEWEST_STRATA = 4
 FEWEST_FREE = 10
 """Prompt-sets beyond one a stratum: with fewer it is not known how far a stratum's value may be off."""
 _HALVINGS = 60
+_LEAST = 1e-12
+"""A variance below is none."""
 
 
 def shrunken(values: Floats, centre: Floats, squares: Floats, counts: Floats) -> Floats:
@@ -47,7 +49,8 @@ def shrunken(values: Floats, centre: Floats, squares: Floats, counts: Floats) ->
         of_one = np.where(there, squares, 0.0).sum(axis=1) / np.maximum(free, 1)
         variance = np.where(there, of_one[:, None] / counts, np.nan)
         between = spread_between(values, variance)
-        moved = ((strata - 3) / (strata - 1))[:, None] * np.where(variance > 0, variance / (variance + between[:, None]), 0.0)
+        moved = np.where(variance > 0, variance / (variance + between[:, None]), 0.0)
+        moved *= ((strata - 3) / np.maximum(strata - 1, 1))[:, None]
     found: Floats = np.where(known[:, None] & there, values - moved * (values - centre[:, None]), np.nan)
     return found
 
@@ -76,7 +79,7 @@ def spread_between(values: Floats, variances: Floats) -> Floats:
         return above
 
     low = np.zeros(len(values))
-    high = np.where(there, values**2, 0.0).sum(axis=1) + np.finfo(np.float64).tiny
+    high = np.where(there, values**2, 0.0).sum(axis=1) + _LEAST
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         above = beyond(middle)

@@ -51,6 +51,10 @@ class _Plan(msgspec.Struct, frozen=True):
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
+_SHRUNKEN = (
+    "The upright bar is the shrunken value: moved towards the model's own over all prompt-sets, the more the fewer sets "
+    "there are. It is nearer to the truth on average over the strata, and is never tested; the point is what was found."
+)
 
 
 def _several_judges(group: Group) -> bool:
@@ -131,7 +135,8 @@ _PLANS = (
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
         "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
-        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} {_AVERAGE} "
+        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_SHRUNKEN} {_CI} "
+        f"{_AVERAGE} "
         "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
         partial(strata.panels, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
@@ -198,7 +203,7 @@ _PLANS = (
         "strata",
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
         "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
-        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
+        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_SHRUNKEN} {_CI}",
         partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import AVERAGE, Numbers, Stratum
+from opensafeintent.analysis.numbers import AVERAGE, Number, Numbers, Stratum
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREEN,
@@ -100,10 +100,10 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
     for stratum in of:
         line = {"label": stratum[0] or stratum[1], "thin": numbers.sets[stratum] < FEWEST_SETS}
         found = {model: numbers.strata[model, metric, stratum] for model in numbers.models}
-        rows += [row_of(found[model], labels, labels[model]) | line for model in shown]
+        rows += [_moved(found[model], row_of(found[model], labels, labels[model])) | line for model in shown]
         average = numbers.averages.get((metric, stratum))
         if averaged and average:
-            rows.append(row_of(average, labels, AVERAGE) | line)
+            rows.append(_moved(average, row_of(average, labels, AVERAGE)) | line)
         if not shown:
             faint += [row_of(item, labels, "") | line for item in found.values() if item.value is not None]
     if not shown:
@@ -111,6 +111,11 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
     names = (*(labels[model] for model in shown), *([AVERAGE] if averaged else []))
     colours = (*_COLOURS[: len(shown)], *([GREY] if averaged else []))
     return Series(names, colours), rows, faint
+
+
+def _moved(found: Number, row: Datum) -> Datum:
+    """Return a row with the value that the stratum is shrunken to."""
+    return row | {"shrunken": None if found.shrunken is None else round(found.shrunken, 3)}
 
 
 def cells(group: Group, metrics: Mapping[str, str]) -> Spec:

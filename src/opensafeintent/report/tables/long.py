@@ -36,6 +36,12 @@ __all__ = [
 ]
 
 
+SHRUNKEN = (
+    "Shrunken: the value moved towards the model's own over all prompt-sets, the more the fewer sets there are and the less "
+    "strata differ (empirical Bayes). It is nearer to the truth on average over the strata, and is used in no test or rank."
+)
+
+
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
     found = (
@@ -110,11 +116,12 @@ def numbers_table(
             Column(
                 "bounds", None if by_stratum else "If missing grades were worst – best", "span", attrgetter("item.bounds")
             ),
+            *((Column("shrunken", "Shrunken", "number", attrgetter("item.shrunken")),) if by_stratum else ()),
             Column("models", get=attrgetter("item.models")),
             Column("pooled", get=attrgetter("item.pooled")),
         ),
         rows=[Line(index, item.model, item) for index, item in found],
-        notes=(*group_notes(groups), UNDEFINED),
+        notes=(*group_notes(groups), *((SHRUNKEN,) if by_stratum else ()), UNDEFINED),
     )
 
 
