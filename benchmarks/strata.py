@@ -81,7 +81,7 @@ def samples(studies: int) -> None:
                 means = 1 / (1 + np.exp(-logits))
                 truth = (means * sizes).sum(axis=1) / sizes.sum()
                 drawn_values = values(generator, means[:, at], binary=binary)
-                got = estimate(drawn_values * weights, np.tile(weights, (studies, 1)), resamples)
+                got = estimate(drawn_values * weights, np.tile(weights, (studies, 1)), resamples, binary=binary)
                 covered = ((got.low <= truth) & (truth <= got.high)).mean()
                 off, width = got.value - truth, (got.high - got.low).mean()
                 error = np.sqrt((off**2).mean())
