@@ -155,7 +155,13 @@ class Workshop:
             fewest = "20" if "--decide" in arguments else "4"  # a set for each look
             arguments = [*arguments, "--limit", "1" if "--suite" in arguments else fewest]
         ran = osi(*arguments, **self.variables)
-        allowed = (0, 4, 5) if "--decide" in arguments else (0, 4) if any(word in _CLOSED for word in arguments) else (0,)
+        allowed = (
+            (0, 4, 5)
+            if {"--decide", "--confidence", "--baseline"} & set(arguments)
+            else (0, 4)
+            if any(word in _CLOSED for word in arguments)
+            else (0,)
+        )
         assert ran.code in allowed, f"opensafeintent {' '.join(arguments)}\n{ran.out}{ran.err}"
         return ran
 
