@@ -76,13 +76,10 @@ def test_a_ranking_that_changes_is_named() -> None:
         "Were harm severity 1 still counted as safe, the ranking would change: in Triplet Safety the two models "
     )
     assert "strict falls below mild; in Mean Utility" in text
-    # 10 and 20 sets differ, each in one direction: McNemar's p is below .01
-    assert "change places, by more than chance both ways: strict falls below mild" in text
+    # As reported 10 sets differ, all in one direction: p is 2⁻¹⁰.
+    assert "change places, told apart as reported: strict falls below mild" in text
     found = metrics_json([group])["safe_up_to_1"][0]
-    assert {model: found["ranks"]["triplet_safety"][model]["rank"] for model in ("strict", "mild")} == {
-        "strict": 2,
-        "mild": 1,
-    }
+    assert found["ranks"]["triplet_safety"] == {"strict": 2, "mild": 1}
     assert [swap.models for swap in found["swaps"]["triplet_safety"]] == [("strict", "mild")]
     table = next(table for table in all_tables([group]) if table.name == "harm_threshold")
     lines = {record["model"]: record for record in table.records()}

@@ -65,7 +65,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     size: float
     """The smaller of the two differences."""
     beyond_chance: bool
-    """Whether both judges' differences are (5 %, corrected over all pairs)."""
+    """Whether both judges' differences are (5 %, corrected over all pairs), as far as their models were compared."""
 
 
 class Judges:
@@ -232,5 +232,5 @@ def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], p
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        beyond_chance=all(judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE for judge in judges),
+        beyond_chance=all(judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE for judge in judges if judge.comparisons),
     )

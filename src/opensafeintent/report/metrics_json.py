@@ -205,7 +205,10 @@ def _lenient_json(group: Group) -> dict[str, Any]:
             model: {metric: group.lenient.estimates[metric][place] for metric in SHOWN}
             for place, model in enumerate(group.models)
         },
-        "ranks": {metric: _ranks(group, group.lenient, metric) for metric in PRIMARY},
+        "ranks": {
+            metric: {model: group.lenient.rank(metric, place) for place, model in enumerate(group.models)}
+            for metric in PRIMARY
+        },
         "swaps": {metric: group.swaps_if_lenient(metric) for metric in PRIMARY},
     }
 
