@@ -38,6 +38,9 @@ STRATUM_METRICS = (
 )
 """Metrics that are averaged over models, and shown, by harm domain and by task type."""
 
+_KEPT_SETS = 300
+"""3 MB of weights: those of strata up to this size are drawn once."""
+
 Floats = NDArray[np.float64]
 Stratum = tuple[str | None, str | None]
 """Harm domain and task type; None is all of them."""
@@ -87,10 +90,15 @@ class Numbers:
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
         self.resamples = Resamples(len(dataset))
-        self._by_size = {len(dataset): self.resamples}
+        self._by_size: dict[int, Resamples] = {len(dataset): self.resamples}
         self.order = self.ranked("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
+
+    def let_go(self) -> None:
+        """Let all resampling weights go; they are drawn again where they are needed again."""
+        for resamples in self._by_size.values():
+            resamples.let_go()
 
     def ranked(self, metric: str) -> list[int]:
         """Return the indices of the models, the highest value of a metric first, undefined ones last."""
@@ -233,9 +241,12 @@ class Numbers:
         return estimates_of({name: self.ratios[name] for name in metrics}, self._resamples_of(members), members)
 
     def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
-        """Return the resamples of so many prompt-sets: strata of one size have the same ones."""
+        """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept where they are small."""
         sets = int(members.sum())
-        return self._by_size.setdefault(sets, Resamples(sets))
+        found = self._by_size.get(sets) or Resamples(sets)
+        if sets <= _KEPT_SETS:
+            self._by_size[sets] = found
+        return found
 
     def _averaged(self, stratum: Stratum, members: NDArray[np.bool_], indices: Sequence[int]) -> Iterator[Number]:
         """Yield the mean over models of every metric that is shown of a stratum."""

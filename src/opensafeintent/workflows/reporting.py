@@ -157,7 +157,7 @@ def _write_report(
             gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
         )
         for group in outcome.groups:
-            group.numbers.resamples.let_go()  # drawing takes memory of its own
+            group.numbers.let_go()  # drawing takes memory of its own
         display.stage("drawing")
         _write_page(settings, studies, outcome, texts, new, earlier=out)
     outcome.out = out
