@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.shrunken import shrunken_strata
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, PRIMARY, Ratio, compute
+from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
@@ -206,6 +206,22 @@ class Numbers:
         numbers = [self.overall[model, metric] for model in self.models]
         average = self.averages.get((metric, EVERYWHERE))
         return [*numbers, average] if average else numbers
+
+    @cached_property
+    def by_wordings(self) -> dict[tuple[str, str, int], Number]:
+        """What needs all dual-use wordings of a set, by (model, metric, number of wordings): more wordings flip more often.
+
+        Empty where all sets that have two or more have as many.
+        """
+        exists = self._array.exists.sel(variant=Grades(self._array).wordings).values.sum(axis=1)
+        numbers = sorted({int(count) for count in exists if count > 1})
+        metrics = [metric.name for metric in METRICS.values() if metric.needs == "wordings"]
+        return {
+            (self._names[index], metric, count): _number(self._names[index], metric, found[index])
+            for count in (numbers if len(numbers) > 1 else ())
+            for metric, found in self._within(exists == count, metrics).items()
+            for index in self.order
+        }
 
     @cached_property
     def _members(self) -> dict[Stratum, NDArray[np.bool_]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -60,8 +61,13 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
 
 def _models_json(group: Group) -> dict[str, dict[str, Any]]:
     numbers = group.numbers
+    by_wordings: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
+    for (model, metric, count), number in numbers.by_wordings.items():
+        by_wordings[model, metric].setdefault("by_wordings", {})[str(count)] = _entry(number)
     return {
-        found.model: {metric: _entry(numbers.overall[found.model, metric]) for metric in METRICS}
+        found.model: {
+            metric: _entry(numbers.overall[found.model, metric]) | by_wordings[found.model, metric] for metric in METRICS
+        }
         | {name: _entry(group.signals[found.model, name]) for name in SIGNAL}
         | _wording_json(found)
         for found in group.wordings

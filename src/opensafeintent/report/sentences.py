@@ -307,6 +307,7 @@ def cautions(
         *version_cautions(group),
         _left_out(group, sensitivity),
         _thin(group),
+        _uneven_wordings(group),
         _once(group),
     ]
     return [sentence for sentence in found if sentence is not None]
@@ -356,6 +357,12 @@ def _samples(group: Group) -> Iterator[Sentence]:
         yield _say("rounds", "caution", models=drawn["rounds"])
     if len({(found.sample, found.limit) for found in group.coverage.values()}) > 1:
         yield _say("unlike_samples", "caution", weighted=bool(group.numbers.weights))
+
+
+def _uneven_wordings(group: Group) -> Sentence | None:
+    """Say that sets have different numbers of dual-use wordings."""
+    counts = sorted({count for _, _, count in group.numbers.by_wordings})
+    return _say("uneven_wordings", "caution", least=counts[0], most=counts[-1]) if counts else None
 
 
 def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:

@@ -31,7 +31,7 @@ from opensafeintent.report.tables.long import (
     task_types,
 )
 from opensafeintent.report.tables.paper import beside
-from opensafeintent.report.tables.stability import wording
+from opensafeintent.report.tables.stability import by_wordings, wording
 from opensafeintent.report.tables.versions import VERSIONS_TABLES
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
@@ -47,7 +47,7 @@ def all_tables(groups: Sequence[Group]) -> list[Table]:
 
     Those of the paper, decisions, versions, judges and repeated wordings are there only where they have something to tell.
     """
-    if_any = (table(groups) for table in (beside, decisions, looks, *VERSIONS_TABLES, wording, *JUDGE_TABLES))
+    if_any = (table(groups) for table in (beside, decisions, looks, *VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES))
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 

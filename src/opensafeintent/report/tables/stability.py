@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
+from typing import NamedTuple
 
 from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.numbers import Number
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead
 
-__all__ = ["wording"]
+__all__ = ["by_wordings", "wording"]
 
 _ESTIMATES = {
     "flip": "Safety flip",
@@ -18,6 +20,14 @@ _ESTIMATES = {
     "excess": "Excess",
     "share": "Share owed to wording",
 }
+
+
+class _OfWordings(NamedTuple):
+    """A metric over the sets that have so many dual-use wordings."""
+
+    metric: str
+    wordings: int
+    number: Number
 
 
 def wording(groups: Sequence[Group]) -> Table:
@@ -60,6 +70,33 @@ def wording(groups: Sequence[Group]) -> Table:
             "off at 0. The share is that part of the disagreement between wordings. p: a set's answers dealt out to its "
             "wordings at random. The share holds what a judge reads off each wording. Models that were sampled at different "
             "temperatures are not to be compared in it.",
+            UNDEFINED,
+        ),
+    )
+
+
+def by_wordings(groups: Sequence[Group]) -> Table:
+    """Return stability and ranges by the number of wordings; empty where all sets have as many."""
+    return Table(
+        name="by_wordings",
+        title="Stability and range by the number of dual-use wordings",
+        section="stability",
+        columns=(
+            *lead(groups),
+            Column("metric", "Metric", get=attrgetter("item.metric"), order=-1),
+            Column("wordings", "Wordings", "count", attrgetter("item.wordings")),
+            *estimate_columns("value", "Value", attrgetter("item.number"), style="interval", parts=("n", "method")),
+        ),
+        rows=[
+            Line(place, model, _OfWordings(metric, count, number))
+            for place, group in enumerate(groups)
+            for (model, metric, count), number in group.numbers.by_wordings.items()
+        ],
+        notes=(
+            *group_notes(groups),
+            "Of five wordings some are safe and others not more often than of two by arithmetic alone: flips, stability and "
+            "ranges are to be compared at the same number of wordings. Elsewhere they are of all sets together, "
+            "which compares models on the same sets, and nothing else.",
             UNDEFINED,
         ),
     )
