@@ -27,8 +27,8 @@ def shrunken(values: Floats, centre: Floats, squares: Floats, counts: Floats) ->
     Mandel's, see `spread_between`. Where A is 0, which is when strata differ no more than sets do, each keeps 2/(J − 1) of
     its distance; where no two sets of a stratum differ, nothing is moved.
 
-    The mean squared error over all strata is below that of the raw values; that of one that stands apart from all others,
-    where the normal model does not hold, is up to three times as high (benchmarks/strata.py). So it is no answer to whether
+    The mean squared error over all strata is below that of the raw values where the model of a normal spread holds; a stratum
+    that stands apart from all others is pulled in, and has a larger one (benchmarks/strata.py). So it is no answer to whether
     one does.
 
     Args:
