@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -219,9 +220,15 @@ def flip_interval(sums: Floats, counts: Floats, widest: float, confidence: float
         widest: the greatest difference there can be.
         confidence: above 0 and below 1.
     """
-    chosen = np.random.default_rng(SEED).integers(0, 2, size=(FLIPS, len(sums)), dtype=np.int8).astype(np.float64)
-    some = chosen.any(axis=1)
-    means = np.sort(chosen[some] @ sums / (chosen[some] @ counts))
+    chosen = _subsets(len(sums))
+    means = np.sort(chosen @ sums / (chosen @ counts))
     none = np.full(FLIPS - len(means), widest)
     beyond = int((1 - confidence) / 2 * FLIPS)
     return float(np.append(-none, means)[beyond]), float(np.append(means, none)[-1 - beyond])
+
+
+@lru_cache(maxsize=2)
+def _subsets(units: int) -> Floats:
+    """Return random subsets, 1 for a unit that is in one, those of no unit left out: shape (subset, unit)."""
+    chosen = np.random.default_rng(SEED).integers(0, 2, size=(FLIPS, units), dtype=np.int8)
+    return chosen[chosen.any(axis=1)].astype(np.float64)
