@@ -234,6 +234,19 @@ def test_what_changed_besides_the_model_is_said_and_ends_it(tmp_path: Path) -> N
     assert "dataset" in refused(old, version_of(tmp_path, "far", {"m": given(range(3))}))
 
 
+def test_samples_may_differ_in_size_and_not_in_how_they_are_drawn(tmp_path: Path) -> None:
+    with LoopbackServer() as server:
+        old = evaluated(tmp_path, server, "old", "--limit", 6)
+        new = evaluated(tmp_path, server, "new", "--limit", 9)
+    assert in_order(old, new, "--out", tmp_path / "out").code == 0
+    assert {row["n"] for row in table(tmp_path / "out", "version_turnover")} == {"6"}
+    manifest = json.loads((old / "run.json").read_text())
+    for entry in manifest["models"].values():
+        entry["sample"] = "rounds"  # as runs of earlier versions were drawn
+    (old / "run.json").write_text(json.dumps(manifest))
+    assert "samples: drawn by rounds, now webster" in refused(old, new)
+
+
 # Judges that may have changed -------------------------------------------------------------------------------------------
 
 

@@ -161,7 +161,12 @@ def _changes(studies: Sequence[Study], lines: Sequence[tuple[str, ...]]) -> list
     changed: dict[str, None] = {}
     for place, (old, new) in enumerate(pairwise(studies)):
         for line in lines:
-            for clause in what_changed(old, new, Pair(*line[place : place + 2])):
+            pair = Pair(*line[place : place + 2])
+            drawn = [study.manifest.models[model] for study, model in zip((old, new), pair, strict=True)]
+            clauses = what_changed(old, new, pair)
+            if None not in {entry.limit for entry in drawn} and drawn[0].sample != drawn[1].sample:
+                clauses.append(f"samples: drawn by {drawn[0].sample}, now {drawn[1].sample}")
+            for clause in clauses:
                 changed[f"from {one_line(old.name, 60)} to {one_line(new.name, 60)}: {clause}"] = None
     return list(changed)
 
