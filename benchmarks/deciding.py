@@ -5,7 +5,7 @@ command line: once whole, and once for each question. The server's judge calls t
 that each model is a study of its own with a true Triplet Safety of .42; the questions ask for more and for less than that.
 Prints the calls made, as a share of those of the whole run, and how often verdict and whole run agree.
 
-    python benchmarks/deciding.py [--studies 6] [--sets 700]
+    python benchmarks/deciding.py [--studies 6] [--sets 700] [--only thresholds|pairs]
 
 A verdict agrees where the value of the whole run lies on the same side of what the question turns on.
 """
@@ -101,14 +101,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--studies", type=int, default=6)
     parser.add_argument("--sets", type=int, default=700)
+    parser.add_argument("--only", choices=("thresholds", "pairs"))
     options = parser.parse_args()
+    sizes = {"thresholds": (QUESTIONS, 1), "pairs": (PAIRS, 2)}
     with tempfile.TemporaryDirectory() as temporary, LoopbackProcess(record=False) as server:
         folder = Path(temporary)
         dataset = dataset_of(options.sets, folder)
         names = [f"openai-api/loop/model-{number}" for number in range(options.studies + 1)]
         print(f"{options.sets} prompt-sets, {options.studies} studies, true Triplet Safety {TRUE:.3f}\n")
         print(f"{'':<44}{'calls':>8}{'share':>8}{'s':>7}  {'verdicts':<24}agree")
-        for questions, size in ((QUESTIONS, 1), (PAIRS, 2)):
+        for questions, size in (sizes[options.only],) if options.only else sizes.values():
             teams = [names[number : number + size] for number in range(options.studies)]
             whole = [evaluate(server, dataset, folder / f"whole-{size}-{at}", team) for at, team in enumerate(teams)]
             mean = sum(ran.calls for ran in whole) / len(whole)

@@ -19,6 +19,7 @@ from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.report.tables.brief import questions
+from opensafeintent.statistics.decisions import boundaries_ahead
 from report.pages import page_of
 from report.studies import random_study
 
@@ -110,6 +111,17 @@ def test_the_figure_draws_every_look_between_its_boundaries(group: Group) -> Non
     svg = vl_convert.vegalite_to_svg(figure.spec)
     assert f"{SAFE}: yes at 20 of 100" in svg
     assert f"{OTHER}: not yet decided at 25 of 100" in svg
+
+
+@pytest.mark.parametrize("question", ["triplet_safety >= 0.5", f"{SAFE} not worse than {OTHER} by 0.6 triplet_safety"])
+def test_the_boundaries_to_come_are_those_that_come(plain: Study, question: str) -> None:
+    (course,) = asked(plain, question, *((SAFE, OTHER) if "worse" in question else (SAFE,)))[:1]
+    shares = [0.4, 0.6, 0.4, 0.6] if "worse" not in question else [0.0, 0.0]
+    for taken in range(1, len(shares)):
+        ahead = boundaries_ahead(course.design, looked(course, *shares[:taken]).looks)
+        rest = looked(course, *shares).looks[taken:]
+        assert [tuple(one) for one in ahead[: len(rest)]] == [(look.planned, look.lower, look.upper) for look in rest]
+        assert ahead[-1].planned == 100
 
 
 def test_the_page_says_what_was_decided_and_what_stopped(group: Group) -> None:

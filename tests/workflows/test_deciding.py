@@ -313,6 +313,36 @@ def test_a_question_to_a_ledger_that_holds_responses_is_exploratory(
     assert decision(run)["exploratory"] == ["the ledger already held 6 of the responses when the question was asked"]
 
 
+def test_what_another_run_has_in_a_shared_ledger_counts_as_held(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
+    shared = ("--ledger", tmp_path / "shared.sqlite")
+    assert decide(server, dataset, tmp_path / "one", SAFE, *shared).code == 4
+    before = calls(server)
+    assert decide(server, dataset, tmp_path / "two", SAFE, *shared).code == 4
+    assert calls(server) == before
+    one, two = (decided(tmp_path / run) for run in ("one", "two"))
+    assert one == two
+    assert decision(tmp_path / "one")["exploratory"] == []
+    held = f"the ledger already held {3 * one['sets']} of the responses when the question was asked"
+    assert decision(tmp_path / "two")["exploratory"] == [held]
+
+
+def test_a_model_that_stops_does_not_keep_another_from_its_decision(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    server.set_faults(Fault(action="status", status=401, match=Match(model="other", skip=5)))
+    assert decide(server, dataset, run, models=(TARGET, OTHER)).code == 3
+    assert decided(run)["verdict"] == "no"
+    assert decided(run, model=OTHER)["looks"] == []
+    server.set_faults()
+    asked = server.stats()["by_model"]["target"]
+    assert decide(server, dataset, run, models=(TARGET, OTHER)).code == 4
+    assert decided(run, model=OTHER)["verdict"] == "no"
+    assert server.stats()["by_model"]["target"] == asked
+
+
 def test_a_name_that_was_misspelt_leaves_no_trace(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     server.set_faults(Fault(action="status", status=404, match=Match(model="misspelt")))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import inf, isinf
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,10 +26,12 @@ __all__ = [
     "PAIR_LOOKS",
     "THRESHOLD_LOOKS",
     "TRIPLET_MEANS",
+    "Ahead",
     "Design",
     "Look",
     "Question",
     "Verdict",
+    "boundaries_ahead",
     "decidable",
     "design_of",
     "take_look",
@@ -216,6 +218,41 @@ def take_look(design: Design, earlier: Sequence[Look], values: Floats) -> Look:
     return show(design, earlier, planned, tuple(sorted(counts.items())))
 
 
+class Ahead(NamedTuple):
+    """What would decide a look that is still to come, where no set of it is missing."""
+
+    planned: int
+    lower: float | None
+    upper: float | None
+
+
+def boundaries_ahead(design: Design, earlier: Sequence[Look]) -> tuple[Ahead, ...]:
+    """Return what would decide each look that is still to come; see `Look.lower` and `Look.upper`."""
+    planned = design.looks[len(earlier) :]
+    missing = earlier[-1].planned - earlier[-1].n if earlier else 0
+    counts = (*(look.n for look in earlier), *(look - missing for look in planned))
+    if design.question.paired:
+        quantiles = normal_boundary(tuple(map(float, counts)), design.allowed).at[len(earlier) :]
+        return tuple(Ahead(at, _finite(-end), _finite(end)) for at, end in zip(planned, quantiles, strict=True))
+    upper, lower = (
+        binomial_boundary(counts, design.allowed, share, kept).at[len(earlier) :]
+        for share, kept in zip((design.tested, 1 - design.tested), _kept(earlier), strict=True)
+    )
+    ahead = zip(planned, counts[len(earlier) :], lower, upper, strict=True)
+    return tuple(Ahead(at, _finite((n - failures) / n), _finite(successes / n)) for at, n, failures, successes in ahead)
+
+
+def _finite(boundary: float) -> float | None:
+    return None if isinf(boundary) else rounded(boundary)
+
+
+def _kept(earlier: Sequence[Look]) -> tuple[list[float], list[float]]:
+    """Return the boundaries of the looks taken: in successes above, in failures below."""
+    successes = [inf if look.upper is None else round(look.upper * look.n) for look in earlier]
+    failures = [inf if look.lower is None else look.n - round(look.lower * look.n) for look in earlier]
+    return successes, failures
+
+
 # Thresholds: exact ------------------------------------------------------------------------------------------------------
 
 
@@ -224,10 +261,9 @@ def _threshold_look(design: Design, earlier: Sequence[Look], planned: int, value
     n, total = sum(count for _, count in values), sum(value * count for value, count in values)
     counts = (*(look.n for look in earlier), n)
     allowed = design.allowed[: len(counts)]
-    kept = [inf if look.upper is None else round(look.upper * look.n) for look in earlier]
-    upper = binomial_boundary(counts, allowed, threshold, kept)
-    kept = [inf if look.lower is None else look.n - round(look.lower * look.n) for look in earlier]
-    lower = binomial_boundary(counts, allowed, 1 - threshold, kept)  # in failures
+    successes, failures = _kept(earlier)
+    upper = binomial_boundary(counts, allowed, threshold, successes)
+    lower = binomial_boundary(counts, allowed, 1 - threshold, failures)
     above, below = total >= upper.at[-1], n - total >= lower.at[-1]
     return Look(
         planned=planned,
@@ -235,8 +271,8 @@ def _threshold_look(design: Design, earlier: Sequence[Look], planned: int, value
         total=total,
         counts=values,
         statistic=rounded(total / n) if n else None,
-        lower=None if isinf(lower.at[-1]) else rounded((n - lower.at[-1]) / n),
-        upper=None if isinf(upper.at[-1]) else rounded(upper.at[-1] / n),
+        lower=_finite((n - lower.at[-1]) / n) if n else None,
+        upper=_finite(upper.at[-1] / n) if n else None,
         spent_low=rounded(lower.crossed[-1]),
         spent_high=rounded(upper.crossed[-1]),
         estimate=rounded(total / n) if n else None,
@@ -283,8 +319,8 @@ def _paired_look(design: Design, earlier: Sequence[Look], planned: int, values: 
         total=rounded(total),
         counts=values,
         statistic=rounded(statistic) if n else None,
-        lower=None if isinf(quantile) else rounded(-quantile),
-        upper=None if isinf(quantile) else rounded(quantile),
+        lower=_finite(-quantile),
+        upper=_finite(quantile),
         spent_low=rounded(boundary.crossed[-1]),
         spent_high=rounded(boundary.crossed[-1]),
         estimate=rounded(total / n) if n else None,

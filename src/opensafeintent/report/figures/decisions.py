@@ -22,6 +22,7 @@ from opensafeintent.report.figures.kit import (
     quantity,
     whole,
 )
+from opensafeintent.statistics.decisions import boundaries_ahead
 
 __all__ = ["paths"]
 
@@ -43,6 +44,8 @@ def paths(group: Group) -> Spec:
 def _panel(course: Course, name: str) -> Spec:
     design, paired = course.design, course.question.paired
     rows = [_row(course, number) for number in range(len(course.looks))]
+    ahead = [ahead._asdict() | {"sets": ahead.planned} for ahead in boundaries_ahead(design, course.looks)]
+    joined = [*rows[-1:], *ahead]
     upper, lower = ("no", "yes") if design.less_is_better else ("yes", "no")
     colours = {"yes": GREEN, "no": VERMILION}
     scale: Spec = {"zero": False} if paired else {"domain": [0, 1]}
@@ -56,6 +59,18 @@ def _panel(course: Course, name: str) -> Spec:
             mark(kind, at | {"y": quantity(end, **y)}, where=f"isValid(datum.{end})", color=colours[answer], **look)
             for end, answer in (("upper", upper), ("lower", lower))
             for kind, look in (("line", {"strokeWidth": 1.5}), ("tick", {"thickness": 2, "size": 9, "orient": "horizontal"}))
+        ),
+        *(
+            mark(
+                "line",
+                {"x": at["x"], "y": quantity(end, **y)},
+                rows=joined,
+                where=f"isValid(datum.{end})",
+                color=colours[answer],
+                strokeWidth=1.2,
+                opacity=0.45,
+            )
+            for end, answer in (("upper", upper), ("lower", lower))
         ),
         mark("line", at | {"y": quantity("statistic", **y)}, where="isValid(datum.statistic)", color=BLUE, strokeWidth=2),
         mark(
