@@ -113,10 +113,10 @@ def test_the_figure_draws_every_look_between_its_boundaries(group: Group) -> Non
     assert f"{OTHER}: not yet decided at 25 of 100" in svg
 
 
-@pytest.mark.parametrize("question", ["triplet_safety >= 0.5", f"{SAFE} not worse than {OTHER} by 0.6 triplet_safety"])
+@pytest.mark.parametrize("question", ["triplet_safety >= 0.5", f"{SAFE} not worse than {OTHER} by 0.1 triplet_safety"])
 def test_the_boundaries_to_come_are_those_that_come(plain: Study, question: str) -> None:
     (course,) = asked(plain, question, *((SAFE, OTHER) if "worse" in question else (SAFE,)))[:1]
-    shares = [0.4, 0.6, 0.4, 0.6] if "worse" not in question else [0.0, 0.0]
+    shares = [0.4, 0.6, 0.4, 0.6] if "worse" not in question else [0.2, 0.0]
     for taken in range(1, len(shares)):
         ahead = boundaries_ahead(course.design, looked(course, *shares[:taken]).looks)
         rest = looked(course, *shares).looks[taken:]

@@ -73,9 +73,9 @@ _PLANS = (
         "fig_decisions",
         "The path of each decision between its boundaries",
         "decisions",
-        "A decision is reached where the path touches a boundary: green for yes, red for no, pale where no look was taken. For "
-        "a model the path is the share of prompt-sets so far; for two models the standardised difference, model minus the "
-        "other one. The dashed line is the value that the question turns on. What is open at the last look stays undecided.",
+        "A decision is reached where the path touches a boundary: green for yes, red for no, pale where no look was taken. "
+        "For a model the path is the share of prompt-sets so far; for two models the standardised difference, model minus "
+        "the other one. The dashed line is the value that the question turns on. What is open at the last look stays open.",
         decisions.paths,
         table=looks,
         where=lambda group: bool(group.decisions),
