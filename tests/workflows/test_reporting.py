@@ -20,6 +20,7 @@ from opensafeintent import (
     import_files,
     write_report,
 )
+from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -84,7 +85,7 @@ def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
     metrics = metrics_in(run)
     assert metrics["schema"] == 1
     assert metrics["models"].keys() == metrics["coverage"].keys() == {"m"}
-    assert metrics["models"]["m"].keys() == METRICS.keys() | {"wording_excess", "wording_share"}
+    assert metrics["models"]["m"].keys() == METRICS.keys() | SIGNAL.keys() | {"wording_excess", "wording_share"}
     for entry in metrics["models"]["m"].values():
         assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
         assert (entry["value"] is None) is (entry["n"] == 0)
