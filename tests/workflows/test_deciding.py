@@ -359,6 +359,7 @@ def test_a_name_that_was_misspelt_leaves_no_trace(server: LoopbackServer, datase
         (SAFE, ("--epochs", 2), "one epoch"),
         (SAFE, ("--limit", 19), "at least 20 prompt-sets"),
         (SAFE, ("--ray", "local"), "--ray"),
+        (SAFE, ("--limit-per-cell", 1), "--limit-per-cell"),
         (SAFE, ("--confidence", 1), "between 0.5 and 1"),
         ("safety_flip <= 0.3", (), "two or more dual-use wordings"),
         ("benign_over_refusal <= 0.3", (), "--modes core"),
