@@ -14,7 +14,7 @@ author = "The OpenSafeIntent maintainers"
 project_copyright = "the OpenSafeIntent maintainers, Apache-2.0"
 version = release = opensafeintent.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "mathml", "references"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "mathml", "references"]
 
 # References have to lead somewhere; of the types in signatures, those that this documentation has.
 nitpicky = True
@@ -24,6 +24,7 @@ nitpick_ignore_regex = [("py:(class|exc|data|obj)", ".*")]
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = False
+nb_execution_mode = "off"  # the notebook keeps what it printed; the tests run it and compare
 # Console output and lists of commands stay as they are; what is code says its language.
 highlight_language = "none"
 

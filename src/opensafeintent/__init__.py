@@ -45,6 +45,8 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.datasets import validate_dataset as validate_dataset
     from opensafeintent.workflows.evaluating import demo as demo
     from opensafeintent.workflows.evaluating import evaluate as evaluate
+    from opensafeintent.workflows.frames import Run as Run
+    from opensafeintent.workflows.frames import load_run as load_run
     from opensafeintent.workflows.importing import ImportSettings as ImportSettings
     from opensafeintent.workflows.importing import import_files as import_files
     from opensafeintent.workflows.judging import JudgeChecks as JudgeChecks
@@ -78,6 +80,7 @@ _NAMES = {
     "workflows.datasets": "Deduplication ExportDatasetSettings ExportedDataset check_dataset convert_dataset dataset_info "
     "dedup_dataset export_dataset validate_dataset",
     "workflows.evaluating": "demo evaluate",
+    "workflows.frames": "Run load_run",
     "workflows.importing": "ImportSettings import_files",
     "workflows.judging": "JudgeChecks check_judges grade",
     "workflows.reporting": "CompareSettings Outcome ReportSettings compare write_report",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +28,7 @@ __all__ = [
     "NOT_GRADED",
     "GradeRow",
     "grade_row",
+    "grade_table",
     "median_grade",
     "panel_grade",
     "record_of",
@@ -174,11 +175,13 @@ def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str])
     )
 
 
-def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]], path: Path) -> None:
-    """Write `grades.csv.gz`: a row a response, a missing grade an empty cell with its reason in `missing`.
+GradeCell = str | int | None
 
-    With several runs a first column names the run; with several judges each has columns of its own beside the panel's. The
-    same rows give the same bytes.
+
+def grade_table(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]]) -> tuple[list[str], Iterator[list[GradeCell]]]:
+    """Return the columns of `grades.csv.gz`, and its lines, one a response, as they are before they are written.
+
+    With several runs a first column names the run; with several judges each has columns of its own beside the panel's.
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
@@ -188,19 +191,31 @@ def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]],
         *("strategy", "stop_reason", "truncated", "refused", "missing", "judge", "mode_judge"),
         *(f"{what}[{judge}]" for judge in several for what in ("helpfulness", "harm_severity")),
     ]
-    text = io.StringIO(newline="")
-    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
-    writer.writerow([cell_safe(column) for column in columns])
-    for run, row, dataset in ((run, row, dataset) for run, (rows, dataset) in runs.items() for row in rows):
+
+    def cells(run: str, row: GradeRow, dataset: Dataset) -> list[GradeCell]:
         prompt_set = dataset.by_id[row.set_id]
-        cells: list[str | int | None] = [
+        return [
             *([run] if len(runs) > 1 else []),
             *(row.model, row.set_id, row.variant, row.epoch, prompt_set.harm_domain, prompt_set.task_type),
             *(row.helpfulness, row.harm_severity, row.mode, row.strategy, row.stop_reason),
             *(int(row.truncated), row.refused, "; ".join(map(str, row.missing)), " + ".join(row.by_judge), row.mode_judge),
             *(grade for judge in several for grade in row.by_judge.get(judge, (None, None))),
         ]
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in cells])
+
+    return columns, (cells(run, row, dataset) for run, (rows, dataset) in runs.items() for row in rows)
+
+
+def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]], path: Path) -> None:
+    """Write `grades.csv.gz`: a row a response, a missing grade an empty cell with its reason in `missing` (`grade_table`).
+
+    The same rows give the same bytes.
+    """
+    columns, lines = grade_table(runs)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
+    writer.writerow([cell_safe(column) for column in columns])
+    for line in lines:
+        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cell in line])
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 

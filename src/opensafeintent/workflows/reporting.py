@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
     from opensafeintent.workflows.planning import Plan
 
-__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "write_report"]
+__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "grouped", "named_runs", "write_report"]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -106,7 +106,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     check_gating(settings, gates, settings.runs, out)
     display = display or Quiet()
     try:
-        ordered = read_order(settings, _named(settings.runs), display)
+        ordered = read_order(settings, named_runs(settings.runs), display)
         with rare_collections(), locked_folder(out, "writing a report into"):
             if settings.baseline is not None:
                 _declare_margins(settings, gates, out)
@@ -175,7 +175,7 @@ def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[S
 
 def _opened(runs: Sequence[Path], display: Display) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
     """Return runs to be read, each of them once."""
-    return [_open_study(RunFolder(path), name, display) for path, name in _named(runs).items()]
+    return [_open_study(RunFolder(path), name, display) for path, name in named_runs(runs).items()]
 
 
 Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"]
@@ -244,9 +244,9 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     display = display or Quiet()
     try:
-        ordered = read_order(settings, _named(settings.runs), display)
+        ordered = read_order(settings, named_runs(settings.runs), display)
         with rare_collections():
-            groups = _grouped(read_studies(settings.runs, display), ordered.order)
+            groups = grouped(read_studies(settings.runs, display), ordered.order)
             display.stage("estimating")
             for group in groups:
                 _ = group.numbers.comparisons
@@ -260,7 +260,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     return Outcome(exit_code=0, out=settings.out, groups=groups, tally=ordered.tally)
 
 
-def _grouped(studies: Sequence[Study], order: Order | None) -> list[Group]:
+def grouped(studies: Sequence[Study], order: Order | None) -> list[Group]:
     """Sort the models of runs into groups; with an order, each knows which are versions of one another."""
     groups = group_studies(studies)
     if order is not None:
@@ -269,7 +269,7 @@ def _grouped(studies: Sequence[Study], order: Order | None) -> list[Group]:
     return groups
 
 
-def _named(runs: Sequence[Path]) -> dict[Path, str]:
+def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
     """Return what each run is called, each of them once."""
     paths = list(dict.fromkeys(path.resolve() for path in runs))
     names = [path.name for path in paths]
@@ -355,7 +355,7 @@ def _write_numbers(
         order: of the runs, where they are versions.
         gate: holds the models against the gates of a report.
     """
-    groups = _grouped(studies, order)
+    groups = grouped(studies, order)
     gates = gate(groups)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
     parts = (metrics_json(groups), versions_json(groups), _corrected_json(corrected), gates_json(gates))

@@ -16,7 +16,7 @@ from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures import decisions, judges, models, paper, plane, strata, versions
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
-from opensafeintent.report.figures.writing import FORMATS, Figure, write_figures
+from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
 from opensafeintent.report.tables import versions as version_tables
@@ -27,7 +27,7 @@ from opensafeintent.report.tables.paper import beside
 from opensafeintent.statistics import FEWEST_SETS
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["THEMES", "Figure", "all_figures", "figures_in", "write_figures"]
+__all__ = ["THEMES", "Figure", "all_figures", "figure_names", "figure_of", "figures_in", "titled", "to_svg", "write_figures"]
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -253,12 +253,27 @@ def all_figures(groups: Sequence[Group]) -> list[Figure]:
 
     Some are there only for the groups that have what they show.
     """
-    drawn = ((plan, [index for index, group in enumerate(groups) if plan.where(group)]) for plan in _PLANS)
-    return [_figure(plan, groups, indices) for plan, indices in drawn if indices]
+    return [_figure(plan, groups) for plan in _plans_of(groups)]
 
 
-def _figure(plan: _Plan, groups: Sequence[Group], indices: Sequence[int]) -> Figure:
-    """Return a figure with a part for some of the groups."""
+def figure_names(groups: Sequence[Group]) -> list[str]:
+    """Return what the figures of `all_figures` are called."""
+    return [plan.name for plan in _plans_of(groups)]
+
+
+def figure_of(groups: Sequence[Group], name: str) -> Figure:
+    """Return the one of `all_figures` that is called so."""
+    (plan,) = (plan for plan in _plans_of(groups) if plan.name == name)
+    return _figure(plan, groups)
+
+
+def _plans_of(groups: Sequence[Group]) -> list[_Plan]:
+    return [plan for plan in _PLANS if any(map(plan.where, groups))]
+
+
+def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
+    """Return a figure with a part for each of the groups that it is drawn for."""
+    indices = [index for index, group in enumerate(groups) if plan.where(group)]
     notes = group_notes(groups)
     warnings = notes[len(groups) :]
     return Figure(

@@ -17,7 +17,7 @@ from opensafeintent.report.figures.kit import THEMES, Spec
 from opensafeintent.report.formats import to_csv
 from opensafeintent.report.table import Section, Table
 
-__all__ = ["FORMATS", "Figure", "Format", "drawing", "write_figures"]
+__all__ = ["FORMATS", "Figure", "Format", "drawing", "titled", "to_svg", "write_figures"]
 
 Format = Literal["svg", "pdf", "png"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -77,12 +77,12 @@ def write_figures(
 def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Path) -> None:
     import vl_convert
 
+    svg = to_svg(figure)
     draw: dict[Format, Callable[[str], str | bytes]] = {
         "pdf": vl_convert.svg_to_pdf,
         "png": lambda svg: vl_convert.svg_to_png(svg, scale=_SCALE),
         "svg": lambda svg: svg,  # last: it vouches for the others
     }
-    svg = _renumbered(vl_convert.vegalite_to_svg(_visible(_titled(figure)), config=THEMES["light"]))
     known = {form: earlier / f"{figure.name}.{form}" for form in draw}
     drawn = known["svg"].is_file() and known["svg"].read_bytes() == svg.encode()
     for form in (form for form in draw if form in formats):
@@ -91,11 +91,19 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Pa
             write_private(folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg))
 
 
-def _titled(figure: Figure) -> Spec:
-    """Return the specification with its title and what a reader must not miss above it."""
+def to_svg(figure: Figure, prefix: str = "") -> str:
+    """Return the drawing in its light theme; ids in it begin with a prefix, where several drawings go into one page."""
+    import vl_convert
+
+    return _renumbered(vl_convert.vegalite_to_svg(titled(figure), config=THEMES["light"]), prefix)
+
+
+def titled(figure: Figure) -> Spec:
+    """Return the specification with its title and what a reader must not miss above it; every text in it can be drawn."""
     notes = [line for note in figure.notes for line in wrap(note, _LINE)]
     title = {"text": figure.title, "subtitle": notes, "anchor": "start", "fontSize": 14, "subtitlePadding": 4, "offset": 14}
-    return figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+    spec: Spec = _visible(figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]})
+    return spec
 
 
 def _visible(spec: Any) -> Any:
@@ -111,10 +119,10 @@ def _visible(spec: Any) -> Any:
             return spec
 
 
-def _renumbered(svg: str) -> str:
+def _renumbered(svg: str, prefix: str) -> str:
     """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
     seen: dict[str, str] = {}
-    return _NUMBERED.sub(lambda found: found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg)
+    return _NUMBERED.sub(lambda found: prefix + found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg)
 
 
 # On the page -----------------------------------------------------------------------------------------------------------
