@@ -110,7 +110,8 @@ def ends_of_difference(new: Parts, old: Parts, resamples: Resamples, *, span: tu
         resamples, span, confidence: see `ends_of`.
     """
     both = (new[1] > 0) & (old[1] > 0)
-    n, weight = int(both.sum()), np.where(both, new[1], 0.0)
+    # of two samples drawn per cell, a set stands for more in the smaller, which is the one that both share
+    n, weight = int(both.sum()), np.where(both, np.maximum(new[1], old[1]), 0.0)
     if not n:
         return Ends(*(float("nan"), 0, float("nan"), float("nan")))
     difference = np.zeros(len(both))
