@@ -24,6 +24,7 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
 from opensafeintent.interop.inspect.scripted import Refusal
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import load_dataset, sample_order
 
 pytestmark = quiet
@@ -32,8 +33,8 @@ SETS = 42
 
 
 def our_metrics(run: Path, model: str = "baseline/comply-all") -> dict[str, float]:
-    """Return what `metrics.json` says of a model, NaN for null."""
-    found = metrics_json(run)["models"][model]
+    """Return what `metrics.json` says of a model's metrics that are sums over prompt-sets, NaN for null."""
+    found = {name: entry for name, entry in metrics_json(run)["models"][model].items() if name in METRICS}
     return {name: math.nan if entry["value"] is None else entry["value"] for name, entry in found.items()}
 
 
