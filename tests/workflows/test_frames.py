@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -273,6 +274,15 @@ def test_a_figure_that_is_not_there_names_those_that_are(run: Run) -> None:
     assert "judges" not in run.figures  # one judge
 
 
+def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
+    assert len(run.figures) > 8
+    for name in run.figures:
+        drawing = run.figure(name, as_svg=True)
+        assert isinstance(drawing, Drawing)
+        assert drawing.name in (name, f"fig_{name}")
+        assert drawing.caption
+
+
 # The run ---------------------------------------------------------------------------------------------------------------
 
 
@@ -291,6 +301,17 @@ def test_without_pandas_the_error_names_the_extra(run: Run, folder: Path, monkey
             frame()
     assert load_run(folder).figure("frontier", as_svg=True)
     assert run._repr_html_()
+
+
+def test_a_run_that_was_taken_away_has_no_texts(folder: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
+    run = load_run(moved)
+    (moved / "ledger.sqlite").unlink()
+    with pytest.raises(InputError, match=r"ledger\.sqlite"):
+        run.responses()
+    with pytest.raises(InputError, match="the run's ledger is not there"):
+        load_run(moved)
+    assert len(run.grades()) == 28
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:

@@ -146,9 +146,13 @@ class Run:
     @property
     def figures(self) -> list[str]:
         """The names of the figures that there are of these models."""
+        return list(self._figures())
+
+    def _figures(self) -> dict[str, str]:
+        """Return the names of the figures' files by those that `figure` takes."""
         from opensafeintent.report.figures import figure_names
 
-        return [name.removeprefix(_FIGURE) for name in figure_names(self.groups)]
+        return {name.removeprefix(_FIGURE): name for name in figure_names(self.groups)}
 
     def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
         """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a drawing.
@@ -162,10 +166,10 @@ class Run:
         """
         from opensafeintent.report.figures import THEMES, figure_of, titled, to_svg
 
-        short = str(name).removeprefix(_FIGURE)
-        if short not in self.figures:
-            raise InputError(f"figure {name!r}: there is none; valid: {', '.join(self.figures)}")
-        full = short if short.startswith("judge_") else _FIGURE + short
+        names = self._figures()
+        full = names.get(str(name).removeprefix(_FIGURE))
+        if full is None:
+            raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
         figure = figure_of(self.groups, full)
         if as_svg or find_spec("altair") is None:
             return Drawing(name=full, title=figure.title, caption=figure.caption, svg=to_svg(figure, f"{full}-"))
