@@ -22,6 +22,7 @@ from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variabl
 from opensafeintent.cli.commands import cli
 from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
+from opensafeintent.promptsets.published import PUBLISHED
 from people.forms import Sheet, meant_by
 
 TARGET, JUDGE = "openai/gpt-5.4", "openai/gpt-5.4-mini"
@@ -124,8 +125,10 @@ class Workshop:
             return self._new_run() if before == "--out" else self.latest
         if (before, word) == ("--suite", "paper"):
             return "paper.toml"  # the same models behind the loopback server
-        if word.startswith("hf:"):
-            return "my.jsonl"  # loading from the hub has tests of its own
+        if word.startswith("hf:") or word in PUBLISHED:
+            return "my.jsonl"  # loading from the hub, and what the authors published, has tests of its own
+        if word == "--as-paper":
+            return f"--judge={JUDGE}"  # so has this
         if before == "--out" and word not in PLACES:
             self._forget(word)
         return PLACES.get(word, word)
