@@ -124,7 +124,16 @@ def _estimates(
     ones = counted.astype(np.float64)
     between, within, excess = (np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess))
     tops, bottoms = np.stack([between, within, excess, excess]), np.stack([ones, ones, ones, between])
-    return estimate(tops * weights, bottoms * weights, resamples).records()
+    return [_holding_its_value(found) for found in estimate(tops * weights, bottoms * weights, resamples).records()]
+
+
+def _holding_its_value(found: Estimate) -> Estimate:
+    """Return an estimate whose interval holds it: no truth is below 0, and an unbiased estimate may be."""
+    if found.value is None or found.interval is None:
+        return found
+    low, high = found.interval
+    value = rounded(found.value)
+    return msgspec.structs.replace(found, interval=(min(low, value), max(high, value)))
 
 
 def _judge(regrades: Sequence[Regrade]) -> Estimate | None:

@@ -130,12 +130,13 @@ def amount(value: float) -> str:
 def percent(value: float) -> str:
     """Return a share as people read it: 89.6 %, 4.8 %, 0.25 %, 100 %; the space does not break."""
     points = 100 * value
-    return f"{f'{points:.2g}' if abs(points) < 0.95 else f'{points:.1f}'.removesuffix('.0')}{PERCENT}"
+    shown = f"{points:.2g}" if abs(points) < 0.95 else f"{points:.1f}".removesuffix(".0")
+    return f"{shown.replace('-', '−')}{PERCENT}"
 
 
 def score(value: float) -> str:
-    """Return a score from 0 to 1 with two decimals."""
-    return f"{value:.2f}"
+    """Return a score with two decimals."""
+    return f"{value:.2f}".replace("-", "−")
 
 
 def precision_in_points(sets: int) -> float:
