@@ -290,7 +290,7 @@ def test_a_run_shows_its_models(run: Run) -> None:
     shown = run._repr_html_()
     assert "<bdi>baseline/refuse-all</bdi>" in shown
     assert "0.75 [" in shown
-    assert repr(run).splitlines()[0] == "Run of 3 models: baseline/refuse-all, two, one"
+    assert repr(run).splitlines()[0] == "Models: baseline/refuse-all, two, one"
     assert "Group 2: dataset made (2 prompt-sets)" in repr(run)
 
 

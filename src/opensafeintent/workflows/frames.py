@@ -209,7 +209,7 @@ class Run:
 
     def __repr__(self) -> str:
         lines = [group_line(self.groups, index) for index in range(len(self.groups))]
-        return "\n".join([f"Run of {len(self.models)} models: {', '.join(self.models)}", *lines])
+        return "\n".join([f"Models: {', '.join(self.models)}", *lines])
 
     def _repr_html_(self) -> str:
         table = utility(self.groups)
