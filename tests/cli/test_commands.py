@@ -29,7 +29,7 @@ from endtoend import (
     some_sets,
     values,
 )
-from loopback import GENERATE, Fault, LoopbackServer, Match
+from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
 
 pty = pytest.importorskip("pty")
 
@@ -226,6 +226,41 @@ def test_release_gate_leaves_baselines_aside(server: LoopbackServer, tmp_path: P
     assert value > 0
     gate = ["--fail-under", f"mean_utility={value / 2}"]  # refuse-all has 0
     assert osi("report", tmp_path / "run", *gate).code == 0
+
+
+def test_evaluate_writes_the_page_where_it_is_asked_to(server: LoopbackServer, tmp_path: Path) -> None:
+    dataset, run = some_sets(tmp_path, 2, paraphrases=1), tmp_path / "run"
+    ran = evaluate(server, dataset, run, "--report")
+    assert ran.code == 0
+    assert f"Results in {run}: report.html, figures/" in ran.out
+    assert "opensafeintent report" not in ran.out  # it is there already
+    assert "calls made" in ran.out
+    written = {name: (run / name).read_bytes() for name in ("report.html", "metrics.json", "grades.csv.gz")}
+    assert osi("report", run).code == 0
+    assert {name: (run / name).read_bytes() for name in written} == written  # what `report` writes
+    again = evaluate(server, dataset, run, "--report")
+    assert "removed" not in again.out
+    assert (run / "report.html").read_bytes() == written["report.html"]
+    assert "removed" in evaluate(server, dataset, run).out
+
+
+def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(server: LoopbackServer, tmp_path: Path) -> None:
+    dataset = some_sets(tmp_path, 2, paraphrases=1)
+    server.set_faults(Fault(action="completion", content="none", match=Match(purpose=HARM)))
+    ran = evaluate(server, dataset, tmp_path / "missing", "--report")
+    assert (ran.code, (tmp_path / "missing" / "report.html").is_file()) == (1, True)
+    assert " ".join(ran.out.split()).count("of --max-missing") == 1
+    server.set_faults(Fault(action="status", status=404, match=Match(purpose=GENERATE)))
+    stopped = evaluate(server, dataset, tmp_path / "stopped", "--report")
+    assert (stopped.code, (tmp_path / "stopped" / "report.html").is_file()) == (3, True)
+    assert stopped.errors
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--power-plan"])
+def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path, option: str) -> None:
+    ran = evaluate(server, some_sets(tmp_path, 2), tmp_path / "run", "--report", option)
+    assert ran.code == 2
+    assert ran.errors == [f"error: --report writes a page, and {option} writes nothing: leave one out"]
 
 
 def test_report_over_runs_keeps_them_apart(demo: tuple[Path, str], tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def demo_command(out: Path) -> int:
 @click.option("--judge-samples", type=int, metavar="N", help="Grade N responses twice, to tell a judge's own noise.")
 @ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
+@click.option("--report", is_flag=True, help="Write the page and figures too, as `report RUN` does.")
 @SPREADING
 @click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
 @DECIDING
@@ -126,7 +127,7 @@ def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     settings = EvaluateSettings(extra=_key_values(extra), **options)
     if settings.dry_run or settings.power_plan:
         return show_outcome(evaluate(settings), prices=settings.prices)
-    return show_outcome(evaluate(settings, terminal_or_plain()))
+    return show_outcome(evaluate(settings, terminal_or_plain()), page=settings.report)
 
 
 def _key_values(pairs: tuple[str, ...]) -> dict[str, Any]:

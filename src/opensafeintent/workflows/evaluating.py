@@ -27,7 +27,7 @@ from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.reporting import Outcome
+from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
 from opensafeintent.workflows.running import Calls, finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, Limits
 from opensafeintent.workflows.spreading.options import left_shards, take_up_run
@@ -58,9 +58,20 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
     """
     display = display or Quiet()
     try:
-        return _evaluated(settings, display)
+        outcome = _evaluated(settings, display)
+        return _with_page(outcome, settings, display) if settings.report else outcome
     finally:
         display.close()
+
+
+def _with_page(outcome: Outcome, settings: EvaluateSettings, display: Display) -> Outcome:
+    """Write the page and figures of a run that was just evaluated; what its calls came to stays in the outcome."""
+    outcome.groups.clear()  # drawing takes memory of its own, and the report reads them anew
+    report = write_report(ReportSettings(runs=(settings.folder.path,), max_missing=settings.max_missing), display)
+    report.tally, report.stopped = outcome.tally, outcome.stopped
+    report.notes = list(dict.fromkeys((*outcome.notes, *report.notes)))
+    report.exit_code = first_exit_code(outcome.exit_code, report.exit_code)
+    return report
 
 
 class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,7 +243,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             else:
                 elsewhere = _elsewhere(settings, manifest, work, client, spread)
                 found = await run_calls(client, manifest, dataset, work, display, limits, elsewhere=elsewhere)
-    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display)
+    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display, page_follows=settings.report)
     if deciding is not None:
         outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)

@@ -317,7 +317,7 @@ def study_of(
     return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)), regrades)
 
 
-def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Outcome:
+def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, page_follows: bool = False) -> Outcome:
     """Write everything that is derived from runs but the page and figures, and say what a reader should know.
 
     Page and figures of an earlier report, which show other numbers, are taken away.
@@ -326,9 +326,10 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float) -> Ou
         studies: the runs.
         out: the folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
+        page_follows: a new page is written next, so that none need be told that the earlier one is gone.
     """
     page = out / "report.html"
-    outdated = [f"the earlier {page} was removed, for it is out of date"] if page.exists() else []
+    outdated = [f"the earlier {page} was removed, for it is out of date"] if page.exists() and not page_follows else []
     make_private_folder(out)
     with replaced_together(out, lambda: _ours(out)) as new:
         outcome = _write_numbers(studies, new, max_missing)

@@ -181,13 +181,18 @@ def finish(
     client: Client,
     max_missing: float,
     display: Display,
+    *,
+    page_follows: bool = False,
 ) -> Outcome:
-    """Write the results of a run, and say what the calls came to."""
+    """Write the results of a run, and say what the calls came to.
+
+    With `page_follows` a new page is written next, so that none need be told that the earlier one is gone.
+    """
     display.stage("estimating")
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades)
     study = study._replace(courses=courses_in(folder, manifest))
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
-    outcome = write_results([study], folder.path, max_missing)
+    outcome = write_results([study], folder.path, max_missing, page_follows=page_follows)
     outcome.tally = client.tally
     outcome.notes += client.notices
     outcome.notes += [

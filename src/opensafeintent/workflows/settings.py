@@ -232,6 +232,8 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     gpus_per_model: float | None = None
     """For a target whose weights a task loads."""
     dry_run: bool = False
+    report: bool = False
+    """Write the page and figures as well, as `report` does."""
     decide: str | None = None
     """A question (`analysis.questions.FORMS`): calls are made until it is decided."""
     confidence: float | None = None
@@ -249,6 +251,10 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         super().__post_init__()
         check_counts(self)
         self._check_decision()
+        if self.report and (self.dry_run or self.power_plan):
+            raise InputError(
+                f"--report writes a page, and {'--dry-run' if self.dry_run else '--power-plan'} writes nothing: leave one out"
+            )
         if self.limit is not None and self.limit_per_cell is not None:
             raise InputError("--limit and --limit-per-cell are both given; expected one of them")
         if self.epochs > MOST_EPOCHS:
