@@ -90,6 +90,28 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(dataset:
     assert report.stat().st_mode & 0o777 == 0o600  # it holds prompts of malicious intent
 
 
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(dataset: str, tmp_path: Path, suffix: str) -> None:
+    if suffix == "parquet":
+        pytest.importorskip("pyarrow")
+    out, beside = tmp_path / "results" / f"kept.{suffix}", tmp_path / "results" / "kept.dropped.jsonl"
+    ran = osi("dataset", "dedup", dataset, "--out", out)
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.splitlines()[1].startswith(f"{beside}: 2 dropped as too similar")
+    assert [line["id"] for line in report_of(beside)] == ["copied", "worded"]
+    assert beside.stat().st_mode & 0o077 == 0
+    found = dedup_dataset(dataset, out)
+    assert (found.report, [line.id for line in found.dropped]) == (beside, ["copied", "worded"])
+
+
+def test_a_report_by_default_is_not_written_over_the_input(dataset: str, tmp_path: Path) -> None:
+    name = Path(dataset).rename(tmp_path / "kept.dropped.jsonl")
+    before = name.read_bytes()
+    ran = osi("dataset", "dedup", name, "--out", tmp_path / "kept.jsonl")
+    assert (ran.code, name.read_bytes()) == (2, before)
+    assert "kept.dropped.jsonl: is the input" in ran.errors[0]
+
+
 @pytest.mark.parametrize(
     ("threshold", "dropped"),
     [

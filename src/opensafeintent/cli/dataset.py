@@ -58,7 +58,10 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
 @click.argument("name", type=NAME)
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="The sets that are kept; ends in .jsonl or .parquet.")
 @click.option(
-    "--report", type=PATH, required=True, metavar="FILE", help="A line on each set that is dropped; ends in .jsonl."
+    "--report",
+    type=PATH,
+    metavar="FILE",
+    help="A line on each set that is dropped; ends in .jsonl.  [default: KEPT.dropped.jsonl beside --out]",
 )
 @click.option("--threshold", default="0.7", show_default=True, metavar="X", help="ROUGE-L F1 that two prompts may have.")
 @click.option(
@@ -69,7 +72,7 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
     help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
 )
 @DATA
-def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) -> None:
+def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: Any) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
     from opensafeintent.workflows.datasets import dedup_dataset
 
@@ -77,7 +80,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path, **options: Any) ->
     kept, dropped = len(result.kept), len(result.dropped)
     click.echo(terminal_safe(f"{out}: {kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"))
     highest = f"; the highest score is {max(line.score for line in result.dropped):.3f}" if dropped else ""
-    click.echo(terminal_safe(f"{report}: {dropped} dropped as too similar to an earlier set{highest}"))
+    click.echo(terminal_safe(f"{result.report}: {dropped} dropped as too similar to an earlier set{highest}"))
 
 
 @dataset_group.command("check")

@@ -186,12 +186,14 @@ class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     kept: Dataset
     dropped: tuple[DroppedSet, ...]
     """In the dataset's order."""
+    report: Path
+    """The file with a line on each of them."""
 
 
 def dedup_dataset(
     name: str,
     out: Path,
-    report: Path,
+    report: Path | None = None,
     *,
     threshold: Fraction | float | str = "0.7",
     rule: Rule = "paper",
@@ -203,7 +205,8 @@ def dedup_dataset(
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
-        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds prompts.
+        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds prompts. Beside `out` by
+            default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
         threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written, so that 0.7 is 7/10.
         rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the threshold; `authors`
             compares the three core prompts joined, and drops at the threshold as well.
@@ -217,13 +220,14 @@ def dedup_dataset(
 
     if rule not in get_args(Rule):
         raise InputError(f"rule {one_line(rule, 60)!r}: {nearest(rule, get_args(Rule))}")
+    report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
     items = [Item(prompt_set.id, prompt_set.cell, prompt_set.wordings()) for prompt_set in dataset.prompt_sets]
     found = duplicates(items, threshold, rule).dropped
     kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)
     dropped = tuple(_line(item, found[item.id]) for item in dataset.prompt_sets if item.id in found)
-    result = Deduplication(kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped)
+    result = Deduplication(kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped, report=report)
     make_private_folder(report.parent)
     write_dataset(result.kept, out)
     write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in dropped))
