@@ -251,7 +251,7 @@ def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(server: Loopback
     assert (ran.code, (tmp_path / "missing" / "report.html").is_file()) == (1, True)
     assert " ".join(ran.out.split()).count("of --max-missing") == 1
     server.set_faults(Fault(action="status", status=404, match=Match(purpose=GENERATE)))
-    stopped = evaluate(server, dataset, tmp_path / "stopped", "--report")
+    stopped = evaluate(server, dataset, tmp_path / "stopped", "--report", models=[TARGET, "baseline/refuse-all"])
     assert (stopped.code, (tmp_path / "stopped" / "report.html").is_file()) == (3, True)
     assert stopped.errors
 
