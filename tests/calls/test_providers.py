@@ -10,7 +10,7 @@ import pytest
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.models import ReplayModel, is_local, open_models, served_models
-from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, resolve_endpoint, variables
+from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, resolve_endpoint, unset, variables
 from opensafeintent.errors import InputError
 
 
@@ -166,3 +166,26 @@ def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
     assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].lacking) == ((), ())
     assert served["baseline/refuse-all"].how == "in process"
     assert not any("gsk-secret" in repr(line) for line in served.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "environment", "lacking"),
+    [
+        ("openai/m", {}, ("OPENAI_API_KEY",)),
+        ("openai/m", {"OPENAI_API_KEY": "  "}, ("OPENAI_API_KEY",)),
+        ("openai/m", {"OPENAI_API_KEY": "k"}, ()),
+        ("hf-inference-providers/m", {}, ("HF_TOKEN",)),
+        ("vllm/m", {}, ()),
+        ("openai-api/my-lab/m", {}, ("MY_LAB_BASE_URL", "MY_LAB_API_KEY")),
+        ("openai-api/my-lab/m", {"MY_LAB_BASE_URL": "http://10.0.0.1/v1"}, ("MY_LAB_API_KEY",)),
+    ],
+)
+def test_what_is_not_set_is_what_calls_would_be_refused_for(
+    name: str, environment: dict[str, str], lacking: tuple[str, ...]
+) -> None:
+    assert unset(name, environment) == lacking
+    if lacking:
+        with pytest.raises(InputError, match=lacking[0]):
+            resolve_endpoint(name, environment)
+    else:
+        resolve_endpoint(name, environment)

@@ -374,6 +374,34 @@ def test_dry_run_shows_what_it_would_cost(tmp_path: Path) -> None:
     assert line.split()[-2:] == ["3,600", "3,600.00"]
 
 
+def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
+    dataset, models = some_sets(tmp_path, 2, paraphrases=0), ["openai/a", "openai/b", "openai-api/my-lab/c", "vllm/d"]
+    judges = ["--judge", "mistral/e", "--judge", JUDGED_BY_RULES]
+    command = [
+        "evaluate",
+        *models,
+        "baseline/redirect",
+        *judges,
+        "--dataset",
+        dataset,
+        "--out",
+        tmp_path / "run",
+        "--dry-run",
+    ]
+    ran = osi(*command, MY_LAB_BASE_URL="http://127.0.0.1:9/v1", MISTRAL_API_KEY=" ")
+    assert ran.code == 0
+    assert [line for line in " ".join(ran.out.split()).split("note: ")[1:] if "set" in line] == [
+        "OPENAI_API_KEY is not set: openai/a, openai/b cannot be asked without it ",
+        "MY_LAB_API_KEY is not set: openai-api/my-lab/c cannot be asked without it ",
+        "MISTRAL_API_KEY is not set: mistral/e cannot be asked without it",
+    ]
+    keys = {"OPENAI_API_KEY": KEY, "MY_LAB_BASE_URL": "http://127.0.0.1:9/v1", "MY_LAB_API_KEY": KEY, "MISTRAL_API_KEY": KEY}
+    assert "not set" not in osi(*command, **keys).out
+    build = ["build", "--generator", "openai/a", "--judge", "openai/a", "--per-cell", 1, "--out", tmp_path / "built"]
+    built = osi(*build, "--dry-run")
+    assert (built.code, built.out.count("OPENAI_API_KEY is not set: openai/a cannot")) == (0, 1)
+
+
 def test_a_model_without_a_price_is_not_free(tmp_path: Path) -> None:
     prices = tmp_path / "prices.json"
     prices.write_text('{"openai-api/loop/a": {"input": 0, "output": 1e6}}')

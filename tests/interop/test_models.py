@@ -24,7 +24,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Message, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.interop.models import model_identity, open_models, served_models
+from opensafeintent.interop.models import model_identity, open_models, served_models, unset_lines
 
 pytest.importorskip("inspect_ai")
 from inspect_ai.model import (
@@ -501,3 +501,21 @@ def test_a_target_with_a_wrong_key_ends_by_itself(tmp_path: Path) -> None:
     assert outcome.stopped == [f"{NAME}: stopped: 401: invalid key (check SCRIPTED_API_KEY)"]
     assert len(grades(tmp_path / "run", "baseline/refuse-all")) == 14
     assert json.loads((tmp_path / "run" / "run.json").read_text())["models"].keys() == {NAME, "baseline/refuse-all"}
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("anthropic/claude", ("ANTHROPIC_API_KEY",)),
+        ("inspect/anthropic/claude", ("ANTHROPIC_API_KEY",)),
+        ("anthropic/bedrock/claude", ()),
+        ("openai/azure/m", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL")),
+        ("hf/org/weights", ()),
+        ("inspect/of-a-package/m", ()),
+        ("baseline/judge", ()),
+    ],
+)
+def test_variables_of_what_the_extra_serves(monkeypatch: pytest.MonkeyPatch, name: str, lacking: tuple[str, ...]) -> None:
+    for variable in lacking:
+        monkeypatch.delenv(variable, raising=False)
+    assert unset_lines([name, name]) == [f"{variable} is not set: {name} cannot be asked without it" for variable in lacking]

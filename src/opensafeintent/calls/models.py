@@ -33,6 +33,7 @@ __all__ = [
     "SuiteModel",
     "check_model_name",
     "cost_of",
+    "is_in_process",
     "is_local",
     "load_suite",
     "model_identity",
@@ -41,6 +42,9 @@ __all__ = [
     "served_models",
     "unpriced",
 ]
+
+_FREE = ("baseline/", "replay/", PREFIX)
+"""What the names of models begin with that answer in this process."""
 
 
 class OtherProviders(Protocol):
@@ -119,6 +123,11 @@ def model_identity(name: str, others: OtherProviders | None = None) -> str:
     else:
         resolve_endpoint(name, for_calls=False)
     return name
+
+
+def is_in_process(name: str) -> bool:
+    """Tell whether a model answers in this process: without a provider, and free of charge."""
+    return name.startswith(_FREE)
 
 
 def is_local(name: str) -> bool:
@@ -254,8 +263,6 @@ def _parse(text: str, location: str) -> Suite:
 
 # Prices, from a file that the user keeps: they change faster than releases -------------------------------------------
 
-_FREE = ("baseline/", "replay/", PREFIX)
-
 
 class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Dollars for a million tokens."""
@@ -282,5 +289,5 @@ def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) 
 
 def unpriced(models: Iterable[str], prices: Mapping[str, Price]) -> str:
     """Say which models have no price, those in this process aside, which cost nothing; empty where all have one."""
-    lacking = sorted({model for model in models if model not in prices and not model.startswith(_FREE)})
+    lacking = sorted({model for model in models if model not in prices and not is_in_process(model)})
     return f"no price is given for {', '.join(lacking)}: what it costs is not in the sum" if lacking else ""

@@ -27,6 +27,7 @@ __all__ = [
     "proxy_for",
     "resolve_endpoint",
     "split_name",
+    "unset",
     "variables",
 ]
 
@@ -103,6 +104,19 @@ def variables(provider: str) -> tuple[str, str]:
     return f"{stem}_BASE_URL", f"{stem}_TOKEN" if stem == "HF" else f"{stem}_API_KEY"
 
 
+def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """Return the variables that calls to a model of the native client need and that are not set: base URL, key.
+
+    Raises:
+        InputError: the name is not usable.
+    """
+    slug, _ = split_name(name)
+    provider = ENDPOINTS.get(slug) or Provider("")
+    url_variable, key_variable = variables(slug)
+    needed = ((url_variable, not provider.base_url), (key_variable, not provider.local))
+    return tuple(variable for variable, is_needed in needed if is_needed and not (environment.get(variable) or "").strip())
+
+
 def is_native(name: str) -> bool:
     """Tell whether a name is one of the native client's, well formed or not."""
     prefix = name.partition("/")[0]
@@ -147,13 +161,14 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, 
     slug, model = split_name(name)
     provider = ENDPOINTS.get(slug) or Provider("")
     url_variable, key_variable = variables(slug)
-    base_url = (environment.get(url_variable) or provider.base_url).strip()
-    if not base_url and for_calls:
+    base_url = (environment.get(url_variable) or "").strip() or provider.base_url
+    lacking = unset(name, environment) if for_calls else ()
+    if url_variable in lacking:
         raise InputError(f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1")
     if base_url:
         _check_url(base_url, url_variable)
     api_key = (environment.get(key_variable) or "").strip() or None
-    if api_key is None and not provider.local and for_calls:
+    if key_variable in lacking:
         raise InputError(f"{name}: no key; set {key_variable}")
     if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
         raise InputError(f"{key_variable} holds white space or characters that a key cannot have; set it again")

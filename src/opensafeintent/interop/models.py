@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from opensafeintent.calls import models as native
+from opensafeintent.calls import providers
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.models import Served
+from opensafeintent.interop.inspect import extra
 from opensafeintent.interop.inspect.extra import served_through_inspect
 from opensafeintent.interop.inspect.models import InspectProviders
 
-__all__ = ["model_identity", "open_models", "served_models"]
+__all__ = ["model_identity", "open_models", "served_models", "unset_lines"]
 
 
 def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
@@ -35,3 +37,13 @@ def model_identity(name: str) -> str:
 def served_models() -> list[Served]:
     """List what can be named as a model, and which variables each needs."""
     return [*native.served_models(), *served_through_inspect()]
+
+
+def unset_lines(names: Iterable[str]) -> list[str]:
+    """Say which variables are not set without which models cannot be asked, a line for each variable."""
+    needed: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if not native.is_in_process(name):
+            for variable in (providers if providers.is_native(name) else extra).unset(name):
+                needed.setdefault(variable, []).append(name)
+    return [f"{variable} is not set: {', '.join(models)} cannot be asked without it" for variable, models in needed.items()]

@@ -22,7 +22,7 @@ from opensafeintent.construction.pipeline import BuildForecast, Built, Plan, Wat
 from opensafeintent.construction.records import REASONS, STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
-from opensafeintent.interop.models import model_identity, open_models
+from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
@@ -221,7 +221,8 @@ class _Build:
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
             built = await build_sets(manifest.context(Client(ledger, identities)), self._seeds, self._plan, Watcher())
         forecast = forecast_build(built, self._plan, self._taxonomy)
-        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=left_shards(self.folder.path))
+        notes = [*left_shards(self.folder.path), *unset_lines(settings.models)]
+        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=notes)
 
     def _manifest(self, identities: dict[str, str]) -> BuildManifest:
         settings = self.settings

@@ -22,7 +22,7 @@ from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntr
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.models import model_identity, open_models
+from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.judging import checked, passed_line
@@ -287,4 +287,6 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
         found = forecast(ledger, manifest.identities(), work)
         again = forecast_regrades(ledger, manifest, evaluation.dataset)
-    return Outcome(exit_code=0, forecast=Forecast(found.lines + again), notes=left_shards(folder.path))
+    panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
+    notes = [*left_shards(folder.path), *unset_lines((*evaluation.named, *panels))]
+    return Outcome(exit_code=0, forecast=Forecast(found.lines + again), notes=notes)

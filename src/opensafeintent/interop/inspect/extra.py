@@ -9,6 +9,7 @@ import msgspec
 
 from opensafeintent.calls.baselines import BASELINES
 from opensafeintent.calls.models import Served
+from opensafeintent.calls.providers import FOREIGN
 from opensafeintent.errors import InputError
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "require_inspect",
     "served_through_inspect",
     "to_inspect",
+    "unset",
 ]
 
 OLDEST = (0, 3, 285)
@@ -107,6 +109,20 @@ def served_through_inspect() -> list[Served]:
         Served("inspect/P/MODEL", state, "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME")
     )
     return lines
+
+
+_OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
+"""Services whose credentials are not a variable of the provider's own."""
+
+
+def unset(name: str) -> tuple[str, ...]:
+    """Return the variables that a model served through the extra needs and that are not set; none where that is not known."""
+    plain = name.removeprefix(FOREIGN)
+    provider, _, model = plain.partition("/")
+    known = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
+    if known is None or plain.startswith(_OTHER_HOUSES):
+        return ()
+    return Served(name, "", "", known.needs).lacking
 
 
 # Names ---------------------------------------------------------------------------------------------------------------
