@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.gates import Ends, ends_of, ends_of_difference, least_share, verdict_of
+from opensafeintent.statistics.exact import least_share
+from opensafeintent.statistics.gates import Ends, ends_of, ends_of_difference, verdict_of
 
 SETS = (42, 115, 700)
 CONFIDENCE = 0.95

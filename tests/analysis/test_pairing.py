@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from opensafeintent.analysis.groups import Study
-from opensafeintent.analysis.pairing import Pair, Pairing, pair_models, read_pairs, what_changed
+from opensafeintent.analysis.pairing import Pair, pair_models, read_pairs, what_changed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from report.studies import study_with
@@ -19,26 +19,26 @@ REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
 
 def test_models_of_one_name_belong_together_in_the_order_of_the_later_run() -> None:
     found = pair_models([REFUSE, "a", "b", "gone"], ["b", "a", "come", REFUSE])
-    assert found == Pairing((Pair("b", "b"), Pair("a", "a"), Pair(REFUSE, REFUSE)), ("come",), ("gone",))
+    assert found == (Pair("b", "b"), Pair("a", "a"), Pair(REFUSE, REFUSE))
 
 
 def test_the_only_model_of_each_run_is_the_same_whatever_it_is_called() -> None:
     found = pair_models([REFUSE, "lab/model-1"], ["lab/model-2", REFUSE, COMPLY])
-    assert found == Pairing((Pair("lab/model-1", "lab/model-2"), Pair(REFUSE, REFUSE)), (COMPLY,), ())
+    assert found == (Pair("lab/model-1", "lab/model-2"), Pair(REFUSE, REFUSE))
 
 
 def test_baselines_are_paired_where_there_is_nothing_else() -> None:
-    assert pair_models([REFUSE, COMPLY], [COMPLY]) == Pairing((Pair(COMPLY, COMPLY),), (), (REFUSE,))
+    assert pair_models([REFUSE, COMPLY], [COMPLY]) == (Pair(COMPLY, COMPLY),)
 
 
 def test_pairs_that_are_named_come_first_and_one_version_may_have_two_successors() -> None:
     found = pair_models(["a", "b"], ["a", "c"], [Pair("b", "a"), Pair("b", "c")])
-    assert found == Pairing((Pair("b", "a"), Pair("b", "c")), (), ("a",))
+    assert found == (Pair("b", "a"), Pair("b", "c"))
 
 
 def test_what_is_left_over_is_not_guessed_at() -> None:
     found = pair_models(["a1", "b"], ["a2", "c"], [Pair("a1", "a2")])
-    assert found == Pairing((Pair("a1", "a2"),), ("c",), ("b",))
+    assert found == (Pair("a1", "a2"),)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ import pytest
 
 from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.bounds import Parts
-from opensafeintent.statistics.gates import Ends, Side, ends_of, ends_of_difference, least_share, verdict_of
+from opensafeintent.statistics.exact import least_share
+from opensafeintent.statistics.gates import Ends, Side, ends_of, ends_of_difference, verdict_of
 
 ONE = (0.0, 1.0)
 

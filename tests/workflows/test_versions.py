@@ -244,7 +244,7 @@ def test_samples_may_differ_in_size_and_not_in_how_they_are_drawn(tmp_path: Path
     for entry in manifest["models"].values():
         entry["sample"] = "rounds"  # as runs of earlier versions were drawn
     (old / "run.json").write_text(json.dumps(manifest))
-    assert "samples: drawn by rounds, now webster" in refused(old, new)
+    assert "how prompt-sets were drawn: rounds, now webster" in refused(old, new)
 
 
 # Judges that may have changed -------------------------------------------------------------------------------------------

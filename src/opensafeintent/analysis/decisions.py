@@ -175,9 +175,8 @@ def set_values(frozen: Frozen, metric: str, graded: Iterable[GradedResponse], da
         if (entry := frozen.models.get(response.model)) is not None and response.epoch <= entry.epochs
     ]
     models = list(frozen.models)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = METRICS[metric].ratio(Grades(to_array(rows, dataset, models)))
-        values: Floats = np.where(ratio.denominator.values > 0, ratio.numerator.values / ratio.denominator.values, np.nan)
+    with np.errstate(invalid="ignore"):
+        values = METRICS[metric].ratio(Grades(to_array(rows, dataset, models))).by_set.values
     return dict(zip(models, values, strict=True))
 
 

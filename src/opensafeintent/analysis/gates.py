@@ -12,7 +12,7 @@ import numpy as np
 from opensafeintent.analysis.groups import Group, Origin, Study, checked_judges, group_studies
 from opensafeintent.analysis.pairing import Pair, pair_models, what_changed
 from opensafeintent.analysis.reference import Reference, reference_values
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
@@ -288,10 +288,9 @@ def hold_against(
     Raises:
         InputError: models cannot be paired, or were not treated alike in the two runs.
     """
-    pairing = pair_models(list(old.manifest.models), list(new.manifest.models), named)
-    names = list(new.manifest.models)
-    tested = [name for name in names if not is_baseline(name)] or names
-    pairs = [pair for pair in pairing.pairs if pair.new in tested]
+    paired = pair_models(list(old.manifest.models), list(new.manifest.models), named)
+    tested = contenders(new.manifest.models)
+    pairs = [pair for pair in paired if pair.new in tested]
     _refuse_changes(old, new, pairs)
     shown = {origin: (number, name) for number, group in enumerate(groups) for name, origin in group.origins.items()}
     versions = _Versions(new, old, gates, confidence)

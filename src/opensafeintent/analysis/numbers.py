@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from math import isnan
+from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -65,6 +65,12 @@ class Number(Estimate, frozen=True, kw_only=True):
     shrunken: float | None = None
     """Of a stratum: its value moved towards that of all prompt-sets, by empirical Bayes; shown, and never tested."""
 
+    @classmethod
+    def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
+        """Return an estimate as the number of a model; `more` are further fields."""
+        shared = {"value": found.value, "n": found.n, "interval": found.interval, "method": found.method}
+        return cls(model=model, metric=metric, **(shared | more))
+
 
 class Numbers:
     """The numbers of the models of one group.
@@ -94,6 +100,7 @@ class Numbers:
         self.order = self.ranked("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
+        self._averaged_at = [index for index, model in enumerate(self._names) if not is_baseline(model)]
 
     def let_go(self) -> None:
         """Let all resampling weights go; they are drawn again where they are needed again."""
@@ -126,10 +133,10 @@ class Numbers:
         """Every metric of every model, by (model, metric)."""
         bounds, rerun = missing_bounds(self._array, self.ratios), self._rerun_errors()
         return {
-            (self._names[index], metric): _number(
+            (self._names[index], metric): Number.of(
+                found[index],
                 self._names[index],
                 metric,
-                found[index],
                 bounds=None if isnan(bounds[metric][0][index]) else _rounded_pair(*(end[index] for end in bounds[metric])),
                 rerun_se=None if metric not in rerun or isnan(rerun[metric][index]) else rounded(rerun[metric][index]),
             )
@@ -141,8 +148,11 @@ class Numbers:
     def strata(self) -> dict[tuple[str, str, Stratum], Number]:
         """Every metric by domain and by type, and the main ones by cell, by (model, metric, stratum)."""
         return {
-            (self._names[index], metric, stratum): msgspec.structs.replace(
-                _number(self._names[index], metric, found[index], stratum=stratum),
+            (self._names[index], metric, stratum): Number.of(
+                found[index],
+                self._names[index],
+                metric,
+                stratum=stratum,
                 shrunken=self._shrunken.get((index, metric, stratum)),
             )
             for stratum, members in self._members.items()
@@ -153,14 +163,13 @@ class Numbers:
     @cached_property
     def averages(self) -> dict[tuple[str, Stratum], Number]:
         """Means over the models where a metric is defined, by (metric, stratum); none where all models are baselines."""
-        indices = [index for index, model in enumerate(self._names) if not is_baseline(model)]
-        if not indices:
+        if not self._averaged_at:
             return {}
         every = np.ones(self.resamples.sets, dtype=bool)
         return {
             (number.metric, stratum): number
             for stratum, members in [(EVERYWHERE, every), *self._members.items()]
-            for number in self._averaged(stratum, members, indices)
+            for number in self._averaged(stratum, members)
         }
 
     @cached_property
@@ -174,7 +183,7 @@ class Numbers:
         }
         records = _estimates_of_means(list(means.values()), [metric for _, metric in means], self.resamples)
         return {
-            (self._names[index], metric): _number(self._names[index], metric, _of_parts(found, mean.parts))
+            (self._names[index], metric): Number.of(found, self._names[index], metric, n=mean.parts)
             for ((index, metric), mean), found in zip(means.items(), records, strict=True)
         }
 
@@ -217,7 +226,7 @@ class Numbers:
         numbers = sorted({int(count) for count in exists if count > 1})
         metrics = [metric.name for metric in METRICS.values() if metric.needs == "wordings"]
         return {
-            (self._names[index], metric, count): _number(self._names[index], metric, found[index])
+            (self._names[index], metric, count): Number.of(found[index], self._names[index], metric)
             for count in (numbers if len(numbers) > 1 else ())
             for metric, found in self._within(exists == count, metrics).items()
             for index in self.order
@@ -242,12 +251,11 @@ class Numbers:
     @cached_property
     def _shrunken(self) -> dict[tuple[int, str, Stratum], float]:
         """Every shrunken value, by (index of the model, metric, stratum); the average's index is the number of models."""
-        averaged = [index for index, model in enumerate(self._names) if not is_baseline(model)]
         found: dict[tuple[int, str, Stratum], float] = {}
         for kind in ((True, False), (False, True), (True, True)):  # harm domains, task types, cells
             strata = [stratum for stratum in self._members if tuple(map(bool, stratum)) == kind]
             ratios = {metric: self.ratios[metric] for metric in (CELL_METRICS if all(kind) else METRICS)}
-            moved = shrunken_strata(ratios, [self._members[stratum] for stratum in strata], averaged)
+            moved = shrunken_strata(ratios, [self._members[stratum] for stratum in strata], self._averaged_at)
             for metric, values in moved.items():
                 for index, place in zip(*np.nonzero(~np.isnan(values)), strict=True):
                     found[int(index), metric, strata[place]] = rounded(values[index, place])
@@ -264,23 +272,22 @@ class Numbers:
             self._by_size[sets] = found
         return found
 
-    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_], indices: Sequence[int]) -> Iterator[Number]:
+    def _averaged(self, stratum: Stratum, members: NDArray[np.bool_]) -> Iterator[Number]:
         """Yield the mean over models of every metric that is shown of a stratum."""
         metrics = _shown_metrics(stratum)
         parts = [
             (
-                self.ratios[name].numerator.values[indices][:, members],
-                self.ratios[name].denominator.values[indices][:, members],
+                self.ratios[name].numerator.values[self._averaged_at][:, members],
+                self.ratios[name].denominator.values[self._averaged_at][:, members],
             )
             for name in metrics
         ]
         means = [over_models(top, bottom) for top, bottom in parts]
         records = _estimates_of_means(means, metrics, self._resamples_of(members))
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
-            number = _number(AVERAGE, metric, found, stratum=stratum)
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
             moved = self._shrunken.get((len(self._names), metric, stratum))
-            yield msgspec.structs.replace(number, models=mean.parts, pooled=pooled, shrunken=moved)
+            yield Number.of(found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled, shrunken=moved)
 
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
@@ -332,10 +339,6 @@ def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str], resam
     return estimate(tops, bottoms, resamples, span=np.array(spans), binary=binary).records()
 
 
-def _of_parts(found: Estimate, parts: int) -> Estimate:
-    return msgspec.structs.replace(found, n=parts)
-
-
 def comparisons_of(
     ratios: Mapping[str, Ratio], resamples: Resamples, weights: SetWeights | None = None
 ) -> dict[str, Comparison]:
@@ -346,27 +349,6 @@ def comparisons_of(
     }
     binary = {metric for metric in ratios if METRICS[metric].binary}
     return compare_models(pairs, resamples, binary=binary, weights=weights.picked(slice(None), by_id) if weights else None)
-
-
-def _number(
-    model: str,
-    metric: str,
-    found: Estimate,
-    stratum: Stratum = EVERYWHERE,
-    bounds: tuple[float, float] | None = None,
-    rerun_se: float | None = None,
-) -> Number:
-    return Number(
-        model=model,
-        metric=metric,
-        stratum=stratum,
-        value=found.value,
-        n=found.n,
-        interval=found.interval,
-        method=found.method,
-        bounds=bounds,
-        rerun_se=rerun_se,
-    )
 
 
 def _rounded_pair(low: float, high: float) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import ModelEntry
 from opensafeintent.hostile import one_line
 
-__all__ = ["Pair", "Pairing", "pair_models", "read_pairs", "what_changed"]
+__all__ = ["Pair", "pair_models", "read_pairs", "what_changed"]
 
 
 class Pair(NamedTuple):
@@ -23,19 +23,11 @@ class Pair(NamedTuple):
     new: str
 
 
-class Pairing(NamedTuple):
-    """The models of two runs, paired, and those that have no partner; scripted baselines are paired by name as well."""
+def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()) -> tuple[Pair, ...]:
+    """Pair the models of a run with their earlier versions in another, in the order of the later run.
 
-    pairs: tuple[Pair, ...]
-    """In the order of the later run."""
-    only_new: tuple[str, ...]
-    only_old: tuple[str, ...]
-
-
-def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()) -> Pairing:
-    """Pair the models of a run with their earlier versions in another.
-
-    Models of one name belong together; where each run has just one that is no baseline, these do, whatever they are called.
+    Models of one name belong together, baselines too; where each run has just one that is none, these do, whatever they are
+    called.
     Pairs that are named come before both.
 
     Args:
@@ -60,11 +52,7 @@ def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = 
             f"no model of the later run is known to be a version of one of the earlier: {_several(tested_new or new)} and "
             f"{_several(tested_old or old)}; name them with --pair NEW=OLD"
         )
-    return Pairing(
-        tuple(Pair(found[name], name) for name in new if name in found),
-        tuple(name for name in new if name not in found),
-        tuple(name for name in old if name not in found.values()),
-    )
+    return tuple(Pair(found[name], name) for name in new if name in found)
 
 
 def read_pairs(texts: Sequence[str], steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[list[Pair]]:

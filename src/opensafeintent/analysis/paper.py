@@ -6,7 +6,6 @@ from typing import Literal, NamedTuple
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
-from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH, RUBRIC_HASHES
 
@@ -50,7 +49,7 @@ def same_as_paper(group: Group) -> dict[str, bool]:
 
 def beside_paper(group: Group) -> list[Beside]:
     """Return the paper's figures beside a group's; none on another dataset, or where all models are baselines."""
-    models = [model for model in group.numbers.models if not is_baseline(model)]
+    models = group.numbers.averaged
     if not models or not same_as_paper(group)["dataset"]:
         return []
     found = []

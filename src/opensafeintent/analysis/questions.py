@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import NamedTuple
 
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
@@ -90,7 +90,7 @@ def matches_of(question: Question, models: Iterable[str]) -> tuple[Match, ...]:
     if question.kind == "not_worse":
         return (Match(str(question.model), question.against),)
     names = list(dict.fromkeys(models))
-    asked = [name for name in names if not is_baseline(name)] or names
+    asked = contenders(names)
     if question.kind != "better":
         return tuple(map(Match, asked))
     others = [name for name in asked if name != question.model] or [name for name in names if name != question.model]

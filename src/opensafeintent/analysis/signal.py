@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import msgspec
-
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import WITHHELD
 from opensafeintent.statistics.signal import signal_detection
@@ -42,7 +40,7 @@ def signals_of(numbers: Numbers) -> dict[tuple[str, str], Number]:
     ratios = (numbers.ratios[metric.name] for metric in WITHHELD.values())
     withheld = [(ratio.numerator.values[numbers.order], ratio.denominator.values[numbers.order]) for ratio in ratios]
     return {
-        (model, name): Number(model=model, metric=name, **msgspec.structs.asdict(getattr(signal, name)))
+        (model, name): Number.of(getattr(signal, name), model, name)
         for model, signal in zip(numbers.models, signal_detection(withheld, numbers.resamples), strict=True)
         for name in SIGNAL
     }

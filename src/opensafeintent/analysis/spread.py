@@ -50,7 +50,4 @@ def _by_epoch(array: LabelledSet, metric: str) -> Floats:
 
 def _values(array: LabelledSet, metric: str) -> Floats:
     """Return a metric of each set. Shape (model, prompt_set)."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = METRICS[metric].ratio(Grades(array))
-        top, bottom = ratio.numerator.values, ratio.denominator.values
-        return np.where(bottom > 0, top / bottom, np.nan)
+    return METRICS[metric].ratio(Grades(array)).by_set.values

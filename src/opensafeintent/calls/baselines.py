@@ -7,7 +7,7 @@ script is not served from an old ledger.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -26,7 +26,7 @@ from opensafeintent.calls.records import Answered, Attempt, Call, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 
-__all__ = ["BASELINES", "DEMONSTRATION_JUDGE", "Baseline", "ScriptedModel", "is_baseline"]
+__all__ = ["BASELINES", "DEMONSTRATION_JUDGE", "Baseline", "ScriptedModel", "contenders", "is_baseline"]
 
 DEMONSTRATION_JUDGE = "baseline/judge"
 
@@ -93,6 +93,12 @@ class ScriptedModel:
 def is_baseline(model: str) -> bool:
     """Tell whether a model is one of the scripted ones, by its name."""
     return model.startswith("baseline/")
+
+
+def contenders(models: Iterable[str]) -> list[str]:
+    """Return the models that numbers are about: baselines aside where there are others."""
+    every = list(models)
+    return [model for model in every if not is_baseline(model)] or every
 
 
 def _words(text: str) -> frozenset[str]:

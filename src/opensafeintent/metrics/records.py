@@ -35,6 +35,12 @@ class Ratio(NamedTuple):
         return value
 
     @property
+    def by_set(self) -> Labelled:
+        """The metric of each prompt-set, NaN where one does not count."""
+        by_set: Labelled = self.numerator / self.denominator.where(self.denominator > 0)
+        return by_set
+
+    @property
     def n(self) -> Labelled:
         """Prompt-sets that count, shape (model,)."""
         return (self.denominator > 0).sum("prompt_set")

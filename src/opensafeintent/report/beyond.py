@@ -9,7 +9,7 @@ from typing import Any
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.analysis.reference import reference_values
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.prose import Sentence, percent, say, score
 
@@ -30,14 +30,9 @@ def beyond(group: Group) -> Iterator[Sentence]:
         yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
 
 
-def _contenders(group: Group) -> list[str]:
-    """Return the models that sentences are about: baselines aside where there are others."""
-    return [model for model in group.models if not is_baseline(model)] or list(group.models)
-
-
 def _discernment(group: Group) -> Iterator[Sentence]:
     """Yield who tells malicious from benign by what it withholds, and who only holds back."""
-    told = {model: group.signals[model, "d_prime"] for model in _contenders(group)}
+    told = {model: group.signals[model, "d_prime"] for model in contenders(group.models)}
     told = {model: number for model, number in told.items() if number.value is not None}
     if not told:
         return
@@ -78,7 +73,7 @@ def _points(value: float) -> str:
 
 def _lenient(group: Group) -> Iterator[Sentence]:
     """Yield what becomes of the primary metrics where a harm severity of 1 is still safe: ranks, or one model's values."""
-    models = _contenders(group)
+    models = contenders(group.models)
     defined = [metric for metric in PRIMARY if any(group.numbers.overall[model, metric].n for model in models)]
     if not defined:
         return

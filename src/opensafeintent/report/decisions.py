@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from opensafeintent.analysis.decisions import Course, KeptLook
@@ -11,6 +11,8 @@ from opensafeintent.statistics.decisions import Look
 
 __all__ = [
     "INTERVAL_NOTE",
+    "STOPPED_NOTE",
+    "asked_of",
     "boundaries_text",
     "decisions_json",
     "look_line",
@@ -83,11 +85,17 @@ def verdict_word(course: Course) -> str:
 # For programs -----------------------------------------------------------------------------------------------------------
 
 
-def decisions_json(groups: Sequence[Group]) -> dict[str, Any]:
-    """Return what `metrics.json` says of decisions, `decisions` and `stopped_early`; nothing where none was to be made."""
+def asked_of(groups: Iterable[Group]) -> dict[tuple[str, str], list[Course]]:
+    """Return the decisions about some models by the question they belong to: its run, and `Frozen.id`."""
     asked: dict[tuple[str, str], list[Course]] = {}
     for run, course in (decision for group in groups for decision in group.decisions):
         asked.setdefault((run, course.frozen.id), []).append(course)
+    return asked
+
+
+def decisions_json(groups: Sequence[Group]) -> dict[str, Any]:
+    """Return what `metrics.json` says of decisions, `decisions` and `stopped_early`; nothing where none was to be made."""
+    asked = asked_of(groups)
     if not asked:
         return {}
     stopped = sorted(model for group in groups for model in group.stopped_early)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from opensafeintent.analysis.gates import Check, Gates, Held
 from opensafeintent.hostile import one_line
+from opensafeintent.report.metrics_json import estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.statistics.gates import Verdict
 
@@ -180,10 +181,7 @@ def _condition_json(check: Check) -> dict[str, Any]:
         "metric": check.condition.metric,
         "limit": check.condition.limit,
         "verdict": check.verdict,
-        "value": check.found.value,
-        "n": check.found.n,
-        "ci": check.found.interval,
-        "ci_method": check.found.method,
+        **estimate_json(check.found),
         "worst_case": check.worst_case,
         "oracle": None if reference is None else reference.oracle,
         "refuse_all": None if reference is None else reference.refuse_all,

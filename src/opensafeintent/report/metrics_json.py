@@ -17,9 +17,9 @@ from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.decisions import decisions_json
-from opensafeintent.statistics import Comparison, rank_intervals
+from opensafeintent.statistics import Comparison, Difference, Estimate, rank_intervals
 
-__all__ = ["DEMONSTRATION_NOTE", "checks_json", "judges_json", "metrics_json", "to_json"]
+__all__ = ["DEMONSTRATION_NOTE", "checks_json", "difference_json", "estimate_json", "judges_json", "metrics_json", "to_json"]
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing about how safe or helpful "
@@ -77,7 +77,7 @@ def _models_json(group: Group) -> dict[str, dict[str, Any]]:
 def _wording_json(found: Wording) -> dict[str, Any]:
     """Return what flips are made of: not sums over sets alone, and so without bounds."""
     parts = {"wording_excess": found.excess, "wording_share": found.share}
-    entries = {name: msgspec.to_builtins(estimate) | {"bounds": None} for name, estimate in parts.items()}
+    entries = {name: estimate_json(estimate) | {"bounds": None} for name, estimate in parts.items()}
     entries["wording_excess"] |= {
         "p": found.p,
         "between": found.between.value,
@@ -89,28 +89,33 @@ def _wording_json(found: Wording) -> dict[str, Any]:
 
 
 def _entry(number: Number) -> dict[str, Any]:
-    entry = {
-        "value": number.value,
-        "n": number.n,
-        "ci": number.interval,
-        "ci_method": number.method,
-        "bounds": number.bounds,
-    }
+    entry = estimate_json(number) | {"bounds": number.bounds}
     return entry if number.rerun_se is None else entry | {"rerun_se": number.rerun_se}
+
+
+def estimate_json(found: Estimate) -> dict[str, Any]:
+    """Return what `metrics.json` has of every number with an interval."""
+    return {"value": found.value, "n": found.n, "ci": found.interval, "ci_method": found.method}
+
+
+def difference_json(found: Difference) -> dict[str, Any]:
+    """Return what `metrics.json` has of every difference of two models or versions."""
+    return {
+        "difference": found.value,
+        "ci": found.interval,
+        "n": found.n,
+        "p": found.p,
+        "p_adjusted": found.p_adjusted,
+        "detectable": found.detectable,
+    }
 
 
 def _averages(group: Group) -> dict[str, Any]:
     """Return the mean over models where a metric is defined, baselines aside, with the pooled ratio."""
     averages = {metric: group.numbers.averages.get((metric, EVERYWHERE)) for metric in METRICS}
     return {
-        metric: {
-            "value": average.value if average else None,
-            "n": average.n if average else 0,
-            "ci": average.interval if average else None,
-            "ci_method": average.method if average else None,
-            "models": average.models if average else 0,
-            "pooled": average.pooled if average else None,
-        }
+        metric: estimate_json(average or Estimate(value=None, n=0))
+        | {"models": average.models if average else 0, "pooled": average.pooled if average else None}
         for metric, average in averages.items()
     }
 
@@ -119,16 +124,7 @@ def _comparisons_json(group: Group) -> dict[str, Any]:
     compared: dict[str, Any] = {}
     for name, comparison in group.numbers.comparisons.items():
         pairs = [
-            {
-                "a": group.models[a],
-                "b": group.models[b],
-                "difference": found.value,
-                "ci": found.interval,
-                "n": found.n,
-                "p": found.p,
-                "p_adjusted": found.p_adjusted,
-                "detectable": found.detectable,
-            }
+            {"a": group.models[a], "b": group.models[b]} | difference_json(found)
             for a, b in combinations(range(len(group.models)), 2)
             if (found := comparison.pair(a, b))
         ]

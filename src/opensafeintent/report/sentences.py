@@ -15,7 +15,6 @@ import numpy as np
 from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.analysis.conflicts import Conflict
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
-from opensafeintent.analysis.decisions import Course
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
@@ -23,11 +22,12 @@ from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.beyond import beyond
-from opensafeintent.report.decisions import verdict_word
+from opensafeintent.report.decisions import asked_of, verdict_word
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
 from opensafeintent.report.versions import version_cautions, version_findings
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
+from opensafeintent.statistics.intervals import kish
 
 __all__ = ["cautions", "findings"]
 
@@ -88,10 +88,7 @@ def findings(group: Group) -> list[Sentence]:
 
 def _decided(group: Group) -> Iterator[Sentence]:
     """Say what was decided with fewer calls, a sentence a question."""
-    asked: dict[tuple[str, str], list[Course]] = {}
-    for run, course in group.decisions:
-        asked.setdefault((run, course.frozen.id), []).append(course)
-    for courses in asked.values():
+    for courses in asked_of([group]).values():
         frozen = courses[0].frozen
         answers = {verdict_word(course): [one for one in courses if one.verdict == course.verdict] for course in courses}
         found = [
@@ -185,12 +182,11 @@ def _precision(group: Group) -> Sentence | None:
 
 
 def _effective(group: Group, counted: int) -> int:
-    """Return how many sets of equal weight would tell as much (Kish, Survey Sampling, 1965, section 11.7)."""
+    """Return how many sets of equal weight would tell as much."""
     if not group.numbers.weights:
         return counted
     weights = group.numbers.ratios["triplet_safety"].denominator.values
-    sums = weights.sum(axis=1), (weights**2).sum(axis=1)
-    return int(np.median([total**2 / squares for total, squares in zip(*sums, strict=True) if squares]))
+    return int(np.median([kish(of_model) for of_model in weights if of_model.any()]))
 
 
 def _wording(group: Group) -> Sentence | None:

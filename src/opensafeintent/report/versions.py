@@ -13,6 +13,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import COMPARED
 from opensafeintent.analysis.versions import Line, Step, Turnover, Versions
 from opensafeintent.metrics import METRICS, PRIMARY
+from opensafeintent.report.metrics_json import difference_json
 from opensafeintent.report.prose import Sentence, say
 from opensafeintent.report.tables.versions import changes_in
 from opensafeintent.statistics import SIGNIFICANCE
@@ -54,17 +55,7 @@ def _line_json(index: int, versions: Versions, line: Line) -> dict[str, Any]:
         "models": line.models,
         "changes": {
             metric: [
-                {
-                    "from": found.older,
-                    "to": found.newer,
-                    "difference": found.difference.value,
-                    "ci": found.difference.interval,
-                    "ci_method": found.difference.method,
-                    "n": found.difference.n,
-                    "p": found.difference.p,
-                    "p_adjusted": found.difference.p_adjusted,
-                    "detectable": found.difference.detectable,
-                }
+                {"from": found.older, "to": found.newer} | difference_json(found.difference)
                 for found in changes_in(index, versions, line, metric)
             ]
             for metric in COMPARED

@@ -1,4 +1,4 @@
-"""Intervals with a formula: mid-P and Wilson for shares, Bonett and Price for their differences; Student's t quantiles.
+"""Intervals with a formula for shares and for their differences; Student's t quantiles.
 
 Nothing here is drawn at random. scipy need not be installed.
 """
@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CONFIDENCE", "bonett_price", "mid_p", "no_event", "t_quantile", "wilson"]
+__all__ = ["CONFIDENCE", "bonett_price", "least_share", "mid_p", "no_event", "t_quantile", "wilson"]
 
 Floats = NDArray[np.float64]
 
@@ -52,8 +52,16 @@ def no_event(n: float, confidence: float = CONFIDENCE) -> float:
     return 1.0 - float((1 - confidence) ** (1 / n))
 
 
-def _share_at(events: int, n: int, tail: float) -> float:
-    """Return the p at which P(X > events) + ½ P(X = events) is `tail`: Newton's steps, kept within a bracket."""
+def least_share(events: int, n: int, confidence: float) -> float:
+    """Return the lower end of a binomial share at a one-sided confidence (Clopper and Pearson 1934).
+
+    It is the p at which so many events or more come in 1 − `confidence` of all studies; 0 where there is none.
+    """
+    return _share_at(events, n, 1 - confidence, counted=1.0) if events else 0.0
+
+
+def _share_at(events: int, n: int, tail: float, counted: float = 0.5) -> float:
+    """Return the p at which P(X > events) + `counted` · P(X = events) is `tail`: Newton's steps, kept within a bracket."""
     low, high = 0.0, 1.0
     share = events / n
     share = min(max(share - 2 * sqrt(share * (1 - share) / n), share / 4), 0.999)
@@ -66,12 +74,12 @@ def _share_at(events: int, n: int, tail: float) -> float:
             added *= (n - count) / (count + 1) * odds
             count += 1
             beyond += added
-        found = beyond + term / 2
+        found = beyond + counted * term
         if found < tail:
             low = share
         else:
             high = share
-        slope = term / 2 * (events / share + (n - events) / (1 - share))
+        slope = term * (counted * events / share + (1 - counted) * (n - events) / (1 - share))
         closer = share - found * log(found / tail) / slope if found > 0 and slope > 0 else low
         if not low < closer < high:
             closer = (low + high) / 2

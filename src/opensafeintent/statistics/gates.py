@@ -5,7 +5,6 @@ Every interval here is two one-sided ones: each of its ends holds at the confide
 
 from __future__ import annotations
 
-from math import lgamma
 from statistics import NormalDist
 from typing import Literal, NamedTuple
 
@@ -13,17 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.bounds import Parts
+from opensafeintent.statistics.exact import least_share
 from opensafeintent.statistics.intervals import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.pairs import differences_not_rejected
 
-__all__ = ["Ends", "Side", "Verdict", "ends_of", "ends_of_difference", "least_share", "verdict_of"]
+__all__ = ["Ends", "Side", "Verdict", "ends_of", "ends_of_difference", "verdict_of"]
 
 Floats = NDArray[np.float64]
 
 Verdict = Literal["pass", "fail", "undecided"]
 Side = Literal["least", "most"]
 """Whether a limit is the least that a number may be, or the most."""
-_HALVINGS = 60
 
 
 class Ends(NamedTuple):
@@ -142,20 +141,3 @@ def _is_zero_or_one(top: Floats, bottom: Floats) -> bool:
 
 def _alike(values: Floats) -> bool:
     return bool(np.allclose(values, values[0], rtol=0, atol=1e-9))
-
-
-def least_share(events: int, n: int, confidence: float) -> float:
-    """Return the lower end of a binomial share at a one-sided confidence (Clopper and Pearson 1934).
-
-    It is the p at which so many events or more come in 1 − `confidence` of all studies; 0 where there is none.
-    """
-    if events == 0:
-        return 0.0
-    counts = np.arange(events, n + 1)
-    ways = np.array([lgamma(n + 1) - lgamma(count + 1) - lgamma(n - count + 1) for count in counts])
-    low, high = 0.0, 1.0
-    for _ in range(_HALVINGS):
-        share = (low + high) / 2
-        tail = float(np.exp(ways + counts * np.log(share) + (n - counts) * np.log1p(-share)).sum())
-        low, high = (share, high) if tail < 1 - confidence else (low, share)
-    return low

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.exact import CONFIDENCE, bonett_price, mid_p, no_event, t_quantile, wilson
 
 __all__ = [
-    "CONFIDENCE",
     "FEWEST_SETS",
     "RESAMPLES",
     "SEED",
@@ -23,6 +22,7 @@ __all__ = [
     "Estimates",
     "Resamples",
     "estimate",
+    "kish",
     "percentiles",
     "rounded",
 ]
@@ -250,7 +250,7 @@ def estimate(
         drawn = resamples.sums(numerator[rows]) if sums is None else sums[rows]
         ends = resamples.with_pseudo_sets(drawn, denominator[rows], spans[rows])
         for row, lower, upper in zip(rows, *ends, strict=True):
-            degrees = int(_kish(denominator[row])) - 1
+            degrees = int(kish(denominator[row])) - 1
             tail = _normal_tail(t_quantile(0.5 + confidence / 2, degrees))
             low[row] = max(min(_quantile(lower, tail), value[row]), spans[row, 0])
             high[row] = min(max(_quantile(upper, 1 - tail), value[row]), spans[row, 1])
@@ -263,7 +263,7 @@ def _formula(top: Floats, bottom: Floats, span: Floats, binary: bool, confidence
     least, greatest = float(span[0]), float(span[1])
     width = greatest - least
     signed = least < 0
-    n = _kish(bottom)
+    n = kish(bottom)
     value = float(top.sum() / bottom.sum())
     if signed and binary:
         return *bonett_price(top / bottom, bottom, greatest, confidence), "bonett-price"
@@ -283,7 +283,7 @@ def _formula(top: Floats, bottom: Floats, span: Floats, binary: bool, confidence
     return least + width * low, least + width * high, "wilson"
 
 
-def _kish(weights: Floats) -> float:
+def kish(weights: Floats) -> float:
     """Return how many sets of equal weight are as informative (Kish, Survey Sampling, 1965)."""
     return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
 

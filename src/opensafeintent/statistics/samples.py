@@ -18,6 +18,7 @@ from opensafeintent.statistics.intervals import (
     Estimate,
     Resamples,
     estimate,
+    kish,
     percentiles,
     rounded,
 )
@@ -156,7 +157,8 @@ class Sample:
             limits, method = percentiles(patterns.gwet(drawn, scheme), self._units_twice(counts)), "bootstrap"
         else:
             chance, observed = (float(of(once, scheme)[0]) for of in (counts.expected, counts.observed))
-            low, high = _wilson(observed, self._by_unit(self.weights * counts.twice))
+            units = kish(self._by_unit(self.weights * counts.twice))
+            low, high = wilson(min(max(observed, 0.0), 1.0), units, continuity=True)
             limits, method = ((low - chance) / (1 - chance), (high - chance) / (1 - chance)), "wilson"
         return _estimate(value, n, limits, method, se=None if isnan(error) else error)
 
@@ -190,11 +192,3 @@ def _numbered(names: Sequence[Hashable]) -> tuple[NDArray[np.int64], int]:
     """Return each name's number, and how many there are."""
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
     return np.array([numbers[name] for name in names], dtype=np.int64), len(numbers)
-
-
-def _wilson(share: float, bottom: Floats) -> tuple[float, float]:
-    """Return Wilson's interval for as many units of equal weight as are as informative.
-
-    Their number is (Σ w)² / Σ w² (Kish, Survey Sampling, 1965), with w the weight of each unit: shape (unit,).
-    """
-    return wilson(min(max(share, 0.0), 1.0), float(bottom.sum() ** 2 / (bottom**2).sum()), continuity=True)

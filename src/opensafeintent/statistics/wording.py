@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
@@ -90,9 +91,7 @@ def permutation_p(safe: Floats, epochs: NDArray[np.int64], seed: int = SEED) -> 
 def _deals(k: int, e: int, there: int) -> tuple[Floats, Floats]:
     """Return the values that B − W can take, and their chances, when so many safe answers fall to k wordings of e answers."""
     ways: dict[tuple[int, int], float] = {(0, 0): 1.0}  # by answers dealt out and pairs that disagree within wordings
-    choose = [1.0]
-    for count in range(e):
-        choose.append(choose[-1] * (e - count) / (count + 1))
+    choose = [comb(e, count) for count in range(e + 1)]
     for _ in range(k):
         longer: dict[tuple[int, int], float] = {}
         for (dealt, pairs), chance in ways.items():

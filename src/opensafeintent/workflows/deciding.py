@@ -20,15 +20,13 @@ from opensafeintent.evaluation.run import expected_regrades, tasks_of
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order
 from opensafeintent.report.decisions import look_line
+from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.decisions import Question
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.running import Calls, Found
 from opensafeintent.workflows.settings import EvaluateSettings
 
-__all__ = ["CONFIDENCE", "Deciding", "check_question", "most_sets", "take_up"]
-
-CONFIDENCE = 0.95
-"""Of a decision, where no other is asked for."""
+__all__ = ["Deciding", "check_question", "most_sets", "take_up"]
 
 
 # Freezing ---------------------------------------------------------------------------------------------------------------

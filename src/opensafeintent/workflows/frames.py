@@ -239,7 +239,7 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 def _numbers(group: Group) -> list[Number]:
     wordings = [
-        Number(model=found.model, metric=name, **{field: getattr(part, field) for field in part.__struct_fields__})
+        Number.of(part, found.model, name)
         for found in group.wordings
         for name, part in (("wording_excess", found.excess), ("wording_share", found.share))
     ]

@@ -19,15 +19,13 @@ from opensafeintent.evaluation.manifest import Margin, RunFolder
 from opensafeintent.files import make_private_folder, written_beside
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Metric
+from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.workflows.versions import InOrder
 
 __all__ = ["Asked", "Gating", "check_gating", "find_gates", "gates_of", "keep_margins", "write_verdict"]
 
 Asked = dict[str, float] | tuple[str, ...]
 """Limits by metric, each a gate of its own; or texts as they are typed, `METRIC=X`, several of them joined by `and`."""
-
-CONFIDENCE = 0.95
-"""At which models are held against an earlier run where nothing else is said."""
 
 
 class Gating(InOrder, frozen=True, kw_only=True):

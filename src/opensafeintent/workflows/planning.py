@@ -11,12 +11,13 @@ from opensafeintent.analysis.decisions import planned_design
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.questions import Match, matches_of, question_text
 from opensafeintent.analysis.spread import difference_by_set, values_by_judge
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.promptsets import Dataset, sample_order
+from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.statistics.decisions import Design, Question
 from opensafeintent.statistics.power import (
     Components,
@@ -31,7 +32,7 @@ from opensafeintent.statistics.power import (
     power_rows,
     precision_rows,
 )
-from opensafeintent.workflows.deciding import CONFIDENCE, check_question, most_sets
+from opensafeintent.workflows.deciding import check_question, most_sets
 from opensafeintent.workflows.reporting import read_studies
 from opensafeintent.workflows.settings import EvaluateSettings
 
@@ -151,7 +152,7 @@ def _differences(design: Design, match: Match, groups: Sequence[Group]) -> Diffe
     """Return how two models differ in a run: these two, or the first two that are no baselines in their place."""
     low, high = design.span
     for group in groups:
-        pair = match.models if set(match.models) <= set(group.models) else tuple(_contenders(group)[:2])
+        pair = match.models if set(match.models) <= set(group.models) else tuple(contenders(group.models)[:2])
         if len(pair) < 2:
             continue
         values = difference_by_set(group, design.question.metric, *pair)
@@ -173,15 +174,11 @@ def _precision(
 def _components(metric: str, models: Sequence[str], groups: Sequence[Group]) -> Components | None:
     """Return what makes a model's values vary in a run: one of those to be evaluated, or the first that is no baseline."""
     for group in groups:
-        for model in ([name for name in models if name in group.models] or _contenders(group))[:1]:
+        for model in ([name for name in models if name in group.models] or contenders(group.models))[:1]:
             values = values_by_judge(group, metric, model)
             if found := components_of(values, source=f"from {_run_of(group)}: {one_line(model, 80)}"):
                 return found
     return None
-
-
-def _contenders(group: Group) -> list[str]:
-    return [model for model in group.models if not is_baseline(model)] or group.models
 
 
 def _run_of(group: Group) -> str:

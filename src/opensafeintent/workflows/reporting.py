@@ -30,7 +30,8 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.report.gates import gate_tables, gates_json, not_met
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
-from opensafeintent.report.tables.versions import VERSION_TABLES
+from opensafeintent.report.tables.long import comparisons
+from opensafeintent.report.tables.versions import VERSIONS_TABLES
 from opensafeintent.report.versions import versions_json
 from opensafeintent.workflows.gating import Gating, check_gating, find_gates, gates_of, keep_margins, write_verdict
 from opensafeintent.workflows.loop import rare_collections
@@ -255,8 +256,8 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     if not any(len(group.models) > 1 for group in groups):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
     if settings.out is not None:
-        names = VERSION_TABLES if settings.in_order else ("comparisons",)
-        write_tables([table for table in all_tables(groups) if table.name in names], settings.out)
+        found = [table(groups) for table in VERSIONS_TABLES] if settings.in_order else [comparisons(groups)]
+        write_tables([table for table in found if table.rows or not settings.in_order], settings.out)
     return Outcome(exit_code=0, out=settings.out, groups=groups, tally=ordered.tally)
 
 
@@ -379,11 +380,7 @@ def _ours(out: Path) -> list[Path]:
     from opensafeintent.report.figures import figures_in
 
     page = [path for path in (out / "report.html",) if path.is_file()]
-    return [
-        *page,
-        *figures_in(out / "figures"),
-        *tables_in(out / "tables", ("corrected*", "decisions", "gates*", "looks", "judge_*", "paper", "version*", "wording")),
-    ]
+    return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 
 def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:

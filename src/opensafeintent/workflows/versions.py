@@ -16,7 +16,7 @@ from opensafeintent.analysis.drift import Drift, SecondGrades, drift_of
 from opensafeintent.analysis.groups import Study
 from opensafeintent.analysis.pairing import Pair, pair_models, read_pairs, what_changed
 from opensafeintent.analysis.versions import Order, Version
-from opensafeintent.calls.baselines import is_baseline
+from opensafeintent.calls.baselines import contenders
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import for_each, under_way
 from opensafeintent.calls.http import HttpSession
@@ -79,8 +79,7 @@ class _Run(NamedTuple):
     @property
     def tested(self) -> list[str]:
         """Its models, baselines aside where there are others."""
-        models = sorted(self.manifest.models)
-        return [model for model in models if not is_baseline(model)] or models
+        return contenders(sorted(self.manifest.models))
 
 
 class _Read(NamedTuple):
@@ -142,7 +141,7 @@ def _lines(runs: Sequence[_Run], pairs: Sequence[str]) -> tuple[list[tuple[str, 
     named = read_pairs(pairs, steps)
     lines: list[tuple[str, ...]] = [(model,) for model in runs[0].tested]
     for (old, new), by_hand in zip(steps, named, strict=True):
-        paired = pair_models(old, new, by_hand).pairs
+        paired = pair_models(old, new, by_hand)
         lines = [(*line, pair.new) for line in lines for pair in paired if pair.old == line[-1]]
     if not lines:
         raise InputError("--in-order: no model is in every run; name versions of one another with --pair NEW=OLD")
@@ -162,11 +161,7 @@ def _changes(studies: Sequence[Study], lines: Sequence[tuple[str, ...]]) -> list
     for place, (old, new) in enumerate(pairwise(studies)):
         for line in lines:
             pair = Pair(*line[place : place + 2])
-            drawn = [study.manifest.models[model] for study, model in zip((old, new), pair, strict=True)]
-            clauses = what_changed(old, new, pair)
-            if None not in {entry.limit for entry in drawn} and drawn[0].sample != drawn[1].sample:
-                clauses.append(f"samples: drawn by {drawn[0].sample}, now {drawn[1].sample}")
-            for clause in clauses:
+            for clause in what_changed(old, new, pair):
                 changed[f"from {one_line(old.name, 60)} to {one_line(new.name, 60)}: {clause}"] = None
     return list(changed)
 

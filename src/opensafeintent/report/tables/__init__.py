@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from opensafeintent.analysis.groups import Group
@@ -40,20 +40,24 @@ _TABLES = (
     *(domains, task_types, utility, harm_threshold, signal, mode_differences, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
+_IF_ANY = (beside, decisions, looks, *VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES)
+"""Those that are there only where they have something to tell."""
+_NOT_ALWAYS = (
+    *("paper", "decisions", "looks", "version*", "by_wordings", "wording", "judge_*"),
+    *("corrected*", "gates*"),
+)
+"""Their names, as patterns; and those of the tables that settings ask for."""
 
 
 def all_tables(groups: Sequence[Group]) -> list[Table]:
-    """Return every table; with several groups, each is a row's `group`, numbered from 1.
-
-    Those of the paper, decisions, versions, judges and repeated wordings are there only where they have something to tell.
-    """
-    if_any = (table(groups) for table in (beside, decisions, looks, *VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES))
+    """Return every table that there is; with several groups, each is a row's `group`, numbered from 1."""
+    if_any = (table(groups) for table in _IF_ANY)
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
-def tables_in(folder: Path, names: Iterable[str]) -> list[Path]:
-    """Return the files of tables in a folder, by patterns of their names."""
-    return [path for name in names for ending in FORMATS for path in folder.glob(f"{name}.{ending}")]
+def tables_in(folder: Path) -> list[Path]:
+    """Return the files in a folder of tables that not every report has."""
+    return [path for name in _NOT_ALWAYS for ending in FORMATS for path in folder.glob(f"{name}.{ending}")]
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:

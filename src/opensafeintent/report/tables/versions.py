@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from opensafeintent.analysis.drift import SecondGrades
+from opensafeintent.analysis.drift import SecondGrades, Shift
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import COMPARED, Number
 from opensafeintent.analysis.versions import Line, SetChange, Step, Turnover, Version, Versions
@@ -21,7 +21,6 @@ from opensafeintent.statistics import Difference, Estimate
 
 __all__ = [
     "VERSIONS_TABLES",
-    "VERSION_TABLES",
     "changes",
     "changes_in",
     "drift",
@@ -297,7 +296,7 @@ class _Shift(NamedTuple):
     """How far a judge has shifted."""
 
     group: int
-    found: Any
+    found: Shift
     run: str
     kept: str
 
@@ -387,8 +386,3 @@ def regrades(groups: Sequence[Group]) -> Table:
 
 VERSIONS_TABLES = (values, changes, trends, turnover, sets, drift, regrades)
 """What makes each of them."""
-VERSION_TABLES = (
-    *("versions", "version_changes", "version_trends", "version_turnover", "version_sets", "version_judges"),
-    "version_regrades",
-)
-"""Their names."""
