@@ -4,7 +4,7 @@ Draws studies of prompt-sets from worlds with a known truth: skewed scores, rare
 grades that are correlated within a set, shares in one epoch and three, conditional rates, weighted sets, pairs near 1,
 averages over models and over domains; 5 to 115 sets. Counts how often each interval holds the truth, beside Wilson,
 Clopper–Pearson, t, BCa and Korn–Graubard. Coverage of shares in one epoch is computed, not drawn: over every p from .005 to
-.995. Then how often a model at .75 passes a gate of .80.
+.995.
 
     python benchmarks/coverage.py [--studies 1000] [--figure docs/_static/coverage.svg] [--detail]
 """
@@ -355,22 +355,6 @@ def narrowest(found: list[Summary]) -> None:
         print(f"{where:<36}ours is {'valid' if ours.valid else 'NOT VALID'}, {ours.width / least.width:.2f} × {least.method}")
 
 
-def gate() -> None:
-    """How often does a model at .75 pass a gate of .80 with 95 %: the lower end of the 90 % interval at .80 or above?"""
-    for sets in (42, 115, 700):
-        top = (np.arange(sets) < np.arange(sets + 1)[:, None]).astype(float)
-        low = estimate(top, np.ones_like(top), Resamples(sets, 10), binary=True, confidence=0.9).low
-        passed = {
-            p: sum(comb(sets, k) * p**k * (1 - p) ** (sets - k) for k in range(sets + 1) if low[k] >= 0.8)
-            for p in (0.75, 0.8, 0.9)
-        }
-        by_estimate = sum(comb(sets, k) * 0.75**k * 0.25 ** (sets - k) for k in range(sets + 1) if k >= 0.8 * sets)
-        print(
-            f"gate of .80, {sets:>3} sets: passes at .75 {passed[0.75]:.2%} (by the estimate alone {by_estimate:.1%}), "
-            f"at .80 {passed[0.8]:.1%}, at .90 {passed[0.9]:.1%}"
-        )
-
-
 KINDS = (
     "scores",
     "shares",
@@ -433,8 +417,6 @@ def main() -> None:
     narrowest(whole)
     print()
     narrowest(by_size)
-    print()
-    gate()
     if options.figure:
         figure(by_size, options.figure)
 
