@@ -92,7 +92,9 @@ def test_demo_names_its_judge_in_everything(demo: tuple[Path, str]) -> None:
         with table.open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert rows or table.name == "comparisons.csv", table.name
-        judged = [row for row in rows if "taxonomy" not in row]  # definitions of domains and types are nobody's grades
+        if table.name == "reference.csv":  # what an oracle would have is nobody's grade
+            continue
+        judged = [row for row in rows if "taxonomy" not in row]  # nor are definitions of domains and types
         assert all(any(JUDGED_BY_RULES in cell for cell in row.values()) for row in judged), table.name
     assert values(grades(folder), "judge") == {JUDGED_BY_RULES}
 
