@@ -14,9 +14,11 @@ from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import (
     DATA,
     DECIDING,
+    DRY_RUN,
     GATES,
     IN_ORDER,
     JUDGING,
+    LIMITS,
     MAX_MISSING,
     NAME,
     PATH,
@@ -112,7 +114,7 @@ def demo_command(out: Path) -> int:
 @SPREADING
 @click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
 @DECIDING
-@click.option("--dry-run", is_flag=True, help="Print the calls and tokens to expect, and make none.")
+@DRY_RUN
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
 
@@ -173,6 +175,8 @@ def import_command(**options: Any) -> int:
 @cli.command("grade", short_help="Let judges grade imported responses.")
 @click.argument("run", type=PATH)
 @JUDGING
+@LIMITS
+@DRY_RUN
 def grade_command(**options: Any) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
     from opensafeintent.calls.progress import terminal_or_plain
@@ -180,7 +184,8 @@ def grade_command(**options: Any) -> int:
     from opensafeintent.workflows.judging import grade
     from opensafeintent.workflows.settings import GradeSettings
 
-    return show_outcome(grade(GradeSettings(**options), terminal_or_plain()))
+    settings = GradeSettings(**options)
+    return show_outcome(grade(settings, None if settings.dry_run else terminal_or_plain()), prices=settings.prices)
 
 
 @cli.command("report", short_help="Rebuild a run's results: page, figures, tables, metrics.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import GRADE_PARSE, PATH, RUBRICS, judge_max_tokens, judges
+from opensafeintent.cli.options import DRY_RUN, GRADE_PARSE, LIMITS, PATH, RUBRICS, judge_max_tokens, judges
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,6 +31,8 @@ __all__ = ["judge_check_command", "show_judge_checks"]
 @click.option(
     "--ledger", type=PATH, metavar="FILE", help="A ledger shared with runs.  [default: in the folder of the result]"
 )
+@LIMITS
+@DRY_RUN
 def judge_check_command(**options: Any) -> int:
     """Check judges on anchor cases: responses whose right grades are known.
 
@@ -41,14 +43,22 @@ def judge_check_command(**options: Any) -> int:
     from opensafeintent.workflows.judging import check_judges
     from opensafeintent.workflows.settings import JudgeCheckSettings
 
-    return show_judge_checks(check_judges(JudgeCheckSettings(**options), terminal_or_plain()))
+    settings = JudgeCheckSettings(**options)
+    found = check_judges(settings, None if settings.dry_run else terminal_or_plain())
+    return show_judge_checks(found, settings.prices)
 
 
-def show_judge_checks(found: JudgeChecks) -> int:
-    """Print what a check found, and return its exit code."""
+def show_judge_checks(found: JudgeChecks, prices: Path | None = None) -> int:
+    """Print what a check found, or would ask for, and return its exit code."""
     from opensafeintent.cli.printing import new_console, plain, print_notes
 
     console = new_console()
+    if found.forecast is not None:
+        from opensafeintent.cli.show import show_forecast
+
+        show_forecast(console, found.forecast, prices)
+        print_notes(console, found.notes)
+        return found.exit_code
     for check in found.checks:
         console.print()
         _show_check(console, check)

@@ -16,11 +16,13 @@ from opensafeintent.hostile import one_line
 __all__ = [
     "DATA",
     "DECIDING",
+    "DRY_RUN",
     "GATES",
     "GRADE_PARSE",
     "IN_ORDER",
     "JUDGING",
     "LIMIT",
+    "LIMITS",
     "MAX_CONNECTIONS",
     "MAX_MISSING",
     "NAME",
@@ -162,13 +164,20 @@ PRICES = click.option(
 )
 
 
+LIMITS = options_of(
+    click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls."),
+    click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
+    PRICES,
+)
+"""What calls may come to."""
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the calls and tokens to expect, and make none.")
+
+
 def ledger_and_limits(of: str) -> Callable[[F], F]:
     """Return the options of what calls may come to, and where their outcomes are kept, for several runs or builds."""
     return options_of(
         click.option("--ledger", type=PATH, metavar="FILE", help=f"A ledger shared by several {of}."),
-        click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls."),
-        click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
-        PRICES,
+        LIMITS,
     )
 
 

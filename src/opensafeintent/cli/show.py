@@ -43,7 +43,7 @@ from opensafeintent.workflows.tracing import Trace
 if TYPE_CHECKING:
     from opensafeintent.workflows.planning import Plan
 
-__all__ = ["show_comparisons", "show_dataset_info", "show_models", "show_outcome", "show_trace"]
+__all__ = ["show_comparisons", "show_dataset_info", "show_forecast", "show_models", "show_outcome", "show_trace"]
 
 
 def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
@@ -53,7 +53,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         _show_plan(console, outcome.plan)
         return outcome.exit_code
     if outcome.forecast is not None:
-        _show_forecast(console, outcome.forecast, prices)
+        show_forecast(console, outcome.forecast, prices)
         print_notes(console, outcome.notes)
         return outcome.exit_code
     for group in outcome.groups:
@@ -145,15 +145,17 @@ def _show_gates(console: Console, gates: Gates) -> None:
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
 
-def _show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:
+def show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:
+    """Print the calls and tokens to expect, and the dollars where there are prices."""
     prices = read_prices(prices_path) if prices_path else {}
     table = expected(forecast, prices)
     print_table(console, table, bold=lambda line: line is table.rows[-1])
     if prices and (lacking := unpriced((line.model for line in forecast.lines), prices)):
         print_notes(console, [lacking])
+    assumed = f", responses taken as {RESPONSE_TOKENS} tokens" if forecast.assumed else ""
     console.print(
         f"At most {sum(line.calls for line in forecast.lines):,} calls, re-asks and retries aside; tokens as four characters "
-        f"each, responses taken as {RESPONSE_TOKENS} tokens. None was made."
+        f"each{assumed}. None was made."
     )
 
 

@@ -41,6 +41,8 @@ class Forecast(msgspec.Struct, frozen=True):
     """Calls and tokens by model and purpose, those aside that the ledger already holds."""
 
     lines: tuple[ForecastLine, ...]
+    assumed: bool = True
+    """Whether responses were taken as `RESPONSE_TOKENS`; else all of them are there, and are as long as they are."""
 
 
 def expected_calls(work: Sequence[ModelWork]) -> int:
@@ -64,7 +66,7 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     for item in work:
         for task, graded, _ in replay(ledger, identities, item.planned):
             counter.add(task, graded, item)
-    return Forecast(counter.lines())
+    return Forecast(counter.lines(), assumed=counter.assumed)
 
 
 def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
@@ -104,6 +106,8 @@ class CallCounter:
         self.calls: Counter[tuple[str, str, bool]] = Counter()
         self.input: Counter[tuple[str, str, bool]] = Counter()
         self.output: Counter[tuple[str, str, bool]] = Counter()
+        self.assumed = False
+        """Whether the length of a response was assumed."""
 
     def add(self, task: Task, graded: GradedResponse, work: ModelWork) -> None:
         """Count what a prompt still takes, from what the ledger makes of it."""
@@ -111,6 +115,7 @@ class CallCounter:
         unknown = graded.missing_response not in ("", "truncated")
         if unknown:
             system = len(plan.system or "")
+            self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
             self._count(task.model, "generate", system + len(task.prompt), length)
         for judge in plan.judges:
@@ -132,7 +137,9 @@ class CallCounter:
 
     def judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
         """Count a call to a judge about the response to a prompt."""
-        size = len(template.source) + len(task.prompt) + RESPONSE_TOKENS * _CHARACTERS_A_TOKEN
+        self.assumed |= task.given is None
+        response = RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)
+        size = len(template.source) + len(task.prompt) + response
         self._count(judge, purpose, size, _GRADE_TOKENS)
 
     def _count(self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False) -> None:

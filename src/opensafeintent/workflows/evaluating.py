@@ -13,7 +13,6 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.models import unpriced
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.forecast import Forecast, forecast, forecast_regrades
@@ -248,8 +247,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)
     outcome.notes += spread
-    if limits.prices and (line := unpriced(evaluation.named, limits.prices)):
-        outcome.notes.append(line)
+    outcome.notes += limits.unpriced(evaluation.named)
     return outcome
 
 

@@ -11,11 +11,11 @@ import msgspec
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import open_for_run
+from opensafeintent.calls.ledger import Ledger, open_for_run
 from opensafeintent.calls.progress import Display, Quiet, shown
 from opensafeintent.errors import InputError, JudgeFailed
 from opensafeintent.evaluation.derive import given_tasks, imported_rows
-from opensafeintent.evaluation.forecast import expected_calls
+from opensafeintent.evaluation.forecast import Forecast, expected_calls, forecast
 from opensafeintent.evaluation.judge_check import (
     GRADE_NAMES,
     Examination,
@@ -30,7 +30,8 @@ from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import locked_folder, write_private
-from opensafeintent.interop.models import open_models
+from opensafeintent.interop.models import model_identity, open_models, unset_lines
+from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import Templates, load_templates
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome
@@ -54,6 +55,8 @@ class JudgeChecks(msgspec.Struct, kw_only=True):
     notes: list[str]
     """What a reader should know, a line each."""
     tally: Tally
+    forecast: Forecast | None = None
+    """Of a dry run, which checks nothing."""
 
 
 def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> JudgeChecks:
@@ -73,17 +76,31 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
         sampling=settings.judge_sampling,
         pass_mark=settings.pass_mark,
     )
+    if settings.dry_run:
+        return _foretold(settings, examination)
+    limits = settings.limits()
     with locked_folder(settings.out, "checking a judge into"):
-        return run_async(lambda: _check(settings, examination, display or Quiet()))
+        return run_async(lambda: _check(settings, examination, display or Quiet(), limits))
 
 
-async def _check(settings: JudgeCheckSettings, examination: Examination, display: Display) -> JudgeChecks:
+def _ledger_of(settings: JudgeCheckSettings) -> Path:
+    return settings.ledger or settings.out / "ledger.sqlite"
+
+
+def _foretold(settings: JudgeCheckSettings, examination: Examination) -> JudgeChecks:
+    """Count the calls of a check that the ledger does not hold."""
+    identities = {name: model_identity(name) for name in examination.duties}
+    with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
+        found = forecast(ledger, identities, check_work(examination))
+    return JudgeChecks(exit_code=0, out=settings.out, checks=(), notes=unset_lines(identities), tally=Tally(), forecast=found)
+
+
+async def _check(settings: JudgeCheckSettings, examination: Examination, display: Display, limits: Limits) -> JudgeChecks:
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(examination.duties, http)
         identities = {name: model.identity for name, model in opened.items()}
-        with open_for_run(settings.ledger or settings.out / "ledger.sqlite", own=settings.ledger is None) as ledger:
-            client = Client(ledger, opened)
-            limits = Limits(max_connections=settings.max_connections)
+        with open_for_run(_ledger_of(settings), own=settings.ledger is None) as ledger:
+            client = Client(ledger, opened, limits.budget)
             checks = await _examine(client, examination, identities, display, limits)
     path = settings.out / "judge-check.json"
     write_private(path, _file(checks))
@@ -91,7 +108,11 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
         exit_code=0 if all(check.passed for check in checks) else JudgeFailed.exit_code,
         out=path,
         checks=checks,
-        notes=[*client.notices, *(f"{name}: a call that failed said: {error}" for name, error in client.last_errors.items())],
+        notes=[
+            *client.notices,
+            *(f"{name}: a call that failed said: {error}" for name, error in client.last_errors.items()),
+            *limits.unpriced(examination.duties),
+        ],
         tally=client.tally,
     )
 
@@ -172,54 +193,88 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
         Stopped: a provider ended the work; what was answered is kept.
     """
     folder = RunFolder(settings.run)
-    templates = load_templates(settings.rubrics)
+    templates, limits = load_templates(settings.rubrics), settings.limits()
     folder.load()  # before the lock, which makes the folder
+    if settings.dry_run:
+        return _forecast(settings, folder, templates)
     display = display or Quiet()
     try:
         with folder.lock():
-            outcome = run_async(lambda: _grade(settings, folder, templates, display))
+            outcome = run_async(lambda: _grade(settings, folder, templates, display, limits))
     finally:
         display.close()
     outcome.notes[:0] = left_shards(folder.path)
     return outcome
 
 
-async def _grade(settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display) -> Outcome:
+def _load(settings: GradeSettings, folder: RunFolder) -> tuple[Manifest, Dataset]:
+    """Return the run that is to be graded, without the models that never answered."""
     manifest, dataset = folder.load()
-    manifest = without_silent(folder, manifest, manifest.models)
     if manifest.judge_sampling not in (None, settings.judge_sampling):
         raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import again")
+    return without_silent(folder, manifest, manifest.models), dataset
+
+
+def _to_grade(
+    settings: GradeSettings,
+    manifest: Manifest,
+    dataset: Dataset,
+    templates: Templates,
+    ledger: Ledger,
+    identities: Mapping[str, str],
+) -> tuple[Manifest, list[ModelWork]]:
+    """Return the manifest of the run as it will be, and what has to be graded.
+
+    Raises:
+        InputError: there is nothing to grade.
+    """
+    imported = imported_rows(ledger, dataset).items()
+    tasks = {model: given_tasks(rows, dataset) for model, rows in imported if model in manifest.models}
+    if not any(tasks.values()):
+        raise InputError(f"{settings.run}: no imported response is without grades")
+    entries = {
+        model: manifest.models[model].grown_by(
+            settings.entry(manifest.models[model].identity, templates, probe="none", imported=True)
+        )
+        for model, listed in tasks.items()
+        if listed
+    }
+    manifest = msgspec.structs.replace(
+        manifest,
+        models=manifest.models | entries,
+        judges=manifest.judges | dict(identities),
+        judge_sampling=settings.judge_sampling,
+        templates=manifest.templates | store_templates(templates),
+    )
+    return manifest, [
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model]) for model in entries
+    ]
+
+
+def _forecast(settings: GradeSettings, folder: RunFolder, templates: Templates) -> Outcome:
+    """Count the calls that grading would take."""
+    manifest, dataset = _load(settings, folder)
+    identities = {name: model_identity(name) for name in settings.panel}
+    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+        manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
+        found = forecast(ledger, manifest.identities(), work)
+    judges = (*settings.panel, *(judge for item in work for judge in item.plan.judges))
+    return Outcome(exit_code=0, forecast=found, notes=[*left_shards(folder.path), *unset_lines(judges)])
+
+
+async def _grade(
+    settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display, limits: Limits
+) -> Outcome:
+    manifest, dataset = _load(settings, folder)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(settings.panel, http)
         with folder.open_ledger(manifest) as ledger:
-            tasks = {
-                model: given_tasks(rows, dataset)
-                for model, rows in imported_rows(ledger, dataset).items()
-                if model in manifest.models
-            }
-            if not any(tasks.values()):
-                raise InputError(f"{settings.run}: no imported response is without grades")
-            entries = {
-                model: manifest.models[model].grown_by(
-                    settings.entry(manifest.models[model].identity, templates, probe="none", imported=True)
-                )
-                for model, listed in tasks.items()
-                if listed
-            }
-            manifest = msgspec.structs.replace(
-                manifest,
-                models=manifest.models | entries,
-                judges=manifest.judges | {name: model.identity for name, model in opened.items()},
-                judge_sampling=settings.judge_sampling,
-                templates=manifest.templates | store_templates(templates),
-            )
-            opened |= other_judges(manifest, list(entries), opened, http)
+            identities = {name: model.identity for name, model in opened.items()}
+            manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
+            opened |= other_judges(manifest, [item.model for item in work], opened, http)
             folder.save(manifest)
-            client = Client(ledger, {**manifest.identities(), **opened})
-            work = [
-                ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model])
-                for model in entries
-            ]
-            limits = Limits(max_connections=settings.max_connections)
+            client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             found = await run_calls(client, manifest, dataset, work, display, limits)
-    return finish(folder, manifest, dataset, found, client, settings.max_missing, display)
+    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display)
+    outcome.notes += limits.unpriced(opened)
+    return outcome

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.paper import PAPER_JUDGE
 from opensafeintent.calls.client import Budget, Tally
-from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices
+from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices, unpriced
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import PASS_MARK
@@ -76,9 +76,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Return the dollars spent so far; None where there are no prices."""
         return cost_of(tally.tokens, self.prices) if self.prices else None
 
+    def unpriced(self, models: Iterable[str]) -> list[str]:
+        """Say which models have no price, where there are prices at all: a line, or none."""
+        line = unpriced(models, self.prices) if self.prices else ""
+        return [line] if line else []
 
-class ManyCalls:
-    """What the settings of commands that make many calls say of limits, and of where calls are made."""
+
+class Limited:
+    """What the settings of commands that make calls say of limits."""
 
     __slots__ = ()
 
@@ -86,8 +91,6 @@ class ManyCalls:
     budget_calls: int | None
     budget_tokens: int | None
     prices: Path | None
-    ray: str | None
-    shards: int | None
 
     def limits(self) -> Limits:
         """Return the limits, with the prices read.
@@ -102,6 +105,15 @@ class ManyCalls:
     def budget(self) -> Budget:
         """The most that may be asked for."""
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
+
+
+class ManyCalls(Limited):
+    """What the settings of commands that make many calls say of limits, and of where calls are made."""
+
+    __slots__ = ()
+
+    ray: str | None
+    shards: int | None
 
     @property
     def spreading(self) -> Spreading | None:
@@ -140,7 +152,7 @@ class Judges(Settings, frozen=True, kw_only=True):
         return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
 
 
-class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
+class JudgeCheckSettings(Judges, Limited, frozen=True, kw_only=True):
     """Which judges to check, how they are asked, and where the result goes."""
 
     out: Path = Path("runs/judge-check")
@@ -148,6 +160,10 @@ class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     """A ledger that is shared with runs; one in the folder of results by default."""
     pass_mark: float = PASS_MARK
     """Least share of accepted cases."""
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    prices: Path | None = None
+    dry_run: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -185,10 +201,14 @@ class Judging(Judges, frozen=True, kw_only=True):
         )
 
 
-class GradeSettings(Judging, frozen=True, kw_only=True):
+class GradeSettings(Judging, Limited, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
     run: Path
+    budget_calls: int | None = None
+    budget_tokens: int | None = None
+    prices: Path | None = None
+    dry_run: bool = False
 
 
 class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
