@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, cell_shares, drawn, sample_order, stratified_sample
+from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, cell_shares, drawn, sample_order, sampled
 
 PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
 RULES: tuple[SampleRule, ...] = ("webster", "per_cell", "rounds")
@@ -122,7 +122,7 @@ def test_less_than_nothing_is_refused() -> None:
 
 @given(SETS, st.integers(0, 40))
 def test_a_stratified_sample_has_the_size_asked_for_and_the_datasets_order(sets: list[PromptSet], limit: int) -> None:
-    sample = stratified_sample(sets, limit)
+    sample = sampled(sets, limit, "rounds")
     assert len(sample) == min(limit, len(sets))
     chosen = set(ids(sample))
     assert ids(sample) == [prompt_set.id for prompt_set in sets if prompt_set.id in chosen]
@@ -131,7 +131,7 @@ def test_a_stratified_sample_has_the_size_asked_for_and_the_datasets_order(sets:
 @given(SETS, st.integers(0, 40))
 def test_no_cell_waits_while_another_gets_two_more(sets: list[PromptSet], limit: int) -> None:
     whole = Counter(prompt_set.cell for prompt_set in sets)
-    sample = Counter(prompt_set.cell for prompt_set in stratified_sample(sets, limit))
+    sample = Counter(prompt_set.cell for prompt_set in sampled(sets, limit, "rounds"))
     waiting = [sample[cell] for cell in whole if sample[cell] < whole[cell]]
     if waiting:  # a cell with sets left has at most one fewer than the fullest
         assert max(sample.values(), default=0) <= min(waiting) + 1
@@ -140,16 +140,16 @@ def test_no_cell_waits_while_another_gets_two_more(sets: list[PromptSet], limit:
 @given(SETS, st.integers(0, 40), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(sets: list[PromptSet], limit: int, random: object) -> None:
     shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
-    assert set(ids(stratified_sample(sets, limit))) == set(ids(stratified_sample(shuffled, limit)))
+    assert set(ids(sampled(sets, limit, "rounds"))) == set(ids(sampled(shuffled, limit, "rounds")))
 
 
 @pytest.mark.parametrize("limit", [None, 42, 1000])
 def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
     sets = load_dataset("starter").prompt_sets
-    assert stratified_sample(sets, limit) == sets
+    assert sampled(sets, limit, "rounds") == sets
 
 
 def test_42_of_the_published_sets_are_one_a_cell(published: Path) -> None:
-    sample = stratified_sample(load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, 42)
+    sample = sampled(load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, 42, "rounds")
     assert set(Counter(prompt_set.cell for prompt_set in sample).values()) == {1}
     assert len({prompt_set.cell for prompt_set in sample}) == 42

@@ -39,8 +39,7 @@ class Shift(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def beyond(self) -> bool:
         """Whether the interval leaves out 0: the judge has changed."""
-        low, high = self.shift.low, self.shift.high
-        return low is not None and high is not None and not low <= 0 <= high
+        return self.shift.leaves_out_zero
 
 
 class Drift(msgspec.Struct, frozen=True, kw_only=True):

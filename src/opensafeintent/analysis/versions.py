@@ -6,7 +6,7 @@ says nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -182,6 +182,11 @@ class Versions:
     def __init__(self, order: Order, lines: Sequence[Line]) -> None:
         self.order = order
         self.lines = lines
+
+    def turned(self, line: Line) -> Iterator[tuple[Version, Version, Turnover]]:
+        """Yield each version, the next, and what newly fails or is mended between them."""
+        for (older, newer), found in zip(pairwise(self.order.versions), line.turnovers, strict=True):
+            yield older, newer, found
 
     @property
     def repeated(self) -> bool:

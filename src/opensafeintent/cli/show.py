@@ -35,7 +35,6 @@ from opensafeintent.report.tables.brief import (
     served,
     summary,
 )
-from opensafeintent.statistics import SIGNIFICANCE
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
@@ -202,7 +201,7 @@ def show_comparisons(outcome: Outcome) -> None:
 def _show_pairs(console: Console, group: Group, metric: str) -> None:
     table = pairs_of(group, metric)
     console.print(plain(table.title), style="italic")
-    print_table(console, table, bold=lambda pair: pair.difference.p_adjusted < SIGNIFICANCE)
+    print_table(console, table, bold=lambda pair: pair.difference.beyond_chance)
     console.print()
     print_table(console, ranks_of(group, metric))
     console.print()

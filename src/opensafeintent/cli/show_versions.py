@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from operator import attrgetter
 
 from rich.console import Console
 
@@ -12,7 +12,6 @@ from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.table import Table
 from opensafeintent.report.tables.versions import ONE_REPEAT, changes, drift, sets, trends, turnover, values
 from opensafeintent.report.versions import version_cautions
-from opensafeintent.statistics import SIGNIFICANCE
 
 __all__ = ["show_versions"]
 
@@ -47,10 +46,6 @@ def show_versions(console: Console, group: Group) -> None:
 def _show(console: Console, table: Table, *without: str, bold: bool = False) -> None:
     if not table.rows:
         return
-
-    def real(row: Any) -> bool:
-        return bool(row.difference.p_adjusted < SIGNIFICANCE)
-
     console.print(plain(table.title), style="italic")
-    print_table(console, table.part(table.rows, *without), bold=real if bold else None)
+    print_table(console, table.part(table.rows, *without), bold=attrgetter("difference.beyond_chance") if bold else None)
     console.print()

@@ -15,7 +15,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import Grading, JudgePlan
 from opensafeintent.files import make_private_folder, read_json, write_private
-from opensafeintent.promptsets import Dataset, SampleRule, drawn
+from opensafeintent.promptsets import Dataset, SampleRule, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import Taxonomy
@@ -212,8 +212,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
         entry = self.models[model]
-        chosen = {prompt_set.id for prompt_set in drawn(dataset.prompt_sets, entry.limit, entry.sample)}
-        return tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id in chosen)
+        return sampled(dataset.prompt_sets, entry.limit, entry.sample)
 
     @property
     def sample(self) -> SampleRule:

@@ -2,7 +2,7 @@
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.sampling import SampleRule, cell_shares, drawn, sample_order, stratified_sample
+from opensafeintent.promptsets.sampling import SampleRule, cell_shares, drawn, sample_order, sampled
 from opensafeintent.promptsets.writing import write_dataset
 
 __all__ = [
@@ -15,6 +15,6 @@ __all__ = [
     "load_dataset",
     "read_dataset",
     "sample_order",
-    "stratified_sample",
+    "sampled",
     "write_dataset",
 ]

@@ -10,7 +10,7 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets.record import PromptSet
 
-__all__ = ["SampleRule", "cell_shares", "drawn", "sample_order", "stratified_sample"]
+__all__ = ["SampleRule", "cell_shares", "drawn", "sample_order", "sampled"]
 
 Cell = tuple[str, str]
 
@@ -68,15 +68,9 @@ def drawn(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule 
     return evenly[: sum(min(limit, size) for size in Counter(item.cell for item in prompt_sets).values())]
 
 
-def stratified_sample(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
-    """Return `limit` sets, spread as evenly over the cells as the cells allow, in the dataset's order.
-
-    The choice depends on the sets' ids alone, and a larger limit contains every smaller one.
-
-    Raises:
-        InputError: a negative limit.
-    """
-    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit, "rounds")}
+def sampled(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule = "webster") -> tuple[PromptSet, ...]:
+    """Return the sample of `limit` sets by a rule, in the dataset's order; see `drawn`."""
+    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit, rule)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
 
 

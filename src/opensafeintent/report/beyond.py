@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -37,7 +36,7 @@ def _discernment(group: Group) -> Iterator[Sentence]:
     if not told:
         return
     order = sorted(told, key=lambda model: -(told[model].value or 0.0))
-    blind = [model for model in order if _holds_zero(told[model])]
+    blind = [model for model in order if told[model].interval and not told[model].leaves_out_zero]
     cautious = [model for model in order if (group.numbers.overall[model, "withheld_benign"].value or 0) > _MOSTLY_WITHHELD]
 
     def facts(model: str) -> dict[str, Any]:
@@ -54,10 +53,6 @@ def _discernment(group: Group) -> Iterator[Sentence]:
         cautious=cautious,
         score=score,
     )
-
-
-def _holds_zero(number: Number) -> bool:
-    return number.interval is not None and number.interval[0] <= 0 <= number.interval[1]
 
 
 def _modes(group: Group) -> Iterator[Sentence]:

@@ -16,7 +16,6 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import difference_json
 from opensafeintent.report.prose import Sentence, say
 from opensafeintent.report.tables.versions import changes_in
-from opensafeintent.statistics import SIGNIFICANCE
 
 __all__ = ["version_cautions", "version_findings", "versions_json"]
 
@@ -63,7 +62,7 @@ def _line_json(index: int, versions: Versions, line: Line) -> dict[str, Any]:
         "trend": line.trends,
         "turnover": [
             {"from": older.run, "to": newer.run} | msgspec.structs.asdict(found)
-            for older, newer, found in zip(versions.order.versions, versions.order.versions[1:], line.turnovers, strict=False)
+            for older, newer, found in versions.turned(line)
         ],
     }
 
@@ -104,7 +103,7 @@ def _change_facts(versions: Versions, line: Line) -> dict[str, Any] | None:
                 "low": found.low,
                 "high": found.high,
                 "p": found.p_adjusted,
-                "real": found.p_adjusted < SIGNIFICANCE,
+                "real": found.beyond_chance,
                 "steps": [tuple(versions.order.versions[place].run for place in each) for each in steps],
             }
         )
@@ -114,7 +113,7 @@ def _change_facts(versions: Versions, line: Line) -> dict[str, Any] | None:
 
 def _is_real(line: Line, metric: str, step: Step) -> bool:
     found = line.change(metric, step)
-    return found is not None and found.p_adjusted < SIGNIFICANCE
+    return found is not None and found.beyond_chance
 
 
 def _turnover_facts(versions: Versions, line: Line) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class Difference(Estimate, frozen=True, kw_only=True):
     detectable: float | None
     """None where no set differs from another."""
 
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether it is more than chance explains, among all pairs."""
+        return self.p_adjusted < SIGNIFICANCE
+
 
 class Comparison(NamedTuple):
     """Differences of every two models in one metric: arrays of shape (model, model), column minus row; NaN where none."""

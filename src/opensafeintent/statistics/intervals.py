@@ -81,6 +81,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"interval": "c
         """The upper end of the interval."""
         return None if self.interval is None else self.interval[1]
 
+    @property
+    def leaves_out_zero(self) -> bool:
+        """Whether there is an interval without 0 in it."""
+        return self.interval is not None and not self.interval[0] <= 0 <= self.interval[1]
+
 
 class Resamples:
     """Cluster-bootstrap weights over prompt-sets, one matrix for all models and metrics.

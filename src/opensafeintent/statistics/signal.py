@@ -58,7 +58,7 @@ def signal_detection(withheld: Sequence[tuple[Floats, Floats]], resamples: Resam
         d_prime = _estimate(one[2] - one[0], resampled[2] - resampled[0], int(both[model]))
         caution = _estimate((one[2] + one[0]) / 2, (resampled[2] + resampled[0]) / 2, int(both[model]))
         position = Estimate(value=None, n=0)
-        if d_prime.interval is not None and not d_prime.interval[0] <= 0 <= d_prime.interval[1]:
+        if d_prime.leaves_out_zero:
             ratios = (resampled[1] - resampled[0]) / (resampled[2] - resampled[0])
             position = _estimate((one[1] - one[0]) / (one[2] - one[0]), ratios, int(every[model]))
         found.append(Signal(d_prime, caution, position))

@@ -24,7 +24,7 @@ from opensafeintent.people.study import (
     quality_subject,
     response_subject,
 )
-from opensafeintent.promptsets import Dataset, load_dataset, stratified_sample
+from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.reporting import read_study
@@ -115,7 +115,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
-    chosen = stratified_sample(dataset.prompt_sets, settings.limit)
+    chosen = sampled(dataset.prompt_sets, settings.limit, "rounds")
     cells = {cell: sum(item.cell == cell for item in dataset.prompt_sets) for cell in {item.cell for item in chosen}}
     drawn = {cell: sum(item.cell == cell for item in chosen) for cell in cells}
     plan = StudyPlan(

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.groups import Group
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import Dataset, PromptSet, drawn
+from opensafeintent.promptsets import Dataset, PromptSet, sampled
 
 __all__ = ["CELL", "KINDS", "Browser", "BrowserDataset", "KindName", "Member", "Unit", "browse", "goes_wrong", "members_of"]
 
@@ -271,10 +271,7 @@ def _kept(dataset: Dataset, units: int) -> tuple[PromptSet, ...]:
     """Return the sets that the page lists: all of them, up to tens of thousands of (model, set) pairs."""
     bytes_each = _UNIT_BYTES + CELL * len(dataset.variants)
     most = len(dataset) * _INDEX_BYTES // max(1, units * bytes_each)
-    if most >= len(dataset):
-        return dataset.prompt_sets
-    chosen = {item.id for item in drawn(dataset.prompt_sets, max(most, 1))}
-    return tuple(item for item in dataset.prompt_sets if item.id in chosen)
+    return dataset.prompt_sets if most >= len(dataset) else sampled(dataset.prompt_sets, max(most, 1))
 
 
 def _model(

@@ -21,6 +21,7 @@ from opensafeintent.statistics import Difference
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 __all__ = [
+    "TESTED",
     "Pair",
     "comparisons",
     "coverage",
@@ -135,6 +136,15 @@ class Pair(NamedTuple):
     difference: Difference
 
 
+TESTED = (
+    Column("n", "Sets", "count", attrgetter("difference.n")),
+    Column("p", "p", "p", attrgetter("difference.p")),
+    Column("p_adjusted", "p (all pairs)", "p", attrgetter("difference.p_adjusted")),
+    Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
+)
+"""What is said of a tested `difference`."""
+
+
 def comparisons(groups: Sequence[Group]) -> Table:
     """Return every two models' differences in the metrics that are compared, later minus earlier as they were named."""
     return Table(
@@ -148,10 +158,7 @@ def comparisons(groups: Sequence[Group]) -> Table:
             *measured(groups),
             Column("metric", "Metric", order=-1),
             Column("difference", "B − A", "signed"),
-            Column("n", "Sets", "count", attrgetter("difference.n")),
-            Column("p", "p", "p", attrgetter("difference.p")),
-            Column("p_adjusted", "p (all pairs)", "p", attrgetter("difference.p_adjusted")),
-            Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
+            *TESTED,
         ),
         rows=[
             pair

@@ -7,16 +7,18 @@ Each table is empty where runs are in no order.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from operator import attrgetter
 from typing import NamedTuple
 
-from opensafeintent.analysis.drift import SecondGrades, Shift
+from opensafeintent.analysis.drift import Drift, SecondGrades, Shift
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import COMPARED, Number
 from opensafeintent.analysis.versions import Line, SetChange, Step, Turnover, Version, Versions
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, numbered
+from opensafeintent.report.tables.long import TESTED
 from opensafeintent.statistics import Difference, Estimate
 
 __all__ = [
@@ -138,10 +140,7 @@ def changes(groups: Sequence[Group]) -> Table:
             Column("newer", "To"),
             Column("metric", "Metric", order=-1),
             Column("difference", "Change", "signed"),
-            Column("n", "Sets", "count", attrgetter("difference.n")),
-            Column("p", "p", "p", attrgetter("difference.p")),
-            Column("p_adjusted", "p (all pairs)", "p", attrgetter("difference.p_adjusted")),
-            Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
+            *TESTED,
         ),
         rows=[
             change
@@ -210,7 +209,7 @@ def turnover(groups: Sequence[Group]) -> Table:
     lines = [
         _Turnover(index, line.name, older.run, newer.run, found)
         for index, versions, line in _each(groups)
-        for older, newer, found in zip(versions.order.versions, versions.order.versions[1:], line.turnovers, strict=False)
+        for older, newer, found in versions.turned(line)
     ]
     told = any(line.found.expected is not None for line in lines)
     return Table(
@@ -258,13 +257,11 @@ def sets(groups: Sequence[Group]) -> Table:
     """Return the prompt-sets that newly fail and those that are mended, the largest change first."""
 
     def lines(index: int, versions: Versions, line: Line) -> Iterator[_Set]:
-        for place, found in enumerate(line.turnovers):
-            older, newer = (version.run for version in versions.order.versions[place : place + 2])
-            model_a, model = line.models[place : place + 2]
+        for (older, newer, found), (model_a, model) in zip(versions.turned(line), pairwise(line.models), strict=True):
             for what, listed in (("newly fails", found.newly_failing), ("mended", found.newly_mended)):
                 for change in listed:
                     item = groups[index].dataset.by_id[change.set_id]
-                    yield _Set(index, model, model_a, what, older, newer, change, item.harm_domain, item.task_type)
+                    yield _Set(index, model, model_a, what, older.run, newer.run, change, item.harm_domain, item.task_type)
 
     return Table(
         name="version_sets",
@@ -301,6 +298,12 @@ class _Shift(NamedTuple):
     kept: str
 
 
+def _drifts(groups: Sequence[Group]) -> Iterator[tuple[int, Drift]]:
+    for index, group in enumerate(groups):
+        if group.versions is not None and group.versions.order.drift is not None:
+            yield index, group.versions.order.drift
+
+
 def drift(groups: Sequence[Group]) -> Table:
     """Return what judges made of old responses when they graded them once more."""
     return Table(
@@ -317,10 +320,7 @@ def drift(groups: Sequence[Group]) -> Table:
             *estimate_columns("shift", "Now − then", attrgetter("found.shift"), style="signed", headings={"n": "Sets"}),
         ),
         rows=[
-            _Shift(index, found, checked.run, checked.kept)
-            for index, group in enumerate(groups)
-            if group.versions is not None and (checked := group.versions.order.drift) is not None
-            for found in checked.shifts
+            _Shift(index, found, checked.run, checked.kept) for index, checked in _drifts(groups) for found in checked.shifts
         ],
         notes=(
             *group_notes(groups),
@@ -374,8 +374,7 @@ def regrades(groups: Sequence[Group]) -> Table:
         ),
         rows=[
             _SecondGrade(index, judge, item)
-            for index, group in enumerate(groups)
-            if group.versions is not None and (checked := group.versions.order.drift) is not None
+            for index, checked in _drifts(groups)
             for item in checked.grades
             for judge in item.again
             if judge in item.first
