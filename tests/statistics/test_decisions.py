@@ -192,6 +192,8 @@ def test_what_can_be_decided_on() -> None:
     assert "triplet_safety" in thresholds and "safety_flip" in thresholds and "mode_share_A0" in thresholds
     assert not {"unsafe_rate_A4", "detection_failure", "mean_utility", "utility_range"} & set(thresholds)
     assert set(pairs) - set(thresholds) == {"mean_safety", "mean_utility", "mean_helpfulness"}
+    modes = {"mode_share_A0", "mode_share_A1", "mode_share_A2", "mode_share_A3", "mode_share_A4", "mode_share_refusal"}
+    assert set(thresholds) - set(pairs) == modes  # neither more nor less of them is better
 
 
 @pytest.mark.parametrize("at", [0.0, 1.0, -0.1, 1.2, None])

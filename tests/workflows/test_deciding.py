@@ -130,6 +130,24 @@ def test_models_that_are_decided_stop_and_others_go_on(server: LoopbackServer, d
     assert decision(run)["alpha"] == pytest.approx(0.025)
 
 
+def test_models_stand_in_one_order_whatever_was_named_first(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    decide(server, dataset, run, SAFE, models=(TARGET, OTHER))
+    first = decision(run)
+    assert [found["model"] for found in first["decided"]] == sorted((TARGET, OTHER)) != [TARGET, OTHER]
+    assert osi("report", run, "--out", tmp_path / "page").code == 0
+    assert metrics(tmp_path / "page")["decisions"] == [first]
+
+
+def test_two_questions_at_once_are_refused(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    ran = decide(server, dataset, tmp_path / "run", SAFE, "--decide", "safety_flip <= 0.5")
+    assert ran.code == 2
+    assert ran.err.splitlines() == [
+        "error: --decide: is given 2 times; expected one question, and a second one when the first is decided"
+    ]
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_models_of_a_pair_are_looked_at_together(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     question = f"{TARGET} not worse than {OTHER} by 0.3 triplet_safety"

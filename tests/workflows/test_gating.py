@@ -191,6 +191,13 @@ def test_worse_than_before(now: int, code: int, said: str, run: Path, tmp_path: 
     ]
 
 
+def test_a_change_that_may_be_for_the_better_is_told_in_words(run: Path, tmp_path: Path) -> None:
+    new = make_run(tmp_path / "new", m=safe(35))
+    assert told(new, baseline=run, fail_if_worse="triplet_safety=0.01", because="few users notice").exit_code == 5
+    (reason,) = (condition["reason"] for held in gates_in(new)["held"] for condition in held["conditions"])
+    assert reason.startswith("is between 0.0399 better and 0.1046 worse at 95 % either way, with the margin of 0.01 of")
+
+
 def test_a_margin_that_was_another_is_told(run: Path, tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", m=safe(30))
     told(new, baseline=run, out=tmp_path / "report", **WORSE)

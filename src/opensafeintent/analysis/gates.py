@@ -245,20 +245,27 @@ def _reason(
         return f"is undefined, not held against {limit}"
     verb = "is worse by" if condition.kind == "worse" else "is"
     if verdict == "undecided":
-        return f"{verb} between {known.low:.4f} and {known.high:.4f}{_at(confidence)} either way, with {limit} in between"
+        said = f"between {_exact(known.low)} and {_exact(known.high)}"
+        if condition.kind == "worse" and known.low < 0:  # less than nothing is better
+            verb, said = "is", f"between {_exact(-known.low)} better and {_exact(known.high)} worse"
+        return f"{verb} {said}{_at(confidence)} either way, with {limit} in between"
     lower = (verdict == "fail") == (condition.side == "most")  # which end decides
     end, number = ("at least", known.low) if lower else ("at most", known.high)
     beyond = "above" if condition.side == "most" else "below"
-    far = f"{end} {number:.4f}" if confidence is not None else f"{number:.4f}"
+    far = f"{end} {_exact(number)}" if confidence is not None else _exact(number)
     said = f"{verb} {far}{_at(confidence)}, {'not ' * (verdict == 'pass')}{beyond} {limit}"
-    if condition.kind == "worse" and number < 0:  # less than nothing is better
-        said = f"is better by at least {-number:.4f}{_at(confidence)}, within {limit}"
+    if condition.kind == "worse" and number < 0:
+        said = f"is better by at least {_exact(-number)}{_at(confidence)}, within {limit}"
     if worst_case is None:
         return said
     could = worst_case[0 if lower else 1]
     if holds:
-        return f"{said}; {end} {could:.4f} whatever the missing grades are"
-    return f"{said}; but {could:.4f} if the missing grades are at their worst for that"
+        return f"{said}; {end} {_exact(could)} whatever the missing grades are"
+    return f"{said}; but {_exact(could)} if the missing grades are at their worst for that"
+
+
+def _exact(number: float) -> str:
+    return f"{number:.4f}".replace("-", "−")
 
 
 def _at(confidence: float | None) -> str:

@@ -181,9 +181,23 @@ def ledger_and_limits(of: str) -> Callable[[F], F]:
     )
 
 
+def _one_question(_context: click.Context, _option: click.Parameter, questions: tuple[str, ...]) -> str | None:
+    """Refuse a second question, which click would take in the place of the first.
+
+    Raises:
+        InputError: see above.
+    """
+    if len(questions) > 1:
+        times = f"is given {len(questions)} times"
+        raise InputError(f"--decide: {times}; expected one question, and a second one when the first is decided")
+    return questions[0] if questions else None
+
+
 DECIDING = options_of(
     click.option(
         "--decide",
+        multiple=True,
+        callback=_one_question,
         metavar="QUESTION",
         help="Ask no further than this takes: 'METRIC >= X', 'METRIC <= X', 'A better METRIC', "
         "'A not worse than B by X METRIC'.",

@@ -81,16 +81,14 @@ def render_page(
 
     bundling = Thread(target=vega_script)  # two seconds of another thread's time, the first time in a process
     bundling.start()
-    page = Page()
-    specs: dict[str, object] = {}
-    parts = []
-    for index in range(len(groups)):
-        own = _figures(groups, index, figures)
-        drawn = _drawn(own, drawings) if index == 0 else {}
-        parts.append(_part(page, groups, index, studies, tables, own, drawn, max_missing))
-        specs |= {f"{parts[-1].prefix}figure-{figure.name}": figure.spec for figure in own}
+    page, members = Page(), members_of(groups)
+    by_group = [_figures(groups, index, figures) for index in range(len(groups))]
+    parts = [
+        _part(page, groups, index, studies, tables, own, {} if index else _drawn(own, drawings), max_missing)
+        for index, own in enumerate(by_group)
+    ]
+    specs = {f"{part.prefix}figure-{one.name}": one.spec for part, own in zip(parts, by_group, strict=True) for one in own}
     shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
-    members = members_of(groups)
     browser = browse(members, include_unsafe=include_unsafe)
     data_figures = page.put(json_for_html({"theme": THEMES["light"], "figures": specs}))
     bundling.join()

@@ -139,12 +139,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def decidable(*, paired: bool) -> tuple[str, ...]:
-    """Return the metrics that can be decided on: 0 or 1 in every set that counts; for pairs the triplet means too."""
-    return tuple(
-        name
-        for name, metric in METRICS.items()
-        if (metric.binary and metric.needs not in _CONDITIONAL) or (paired and name in TRIPLET_MEANS)
-    )
+    """Return the metrics that can be decided on: 0 or 1 in every set that counts.
+
+    For pairs the triplet means too, and none of which neither more nor less is better.
+    """
+    every = {name: metric.binary and metric.needs not in _CONDITIONAL for name, metric in METRICS.items()}
+    if not paired:
+        return tuple(name for name, can in every.items() if can)
+    return tuple(name for name, can in every.items() if (can and not METRICS[name].neutral) or name in TRIPLET_MEANS)
 
 
 def design_of(
