@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
+
 from opensafeintent.analysis.groups import Origin, Study, group_studies
+from opensafeintent.promptsets import PromptSet
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -38,3 +41,23 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
         for shown, (run, model) in group.origins.items():
             (row,) = group.rows[shown]
             assert row.stop_reason == f"{run} {model}" and row.model == shown
+
+
+def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets() -> None:
+    draw = random.Random(3)
+    domains = ("Cyber Compromise", "Fraud and Deception")
+    sets = [prompt_set(f"s{number:02}", paraphrases=1, domain=domains[number % 2]) for number in range(20)]
+    rows = [
+        grade_line("m", item.id, variant, f"{draw.choice('1234')}{draw.choice('0012')}")
+        for item in sets
+        for variant in item.wordings()
+    ]
+
+    def numbers(order: list[PromptSet]) -> list[object]:
+        dataset = made_dataset(*order)
+        at = {item.id: place for place, item in enumerate(order)}
+        part = study_with(sorted(rows, key=lambda row: at[row.set_id]), dataset, ["m"], judge="judge/x")
+        (group,) = group_studies([part])
+        return [group.numbers.overall, group.numbers.strata, group.numbers.macros, group.numbers.averages, group.signals]
+
+    assert numbers(sets) == numbers(draw.sample(sets, k=len(sets)))

@@ -111,7 +111,7 @@ def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[Agree
 
     Responses that count as refusals without a judge are left aside: nobody was asked about them.
     """
-    rows = [row for row in rows if not row.refused and len(row.by_judge) > 1]
+    rows = sorted((row for row in rows if not row.refused and len(row.by_judge) > 1), key=lambda row: row.set_id)
     if not rows:
         return []
     sample = Sample([row.set_id for row in rows])
@@ -188,7 +188,7 @@ def noise_of(regrades: Iterable[Regrade], sets: int) -> dict[str, Noise]:
         regrades: responses that were put to the judges twice.
         sets: prompt-sets, epochs included, for which the standard error of Mean Safety is told.
     """
-    twice = [item for item in regrades if item.again]
+    twice = sorted((item for item in regrades if item.again), key=lambda item: item.set_id)
     judges = sorted({judge for item in twice for judge in item.again})
     if not twice:
         return {}

@@ -121,7 +121,7 @@ class Group:
             difference is the later one's value minus the earlier one's.
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
-        array: every grade of them, see `grades.to_array`.
+        array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
@@ -148,11 +148,12 @@ class Group:
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
             self.temperatures[shown] = study.manifest.sampling_of(model).temperature
-        weights = weights_of([(study.manifest, model) for study, model in members.values()], dataset)
+        by_id = dataset.sorted  # so that intervals, which are of seeded draws, do not hang on the order of a file
+        weights = weights_of([(study.manifest, model) for study, model in members.values()], by_id)
         every = (row for rows in self.rows.values() for row in rows)
-        self.array = to_array(every, dataset, self.models, weights.own if weights else None)
-        self.numbers = Numbers(self.array, dataset, weights)
-        self.judges = Judges(self.numbers, dataset, self.rows, self.regrades)
+        self.array = to_array(every, by_id, self.models, weights.own if weights else None)
+        self.numbers = Numbers(self.array, by_id, weights)
+        self.judges = Judges(self.numbers, by_id, self.rows, self.regrades)
 
     @cached_property
     def conflicts(self) -> Conflicts:

@@ -30,7 +30,7 @@ def values_by_judge(group: Group, metric: str, model: str) -> Floats:
     panel = group.judges.panel
     if not panel:
         return _by_epoch(group.array.sel(model=[model]), metric)[:, :, None]
-    arrays = (to_array(_graded_by(judge, group.rows[model]), group.dataset, [model]) for judge in panel)
+    arrays = (to_array(_graded_by(judge, group.rows[model]), group.dataset.sorted, [model]) for judge in panel)
     return np.stack([_by_epoch(array, metric) for array in arrays], axis=-1)
 
 

@@ -82,11 +82,16 @@ class Dataset:
         """SHA-256 of the canonical prompt-sets sorted by id, in hexadecimal."""
         digest = sha256()
         before = b"["
-        for prompt_set in sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id):  # one by one: there may be many
+        for prompt_set in self.sorted.prompt_sets:  # one by one: there may be many
             digest.update(before + canonical_json(prompt_set.to_json()))
             before = b","
         digest.update(b"]" if self.prompt_sets else b"[]")
         return digest.hexdigest()
+
+    @cached_property
+    def sorted(self) -> Dataset:
+        """The same with its prompt-sets sorted by id: the order that numbers are computed in, whatever that of the file."""
+        return Dataset(self.name, tuple(sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id)), self.taxonomy)
 
     @cached_property
     def by_id(self) -> dict[str, PromptSet]:
