@@ -18,6 +18,7 @@ pytest.importorskip("inspect_ai")
 from inspect_ai.log import EvalLog, list_eval_logs, read_eval_log
 
 from interop.support import metrics_of
+from opensafeintent.metrics import METRICS
 
 pytestmark = pytest.mark.slow
 PROGRAM = Path(__file__).with_name("eval_set_program.py")
@@ -83,7 +84,8 @@ def test_interrupted_set_goes_on_to_the_same_numbers(
     ran = osi("import", *(tmp_path / "logs").glob("*.eval"), "--out", tmp_path / "run")
     assert ran.code == 0, ran.err
     for model in MODELS:
-        ours = {name: entry["value"] for name, entry in metrics(tmp_path / "run")["models"][model].items()}
+        entries = metrics(tmp_path / "run")["models"][model]
+        ours = {name: entries[name]["value"] for name in METRICS}
         theirs = metrics_of(logs[model])
         assert {name: theirs[name] for name in ours} == pytest.approx({**ours, **nothing(ours)}, abs=0, nan_ok=True)
 
