@@ -130,15 +130,6 @@ def test_models_that_are_decided_stop_and_others_go_on(server: LoopbackServer, d
     assert decision(run)["alpha"] == pytest.approx(0.025)
 
 
-def test_models_stand_in_one_order_whatever_was_named_first(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    decide(server, dataset, run, SAFE, models=(TARGET, OTHER))
-    first = decision(run)
-    assert [found["model"] for found in first["decided"]] == sorted((TARGET, OTHER)) != [TARGET, OTHER]
-    assert osi("report", run, "--out", tmp_path / "page").code == 0
-    assert metrics(tmp_path / "page")["decisions"] == [first]
-
-
 def test_two_questions_at_once_are_refused(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     ran = decide(server, dataset, tmp_path / "run", SAFE, "--decide", "safety_flip <= 0.5")
     assert ran.code == 2
