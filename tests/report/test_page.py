@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
+from endtoend import osi
 from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.hostile import json_for_html
@@ -397,6 +400,24 @@ def test_a_set_is_shown_with_its_grades_and_the_command_behind_them(opened: Open
     assert "BENIGN-PROMPT-2" in benign and "RESPONSE<0 2 benign>" in benign
     assert re.search(r"Helpfulness\s*1 of 4\s*Harm\s*0 of 3 none", benign)
     assert opened.part("view").locator(".command").inner_text() == "opensafeintent trace run --set set-2"
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_command_behind_a_set_works_from_where_the_page_lies(chromium: Any, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "it's there"
+    runs = {"baseline/redirect": Path("in it") / "one", "baseline/refuse-all": Path("two")}
+    page = Path("reports") / "50% & more #1"
+    for model, run in runs.items():
+        assert osi("evaluate", model, "--judge", "baseline/judge", "--limit", 1, "--out", here / run).code == 0
+    assert osi("report", *(here / run for run in runs.values()), "--out", here / page).code == 0
+    here.rename(there)  # all of it, somewhere else
+    for model, run in runs.items():
+        with Opened(chromium, there / page / "report.html", f"#model={quote(model, safe='')}") as opened:
+            opened.page.locator("#sets .view .command").wait_for()
+            words = shlex.split(opened.part("view").locator(".command").inner_text())
+        assert words[:3] == ["opensafeintent", "trace", str(there / run)]
+        ran = osi(*words[1:])
+        assert (ran.code, f"\n{model}, benign" in ran.out) == (0, True), ran.err
 
 
 def test_an_address_leads_to_a_set_under_a_model(chromium: Any, page_file: Path) -> None:

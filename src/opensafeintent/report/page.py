@@ -63,6 +63,7 @@ def render_page(
     drawings: Path | None = None,
     max_missing: float = MAX_MISSING,
     gates: Gates | None = None,
+    places: Mapping[str, str] | None = None,
 ) -> bytes:
     """Return the page as one HTML file; the same input gives the same bytes.
 
@@ -76,6 +77,7 @@ def render_page(
         drawings: the folder that the figures were written into; without it, figures need a script.
         max_missing: share of missing grades or responses beyond which the page warns.
         gates: what the gates found, whose tables are among `tables`.
+        places: by the study's name, the way to its run from the page's folder, for the command that traces a set.
     """
     from opensafeintent.report.figures import THEMES
 
@@ -89,7 +91,7 @@ def render_page(
     ]
     specs = {f"{part.prefix}figure-{one.name}": one.spec for part, own in zip(parts, by_group, strict=True) for one in own}
     shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
-    browser = browse(members, include_unsafe=include_unsafe)
+    browser = browse(members, include_unsafe=include_unsafe, places=places)
     data_figures = page.put(json_for_html({"theme": THEMES["light"], "figures": specs}))
     bundling.join()
     fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000

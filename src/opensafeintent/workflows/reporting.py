@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,8 +218,18 @@ def _write_page(
         drawings=out / "figures",
         max_missing=settings.max_missing,
         gates=outcome.gates,
+        places=_places(settings.runs, earlier),
     )
     write_private(out / "report.html", page)
+
+
+def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
+    """Return the way to each run from the folder of the page; a run on another drive has none."""
+    places: dict[str, str] = {}
+    for path, name in named_runs(runs).items():
+        with suppress(ValueError):
+            places[name] = Path(os.path.relpath(path, page_folder.resolve())).as_posix()
+    return places
 
 
 def _correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:

@@ -340,10 +340,23 @@ class SetBrowser {
   }
 
   trace(unit) {
-    const run = /^[\w@%+=:,./-]+$/.test(unit.model.run) ? unit.model.run : `'${unit.model.run.replaceAll("'", "'\\''")}'`;
-    const command = make("code", { class: "command", tabindex: "0" }, shown(`opensafeintent trace ${run} --set ${unit.set.id}`));
+    const words = `opensafeintent trace ${quoted(runFolder(unit.model))} --set ${quoted(unit.set.id)}`;
+    const command = make("code", { class: "command", tabindex: "0" }, shown(words));
     return make("p", { class: "trace" }, "Every call behind these grades: ", command);
   }
+}
+
+/** Where a run is: its whole path on the machine that the page was opened on as a file, which any folder can use; else its name. */
+function runFolder({ run, place }) {
+  if (!place || location.protocol !== "file:") return run.replace(/^-/, "./-");
+  const way = place.split("/").map(encodeURIComponent).join("/");
+  const path = decodeURIComponent(new URL(`${way}/`, location.href).pathname);
+  return path.replace(/(?<=.)\/$/, "").replace(/^\/(?=[A-Za-z]:)/, "");
+}
+
+/** A word of a command, as a shell takes it. */
+function quoted(word) {
+  return /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`;
 }
 
 /** A term and what it is, of a list of such. */

@@ -171,6 +171,8 @@ class BrowserModel(msgspec.Struct, kw_only=True):
 
     name: str
     run: str
+    place: str
+    """Of the run's folder from the page's, with slashes; empty where that is not known."""
     dataset: int
     judges: tuple[str, ...]
     units: list[Unit]
@@ -222,8 +224,8 @@ _Responses = dict[tuple[str, int], dict[str, GradeRow]]
 """Of one model: by (set, epoch), then by variant."""
 
 
-def browse(members: Sequence[Member], *, include_unsafe: bool) -> Browser:
-    """Return the browser of these models, without texts yet."""
+def browse(members: Sequence[Member], *, include_unsafe: bool, places: Mapping[str, str] | None = None) -> Browser:
+    """Return the browser of these models, without texts yet; `places` says where each run is from the page's folder."""
     responses = [_responses(member) for member in members]
     bits = {group: _bits(group) for group in dict.fromkeys(member.group for member in members)}
     datasets = {group.dataset.hash: group.dataset for group in bits}
@@ -236,6 +238,7 @@ def browse(members: Sequence[Member], *, include_unsafe: bool) -> Browser:
         group = member.group
         decided = bits[group][group.models.index(member.shown)]
         models.append(_model(member, found, decided, list(listed).index(group.dataset.hash), listed[group.dataset.hash]))
+        models[-1].place = (places or {}).get(models[-1].run, "")
     count = sum(len(model.units) for model in models)
     return Browser(kinds=KINDS, datasets=list(listed.values()), models=models, include_unsafe=include_unsafe, units=count)
 
@@ -307,6 +310,7 @@ def _model(
     return BrowserModel(
         name=member.shown,
         run=group.origins[member.shown].run,
+        place="",
         dataset=number,
         judges=judges,
         units=units,
