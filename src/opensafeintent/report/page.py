@@ -79,8 +79,6 @@ def render_page(
         gates: what the gates found, whose tables are among `tables`.
         places: by the study's name, the way to its run from the page's folder, for the command that traces a set.
     """
-    from opensafeintent.report.figures import THEMES
-
     bundling = Thread(target=vega_script)  # two seconds of another thread's time, the first time in a process
     bundling.start()
     page, members = Page(), members_of(groups)
@@ -89,10 +87,9 @@ def render_page(
         _part(page, groups, index, studies, tables, own, {} if index else _drawn(own, drawings), max_missing)
         for index, own in enumerate(by_group)
     ]
-    specs = {f"{part.prefix}figure-{one.name}": one.spec for part, own in zip(parts, by_group, strict=True) for one in own}
     shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
     browser = browse(members, include_unsafe=include_unsafe, places=places)
-    data_figures = page.put(json_for_html({"theme": THEMES["light"], "figures": specs}))
+    data_figures = page.put(_specifications(parts, by_group))
     bundling.join()
     fixed = page.size + len(vega_script()) + len(json_for_html(browser)) + 200_000
     add_texts(browser, members, texts, max(PAGE_BYTES - fixed, 0))
@@ -114,6 +111,14 @@ def render_page(
         data_figures=data_figures,
         data_sets=page.put(json_for_html(browser)),
     )
+
+
+def _specifications(parts: Sequence[_Part], by_group: Sequence[Sequence[Figure]]) -> bytes:
+    """Return the figures' specifications, by the id of their place on the page."""
+    from opensafeintent.report.figures import THEMES
+
+    specs = {f"{part.prefix}figure-{one.name}": one.spec for part, own in zip(parts, by_group, strict=True) for one in own}
+    return json_for_html({"theme": THEMES["light"], "figures": specs})
 
 
 def _figures(groups: Sequence[Group], index: int, figures: Sequence[Figure]) -> Sequence[Figure]:
