@@ -106,6 +106,15 @@ def test_the_counts_of_a_look_are_those_of_the_grades(server: LoopbackServer, da
     assert last["value"] == pytest.approx(metrics(run)["models"][TARGET]["triplet_safety"]["value"])
 
 
+def test_a_gate_promises_nothing_of_a_model_that_was_stopped(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+    decide(server, dataset, tmp_path / "run")
+    gates = ("report", tmp_path / "run", "--fail-under", "triplet_safety=0.05")
+    sure = osi(*gates, "--confidence", "0.95")
+    assert sure.code == 5, sure.out + sure.err
+    assert "--decide stopped this model early" in sure.out
+    assert osi(*gates).code == 0
+
+
 def test_undecided_at_the_last_set_is_said_so(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert decide(server, dataset, run, "benign_safety >= 0.75", "--limit", 24).code == 5
