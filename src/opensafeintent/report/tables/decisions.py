@@ -59,6 +59,8 @@ def decisions(groups: Sequence[Group]) -> Table:
     """Return what was decided of each model or pair, after how many prompt-sets."""
     rows = _lines(groups)
     paired = any(line.course.match.against is not None for line in rows)
+    several = len({(line.course.frozen.question, line.course.frozen.confidence) for line in rows}) > 1
+    late = any(line.course.frozen.exploratory for line in rows)
     return Table(
         name="decisions",
         title="Decided with fewer calls",
@@ -73,9 +75,13 @@ def decisions(groups: Sequence[Group]) -> Table:
             Column("looks", "Looks", "count", lambda line: len(line.course.looks)),
             Column("planned_looks", "of looks", "count", lambda line: len(line.course.design.looks)),
             Column("value", "Difference" if paired else "Value", "interval"),
-            Column("confidence", get=attrgetter("course.frozen.confidence")),
+            Column("confidence", "Confidence" if several else None, "number", attrgetter("course.frozen.confidence")),
             Column("alpha", get=attrgetter("course.design.alpha")),
-            Column("exploratory", get=lambda line: "; ".join(line.course.frozen.exploratory)),
+            Column(
+                "exploratory",
+                "Exploratory, since" if late else None,
+                get=lambda line: "; ".join(line.course.frozen.exploratory),
+            ),
         ),
         rows=rows,
         notes=(INTERVAL_NOTE, *group_notes(groups)),
