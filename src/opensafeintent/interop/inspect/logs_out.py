@@ -164,7 +164,7 @@ def _log_of(model: str, responses: list[_Response], manifest: Manifest, dataset:
 
     entry = manifest.models[model]
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.prompt_sets)}
+    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)}
     weights = set_weights(dataset, manifest.sets_of(model, dataset), entry.sample)
     samples = [_sample(model, response, dataset, positions, weights) for response in responses]
     judges = [ModelConfig(model=to_inspect(judge)) for judge in entry.judges]

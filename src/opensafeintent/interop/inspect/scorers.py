@@ -230,7 +230,7 @@ def set_coverage() -> Metric:
 def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet | None:
     """Return the grades of a log as the array that metrics are computed from; None where there are none.
 
-    Sets stand where they stand in their dataset, those that are not in the log empty: sums are taken in the same order as in
+    Sets stand as in their dataset sorted by id, those that are not in the log empty: sums are taken in the same order as in
     a run of ours, to the last digit.
     """
     graded = [score for score in scores if "position" in _about(score) and "epoch" in (score.score.metadata or {})]

@@ -154,7 +154,7 @@ def sample_metadata(
     Args:
         prompt_set: the set that it belongs to.
         variant: which of its prompts it is.
-        position: where the set stands in its dataset, from 0.
+        position: where the set stands among its dataset's, sorted by id, from 0.
         sets: how many sets the dataset has.
         weights: by cell, how many of them a set stands for, where that differs.
     """
@@ -173,7 +173,7 @@ def sample_metadata(
 
 def _samples(dataset: Dataset, chosen: tuple[PromptSet, ...], weights: Mapping[tuple[str, str], float]) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
-    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.prompt_sets)}
+    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)}
     return [
         Sample(
             id=sample_id(prompt_set.id, variant),
