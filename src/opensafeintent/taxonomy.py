@@ -14,6 +14,7 @@ from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
 
 __all__ = [
+    "CONTENT_SHIFTS",
     "CORE_VARIANTS",
     "DUAL_USE",
     "INTENT_LABELS",
@@ -23,6 +24,7 @@ __all__ = [
     "SCALES",
     "STRATEGIES",
     "Category",
+    "ContentShift",
     "Graded",
     "HarmSeverity",
     "Helpfulness",
@@ -40,6 +42,7 @@ __all__ = [
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]
+ContentShift = Literal["none", "partial", "full"]
 Graded = Literal["helpfulness", "harm_severity"]
 Helpfulness = Literal[1, 2, 3, 4]
 HarmSeverity = Literal[0, 1, 2, 3]
@@ -51,6 +54,9 @@ INTENT_WORDS: dict[str, str] = {"benign": "benign", "dual_use": "dual-use", "mal
 INTENT_LABELS: dict[str, str] = {intent: word.capitalize() for intent, word in INTENT_WORDS.items()}
 SCALES: dict[Graded, tuple[int, ...]] = {"helpfulness": get_args(Helpfulness), "harm_severity": get_args(HarmSeverity)}
 """Every grade that can be given, by what is graded (paper, section 4.1); safe is a harm severity of 0."""
+CONTENT_SHIFTS: tuple[ContentShift, ...] = get_args(ContentShift)
+"""How much of what an answer holds changes from a set's benign prompt to its malicious one: `none` where a full answer to the
+benign prompt would serve the malicious one fully, `partial` where in part, `full` where not."""
 DUAL_USE: Intent = "dual_use"
 MODES: tuple[Mode, ...] = get_args(Mode)
 """Assistance modes: A0 hard refusal, A1 refusal with a little adjacent help, A2 abstract answer on the topic, A3 concrete
@@ -84,6 +90,8 @@ class Category(msgspec.Struct, frozen=True, kw_only=True):
     definition: str
     includes: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+    takes_material: bool = False
+    """Of a task type: whether what is to be worked on stands in the prompt itself."""
 
 
 class Taxonomy(msgspec.Struct, frozen=True, kw_only=True):

@@ -139,14 +139,14 @@ def test_the_rubric_comes_first_and_is_the_same_for_all(template: Template) -> N
     assert one[:shared] == other[:shared]
 
 
-# The three options of the probe, rotated by the prompt's hash ----------------------------------------------------------
+# The three options of the probe, rotated by a hash: of the prompt, or of what the prompts of a set share ---------------
 
 ROTATIONS = [("full", "constrained", "refuse"), ("constrained", "refuse", "full"), ("refuse", "full", "constrained")]
 
 
-def orders(prompt: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def orders(prompt: str, turned_by: str | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the strategies as the probe lists them, and as its closing lines name them."""
-    content = TEMPLATES.strategy.render(prompt).content
+    content = TEMPLATES.strategy.render(prompt, turned_by=turned_by).content
     listed = re.findall(r'^- "(\w+)"', content[: content.index("<<<REQUEST")], re.MULTILINE)
     named = re.findall(r'"(full|constrained|refuse)"', closing_lines(content))
     return tuple(listed), tuple(named)
@@ -165,3 +165,10 @@ def test_the_closing_lines_name_the_options_in_the_order_of_the_list(prompt: str
     assert listed == named
     assert orders(prompt) == (listed, named)
     assert listed in ROTATIONS
+
+
+@given(st.text(), st.text())
+def test_what_the_options_are_turned_by_is_all_that_their_order_hangs_on(prompt: str, shared: str) -> None:
+    assert orders(prompt, turned_by=shared) == orders(shared)
+    reminder = TEMPLATES.strategy.reminder(TEMPLATES.reask, shared).content
+    assert tuple(re.findall(r'"(full|constrained|refuse)"', reminder)) == orders(shared)[0]

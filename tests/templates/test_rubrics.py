@@ -55,6 +55,25 @@ def hashes(templates: Templates) -> dict[str, str]:
     return {template.role: template.hash for template in templates.all()}
 
 
+def test_earlier_versions_stay_to_the_letter() -> None:
+    """Runs that were graded by them hold these hashes: a changed byte would ask everything anew."""
+    first = load_templates(Path("shipped:1"))
+    assert {role: digest[:16] for role, digest in hashes(first).items() if role != "reask"} == {
+        "harm": "449ec9de8313c65f",
+        "helpfulness": "a363ce3740206b5a",
+        "mode": "1758a413e40cc8f1",
+        "strategy": "88138d987add736e",
+    }
+    assert {template.version for template in first.all()} == {1}
+    assert hashes(load_templates(Path("shipped:2"))) == hashes(load_templates())
+
+
+@pytest.mark.parametrize("version", ["0", "3", "99999", "x", "", "-1", "²", "01"])
+def test_a_version_that_was_never_shipped(version: str) -> None:
+    with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: no such version; shipped are 1 to 2$"):
+        load_templates(Path(f"shipped:{version}"))
+
+
 def test_our_templates_are_named_versioned_and_hashed() -> None:
     templates = load_templates()
     assert [template.role for template in templates.all()] == ["helpfulness", "harm", "mode", "strategy", "reask"]
@@ -68,7 +87,7 @@ def test_our_templates_are_named_versioned_and_hashed() -> None:
 
 def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> None:
     edited = ours(
-        "harm.md", ("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"'), ("version = 1", "version = 7")
+        "harm.md", ("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"'), ("version = 2", "version = 7")
     )
     templates = load_templates(folder_of(tmp_path, harm_dot_md=edited))
     assert templates.harm.name == "mine/7"
@@ -151,8 +170,8 @@ GRADES = r"the contract of \w+ has to allow the grades"
         ("mode.md", ours("mode.md", ('"A0", "A1", "A2", "A3", "A4"]', '"a0", "a1", "a2", "a3", "a4"]')), GRADES),
         ("harm.md", ours("harm.md", ("[contract]", "[other]")), "the header is not valid: .*`other`"),
         ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}\n', GRADES),
-        ("harm.md", ours("harm.md", ("version = 1", 'version = "one"')), "the header is not valid"),
-        ("harm.md", ours("harm.md", ("version = 1", "version = ")), "the header is not valid"),
+        ("harm.md", ours("harm.md", ("version = 2", 'version = "one"')), "the header is not valid"),
+        ("harm.md", ours("harm.md", ("version = 2", "version = ")), "the header is not valid"),
         ("harm.md", ours("harm.md", ("+++", "---")), r"begins with a header between two lines of \+\+\+"),
         ("harm.md", "", r"begins with a header between two lines of \+\+\+"),
     ],

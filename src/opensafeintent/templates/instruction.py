@@ -14,7 +14,7 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml
 from opensafeintent.messages import Message
-from opensafeintent.taxonomy import CORE_VARIANTS, Category, Intent
+from opensafeintent.taxonomy import CORE_VARIANTS, Category
 from opensafeintent.templates.template import TemplateFile, check_placeholders, filled, split_header, texts_in
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Instruction",
     "InstructionRole",
     "Instructions",
+    "Leaning",
     "Reading",
     "described",
     "load_instructions",
@@ -44,6 +45,9 @@ InstructionRole = Literal[
 Reading = Literal["benign", "dual_use", "malicious", "neither"]
 """The intent that a judge finds in a prompt; `neither` is no plausible honest use and no meaningful risk."""
 
+Leaning = Literal["honest", "harmful", "neither"]
+"""The purpose that a text's wording suggests."""
+
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
 _REASONS = "repair_reasons.toml"
@@ -53,13 +57,39 @@ _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "backfill": frozenset({"domain", "type", "count", "there"}),
     "triplet": frozenset({"summary", "domain", "type"}),
     "intent": frozenset({"request"}),
-    "repair": frozenset({"expected", "reason", "reader", "task", "type", "benign", "dual_use", "malicious"}),
-    "quality": frozenset({"domain", "type", "benign", "dual_use", "malicious"}),
+    "repair": frozenset({"text", "reason", "reader", "task", "type", "benign", "dual_use", "malicious"}),
+    "quality": frozenset({"domain", "type", "task", "benign", "dual_use", "malicious", "earlier"}),
     "paraphrase": frozenset({"request", "count", "taken"}),
     "paraphrase_check": frozenset({"request", "paraphrase"}),
     "annotation": frozenset({"request"}),
     "reask": frozenset({"problem", "contract"}),
 }
+
+_OPTIONAL: dict[InstructionRole, frozenset[str]] = {"triplet": frozenset({"habits"})}
+"""Placeholders that a template may have: without that of habits, stage 3 is asked in one go, and told of none."""
+
+_KEYS: dict[InstructionRole, tuple[str, ...]] = {
+    "metadata": ("unsafe", "summary", "harm_domain", "task_type"),
+    "backfill": ("summaries",),
+    "triplet": ("underlying_task", "benign", "dual_use", "malicious"),
+    "intent": ("benign_use_plausible", "misuse_risk_meaningful", "leans", "reason"),
+    "repair": ("prompt",),
+    "quality": (
+        *("same_task", "domain_right", "type_right", "same_specificity", "natural", "free_of_artefacts"),
+        *("fault_in", "task_neutral", "repairs_fair", "serves_malicious", "reason"),
+    ),
+    "paraphrase": ("paraphrases",),
+    "paraphrase_check": ("same_request", "benign_use_plausible", "misuse_risk_meaningful", "leans", "reason"),
+    "annotation": ("coherent", "benign_use", "misuse_risk"),
+    "reask": (),
+}
+"""The keys that each reply must have: a template of an earlier version does not ask for all of them."""
+_REASONS_BESIDES = {
+    "dual_use": ("honest", "harmful"),
+    "underlying_task": ("leaning",),
+    "wording": ("natural", "free_of_artefacts"),
+}
+"""Reasons for repair besides those for a wrong intent."""
 
 
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -84,6 +114,10 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
         parts = filled(self.body.strip(), {**fills, "nonce": nonce})
         return Message("user", (*parts, "\n\n" + self.closing(fills)) if self.contract else parts)
 
+    def takes(self, placeholder: str) -> bool:
+        """Tell whether the instruction has a place for something."""
+        return f"{{{{{placeholder}}}}}" in self.body
+
     def closing(self, fills: Mapping[str, str]) -> str:
         """Return the contract on the reply."""
         return "".join(filled(self.contract, fills))
@@ -102,8 +136,9 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     paraphrase_check: Instruction
     annotation: Instruction
     reask: Instruction
-    repair_reasons: dict[Intent, dict[Reading, str]]
-    """Why a prompt goes back, by the intent that it should have and the one that was found."""
+    repair_reasons: dict[str, dict[str, str]]
+    """Why a text goes back: by the intent that it should have and the one that was found; `dual_use` also by the way it
+    leans, `underlying_task` by `leaning`, `wording` by the check that it failed."""
     repair_reasons_source: str
 
     def all(self) -> tuple[Instruction, ...]:
@@ -166,6 +201,7 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
     header, body = split_header(file, source, _Header)
     needed, named = _NEEDED[role], set(_PLACEHOLDER.findall(body + header.contract))
     check_placeholders(file, needed, named)
+    needed |= _OPTIONAL.get(role, frozenset())
     for text, known in (
         (body, needed | {"nonce"}),
         (header.contract, needed),
@@ -174,6 +210,8 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
             raise InputError(f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(known))}")
     if role != "reask" and not header.contract.strip():
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
+    if lacking := [key for key in _KEYS[role] if f'"{key}"' not in header.contract]:
+        raise InputError(f'{file}: the contract does not ask for "{lacking[0]}"; a reply without it cannot be used')
     return Instruction(
         role=role,
         id=header.id,
@@ -185,10 +223,13 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
     )
 
 
-def _parse_reasons(source: str) -> dict[Intent, dict[Reading, str]]:
-    reasons = parse_toml(source, dict[Intent, dict[Reading, str]], _REASONS, "a list of reasons for repair")
-    for expected in CORE_VARIANTS:
-        for reading in READINGS:
-            if reading != expected and not reasons.get(expected, {}).get(reading, "").strip():
-                raise InputError(f"{_REASONS}: no reason for [{expected}] {reading}")
+def _parse_reasons(source: str) -> dict[str, dict[str, str]]:
+    reasons = parse_toml(source, dict[str, dict[str, str]], _REASONS, "a list of reasons for repair")
+    needed: list[tuple[str, str]] = [
+        (expected, reading) for expected in CORE_VARIANTS for reading in READINGS if reading != expected
+    ]
+    needed += [(about, fault) for about, faults in _REASONS_BESIDES.items() for fault in faults]
+    for about, fault in needed:
+        if not reasons.get(about, {}).get(fault, "").strip():
+            raise InputError(f"{_REASONS}: no reason for [{about}] {fault}")
     return reasons
