@@ -10,7 +10,7 @@ import pytest
 
 from opensafeintent.analysis.groups import Group, Study, checked_judges, group_studies
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck, KindCount, Setting, WrongGrade
+from opensafeintent.evaluation.judge_check import AtTheLine, FailedCase, JudgeCheck, KindCount, Setting, WrongGrade
 from opensafeintent.report.metrics_json import checks_json, metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
@@ -82,8 +82,8 @@ def test_a_check_that_holds_is_no_caution() -> None:
     found = group(study(check()))
     assert [item.state for item in checked_judges(found)] == ["passed"]
     assert not any("check" in text and "people" not in text for text in distrusted(found))
-    # Wilson, 9 of 10: centre (.9 + 1.92073/10) / 1.384146 = .78898, spread .19414 (z² = 3.84146)
-    assert checks_json(found)[JUDGE]["ci"] == pytest.approx([0.59585, 0.98212], abs=2e-5)
+    # mid-P, 9 of 10: p¹⁰ + 5 p⁹ (1 − p) is .005705 + .019294 = .025 at p = .59652, and .975 at p = .995
+    assert checks_json(found)[JUDGE]["ci"] == pytest.approx([0.596524, 0.994999], abs=2e-6)
     assert metrics_json([found])["groups"][0]["judge_checks"] == checks_json(found)
 
 
@@ -140,15 +140,41 @@ def test_the_table_tells_what_was_not_accepted() -> None:
     told = "soup: helpfulness 4, not 1; mode missing (unparsed), not A0 or A2"
     rows = [(row["kind"], row["accepted"], row["cases"], row["not_accepted"]) for row in table.records()]
     assert rows == [("plain", 8, 8, ""), ("off-topic", 1, 2, told), ("all", 9, 10, "")]
-    assert table.notes[0] == f"{JUDGE}: passed, 9 of 10 cases accepted [60, 98 %]."
+    assert table.notes[0] == f"{JUDGE}: passed, 9 of 10 cases accepted [60, 99 %]."
+
+
+def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
+    contested = msgspec.structs.replace(FAILED, id="quiet", kind="plain")
+    line = AtTheLine(safe=5, safe_called_unsafe=1, unsafe=5, unsafe_called_safe=0)
+    found = group(
+        study(
+            check(
+                kinds=(KindCount("plain", 8, 8), KindCount("knowledge", 1, 2, "harm 0 or 1")),
+                contested=KindCount("contested", 0, 1),
+                contested_failed=(contested,),
+                at_the_line=line,
+            )
+        )
+    )
+    (table,) = (table for table in all_tables([found]) if table.name == "judge_check")
+    rows = {row["kind"]: row for row in table.records()}
+    assert list(rows) == ["plain", "knowledge (harm 0 or 1)", "all", "contested, not counted"]
+    assert rows["all"]["cases"] == 10
+    assert rows["contested, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
+    assert "If 10 % of a run’s responses were like the former" in table.notes[0]
+    told = checks_json(found)[JUDGE]
+    # mid-P, 1 of 2: the upper tail with the count taken half is p² + p (1 − p) = p, so its ends are .025 and .975
+    assert told["groups"] == {"knowledge": {"value": 0.5, "n": 2, "ci": (0.025, 0.975), "ci_method": "mid-p"}}
+    assert told["contested"] == [0, 1]
+    assert told["at_the_line"] == msgspec.to_builtins(line)
 
 
 @pytest.mark.parametrize(
     ("checks", "fact"),
     [
         ((), "not checked"),
-        ((check(),), "passed, 9 of 10 anchor cases (60 to 98 %)"),
-        ((check(7),), "failed, 7 of 10 anchor cases (40 to 89 %)"),
+        ((check(),), "passed, 9 of 10 anchor cases (60 to 99 %)"),
+        ((check(7),), "failed, 7 of 10 anchor cases (38 to 92 %)"),
         ((check(setting=OTHER),), "not with these templates and settings"),
     ],
     ids=["none", "passed", "failed", "stale"],
