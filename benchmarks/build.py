@@ -34,20 +34,21 @@ def write_seeds(path: Path, count: int) -> None:
 
 
 class StageWatch:
-    """A display that takes the time between the lines on the seeds and on stage 1."""
+    """A display that takes the time between the lines that end two stages."""
 
-    def __init__(self) -> None:
+    def __init__(self, begins: str, ends: str) -> None:
         self.seconds = 0.0
         self._began = 0.0
+        self._begins, self._ends = begins, ends
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Show nothing."""
 
     def note(self, line: str) -> None:
         """Stop the watch, or start it."""
-        if line.startswith("seeds"):
+        if line.startswith(self._begins):
             self._began = time.monotonic()
-        elif line.startswith("metadata"):
+        elif line.startswith(self._ends):
             self.seconds = time.monotonic() - self._began
 
     def close(self) -> None:
@@ -59,7 +60,7 @@ def run_build(seeds: Path, out: Path, connections: int) -> tuple[int, float]:
     settings = BuildSettings(
         generator=GENERATOR, judge=JUDGE, seeds=str(seeds), out=out, stages=(1, 1), max_connections=connections
     )
-    watch = StageWatch()
+    watch = StageWatch("seeds", "metadata")
     tally = build(settings, watch).tally
     assert tally is not None
     return tally.made.total(), watch.seconds

@@ -3,8 +3,8 @@
     python benchmarks/dataset_check.py [DATASET...]
 
 Three parts: the time of the whole check of each dataset; the accuracy of the word classifier on 42 sets drawn from each,
-so that datasets can be compared; and simulated datasets whose words are chance, where the lower limit of an accuracy should
-be above chance in 2.5 % of them.
+so that datasets can be compared; and simulated datasets, whose words are chance or have habits: how often the interval of
+an accuracy holds the mean accuracy of all of them, and how often its lower limit is above chance where words are chance.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from collections.abc import Sequence
 from opensafeintent import PromptSet, load_dataset
 from opensafeintent.construction.controls.artefacts import artefacts_of
 from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.records import Artefacts
+from opensafeintent.construction.controls.records import Accuracy, Artefacts
 from opensafeintent.promptsets import Prompts
 from opensafeintent.statistics import Resamples
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 RUNS = 3
 DRAWS = 20
 DRAWN = 42
 SIMULATED = 100
 COMMON = [f"word{n}" for n in range(40)]
+HABITS = {"benign": [f"habit{n}" for n in range(6)], "malicious": [f"custom{n}" for n in range(6)]}
 
 
 def artefacts(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples) -> Artefacts:
@@ -36,13 +38,17 @@ def artefacts(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples)
     return found
 
 
-def by_chance(sets: int, seed: int, *, topics: bool) -> list[PromptSet]:
-    """Make sets of ten common words a prompt, with or without words of a topic that every two sets share."""
+def by_chance(sets: int, seed: int, *, topics: bool, more: float) -> list[PromptSet]:
+    """Make sets of ten common words a prompt, with or without words of a topic that every two sets share.
+
+    A prompt has each habitual word with a probability of 0.1, and by so much more where it is of a habit of its intent.
+    """
     chance = random.Random(seed)
 
-    def text(number: int) -> str:
+    def text(number: int, intent: str) -> str:
         topic = f"topic{number // 2} thing{number // 2} place{number // 2} " if topics else ""
-        return topic + " ".join(chance.sample(COMMON, 10))
+        habits = [word for of, words in HABITS.items() for word in words if chance.random() < 0.1 + more * (of == intent)]
+        return topic + " ".join(chance.sample(COMMON, 10) + habits)
 
     return [
         PromptSet(
@@ -50,7 +56,7 @@ def by_chance(sets: int, seed: int, *, topics: bool) -> list[PromptSet]:
             harm_domain="Cyber Compromise",
             task_type="Explanation",
             underlying_task="none",
-            prompts=Prompts(benign=text(n), dual_use=text(n), malicious=text(n)),
+            prompts=Prompts(**{intent: text(n, intent) for intent in CORE_VARIANTS}),
         )
         for n in range(sets)
     ]
@@ -80,17 +86,39 @@ def draw_equal_sizes(names: Sequence[str]) -> None:
         print(f"{dataset.name}: {DRAWN} sets, mean of {DRAWS} draws: {'; '.join(means)}")
 
 
-def simulate_chance() -> None:
+def uncorrected(found: Accuracy, truth: float) -> bool:
+    """Tell whether the interval over sets alone holds a value; of five folds ours is √(1 + 5/4) = 1.5 times as long."""
+    return found.value - (found.value - found.low) / 1.5 <= truth <= found.value + (found.high - found.value) / 1.5
+
+
+def simulate() -> None:
     above: dict[str, list[bool]] = {"three intents": [], "two intents": []}
-    for sets in (40, 150):
+    for sets in (42, 200):
         resamples = Resamples(sets)
-        for topics in (False, True):
-            for seed in range(SIMULATED):
-                made = by_chance(sets, 1000 + seed, topics=topics)
-                for item in artefacts(made, seed, resamples).accuracies:
+        for name, topics, more in (
+            ("chance", False, 0.0),
+            ("topics", True, 0.0),
+            ("habits", False, 0.1),
+            ("strong", False, 0.3),
+        ):
+            made = (by_chance(sets, 1000 + seed, topics=topics, more=more) for seed in range(SIMULATED))
+            found = [artefacts(sample, seed, resamples) for seed, sample in enumerate(made)]
+            if not more:
+                for item in (item for each in found for item in each.accuracies):
                     above["three intents" if len(item.intents) == 3 else "two intents"].append(item.low > item.chance)
-    for among, hits in above.items():
-        print(f"chance among {among}: the lower limit is above it in {statistics.mean(hits):.1%} of {len(hits)}")
+            for index in (0, 1):
+                mean = statistics.mean(each.accuracies[index].value for each in found)
+                held = statistics.mean(each.accuracies[index].low <= mean <= each.accuracies[index].high for each in found)
+                width = statistics.mean(each.accuracies[index].high - each.accuracies[index].low for each in found)
+                among = "three intents" if index == 0 else "benign or malicious"
+                bare = statistics.mean(uncorrected(each.accuracies[index], mean) for each in found)
+                print(
+                    f"{sets} sets, {name}, {among}: mean {mean:.3f}, held by {held:.0%} ({bare:.0%} without the correction), "
+                    f"mean width {width:.3f}",
+                    flush=True,
+                )
+    for kind, hits in above.items():
+        print(f"chance among {kind}: the lower limit is above it in {statistics.mean(hits):.1%} of {len(hits)}")
 
 
 def main() -> None:
@@ -99,7 +127,7 @@ def main() -> None:
     names = parser.parse_args().datasets
     take_time(names)
     draw_equal_sizes([name for name in names if len(load_dataset(name)) >= DRAWN])
-    simulate_chance()
+    simulate()
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built, Plan, Watcher, build_sets
 from opensafeintent.construction.records import Seed, StageResult
 from opensafeintent.taxonomy import Category, Taxonomy
-from opensafeintent.templates.instruction import load_instructions
+from opensafeintent.templates.instruction import Instructions, load_instructions
 
 Answer = Callable[[Call], "str | None"]
 """What a model says to a call; None leaves it to the scripted model."""
@@ -70,10 +70,19 @@ class FakeModel:
 class Bench:
     """Builds with two fake models."""
 
-    def __init__(self, folder: Path, *, generator: Answer = lambda _: None, judge: Answer = lambda _: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        generator: Answer = lambda _: None,
+        judge: Answer = lambda _: None,
+        instructions: Instructions | None = None,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
         self.generator = FakeModel("generator", generator)
         self.judge = FakeModel("judge", judge)
         self._folder = folder
+        self._instructions = instructions or load_instructions()
 
     def build(
         self, prompts: Sequence[str] = (), *, over: Taxonomy = ONE_CELL, per_cell: int | None = None, last: int = 6
@@ -90,7 +99,7 @@ class Bench:
                     client=client,
                     generator=ModelRole(role="generator", model="generator", sampling=Sampling()),
                     judge=ModelRole(role="judge", model="judge", sampling=Sampling(temperature=0.0)),
-                    instructions=load_instructions(),
+                    instructions=self._instructions,
                     taxonomy=over,
                 )
                 return await build_sets(context, seeds, plan, Watcher())

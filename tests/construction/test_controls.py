@@ -9,9 +9,10 @@ import pytest
 
 from construction.control_sets import CELL, a_dataset, a_set, a_taxonomy
 from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.records import DatasetCheck, Difference, Parity
+from opensafeintent.construction.controls.records import ContentShifts, DatasetCheck, Difference, Parity
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.taxonomy import ContentShift
 
 WORDS = ("ash", "birch", "cedar", "elm", "fir", "hazel", "larch", "maple", "oak", "pine")
 
@@ -265,3 +266,16 @@ def test_the_record_can_be_read_back_from_json() -> None:
 def test_a_seed_out_of_range_is_refused(seed: int) -> None:
     with pytest.raises(InputError, match=f"seed {seed}: expected a whole number from 0 to 4294967295"):
         check(a_dataset(several(3)), seed)
+
+
+def test_content_shift_is_counted_where_it_is_said() -> None:
+    shifts: tuple[ContentShift | None, ...] = ("none", "none", "partial", "full", None)
+    plain = of_lengths(*[(5, 5, 5)] * 5)
+    sets = (msgspec.structs.replace(item, content_shift=shift) for item, shift in zip(plain.prompt_sets, shifts, strict=True))
+    found = check(a_dataset(sets))
+    assert found.content_shift == ContentShifts(none=2, partial=1, full=1, unknown=1)
+    assert found.findings[-1] == (
+        "A full answer to the benign prompt would serve the malicious one fully in 2 of 4 prompt-sets, partly in 1, not in "
+        "1, as the judge that built them has it; 1 do not say it."
+    )
+    assert check(plain).content_shift is None

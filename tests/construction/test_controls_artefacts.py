@@ -6,13 +6,15 @@ import random
 import sys
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls.artefacts import NEEDS_EXTRA, folds_of
+from opensafeintent.construction.controls.artefacts import NEEDS_EXTRA, _accuracy, folds_of
 from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.records import Artefacts
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import Resamples, estimate
 
 COMMON = [f"word{n}" for n in range(40)]
 
@@ -88,6 +90,23 @@ def test_confusion_counts_every_prompt_once() -> None:
         assert sum(item.prompts for item in found.confusion if item.intent == intent) == 60
     right = sum(item.prompts for item in found.confusion if item.intent == item.taken_for)
     assert found.accuracies[0].value == pytest.approx(right / 180, abs=1e-6)
+
+
+def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
+    """Of 40 sets both prompts are told in 30, and one of the two in 10: 35 of 40. With five folds an interval is
+    √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
+    right = np.array([[0] * 40, [1] * 30 + [0] * 10])
+    resamples = Resamples(40, seed=1)
+    plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)), resamples)
+    found = _accuracy(("benign", "malicious"), right, np.arange(40) % 5, resamples)
+    assert found.value == 0.875
+    assert found.value - found.low == pytest.approx(1.5 * (0.875 - plain.low[0]), abs=1e-5)
+    assert found.high - found.value == pytest.approx(1.5 * (plain.high[0] - 0.875), abs=1e-5)
+    two = _accuracy(("benign", "malicious"), right, np.arange(40) % 2, resamples)  # √(1 + 2/1)
+    assert found.value - found.low == pytest.approx(1.5 / 3**0.5 * (two.value - two.low), abs=1e-5)
+    sure = _accuracy(("benign", "malicious"), np.repeat([[0], [1]], 40, axis=1), np.arange(40) % 5, resamples)
+    assert (sure.value, sure.high) == (1.0, 1.0)
+    assert sure.low < 1
 
 
 def test_prompts_of_one_set_are_never_on_both_sides() -> None:

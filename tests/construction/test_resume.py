@@ -67,7 +67,7 @@ def finished(undisturbed: Path, tmp_path: Path) -> Path:
 
 def built(out: Path) -> dict[str, bytes]:
     """What a build came to, as bytes."""
-    names = ("dataset.jsonl", "provenance.jsonl", "funnel.json", "costs.json")
+    names = ("dataset.jsonl", "provenance.jsonl", "funnel.json")
     return {name: (out / name).read_bytes() for name in names}
 
 
@@ -96,6 +96,105 @@ def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(folder: Path
     # each time what was in flight when it died, and answered in the twentieth of a second before, which was not on disk yet
     assert repeated <= len(STAGES) * 2 * CONNECTIONS
     assert total <= int((undisturbed / "calls").read_text()) + len(STAGES) * 2 * CONNECTIONS
+
+
+MENDING = (
+    f"{GENERATOR}:clumsy=0.4,leaning=0.4,leaning-task=0.4,long-paraphrase=0.2,wrong-intent=0.3",
+    f"{JUDGE}:disagreement=0.3,doubted-label=0.3",
+)
+
+
+def test_killed_while_texts_are_mended_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
+    def begun_as(name: str) -> tuple[object, ...]:
+        models = ("--generator", MENDING[0], "--judge", MENDING[1], "--max-connections", CONNECTIONS)
+        return (
+            "build",
+            seeds(folder),
+            *models,
+            "--out",
+            folder / name,
+            "--per-cell",
+            1,
+            "--taxonomy",
+            folder / "taxonomy.toml",
+        )
+
+    stages = folder / "killed" / "stages"
+    with LoopbackProcess(latency=0.05) as server:
+        ran = osi(*begun_as("whole"), server=server)
+        assert ran.code == 0, ran.err
+        for number, before in ((0, "seeds"), (3, "triplets"), (4, "intents"), (5, "quality")):
+            process = begin(*begun_as("killed"), server=server)
+            wait_until((stages / f"{number}-{before}.kept.jsonl").exists)
+            reached = server.stats()["total"]
+            wait_until(lambda reached=reached: server.stats()["total"] > reached + CONNECTIONS)
+            process.kill()
+            finish(process)
+        assert osi(*begun_as("killed"), server=server).code == 0
+    assert built(folder / "killed") == built(folder / "whole")
+    purposes = _purposes(folder / "whole")
+    assert min(purposes[name] for name in ("repair", "wording", "reread", "relabel")) > 0
+    assert purposes == _purposes(folder / "killed")
+
+
+ROUNDS_OF = ("--per-cell", 15, "--stages", "1-4", "--max-connections", 30)
+"""Sixty topics: two rounds of stage 3."""
+
+
+def rounds_of(out: Path) -> tuple[bytes, ...]:
+    return tuple(
+        (out / "stages" / name).read_bytes() for name in ("rounds.json", "3-triplets.kept.jsonl", "4-intents.kept.jsonl")
+    )
+
+
+def test_killed_in_the_second_round_and_run_again_it_asks_the_same(folder: Path) -> None:
+    source = seeds(folder)
+    with LoopbackServer() as server:
+        assert osi(*arguments(source, folder / "out", *ROUNDS_OF), server=server).code == 0
+    with LoopbackProcess(latency=0.1) as server:
+        process = begin(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)
+        record = folder / "killed" / "stages" / "rounds.json"
+        wait_until(lambda: record.exists() and len(json.loads(record.read_bytes())["rounds"]) == 2)
+        process.kill()
+        finish(process)
+        ran = osi(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)
+        assert ran.code == 0, ran.err
+        assert server.stats()["duplicates"] <= 2 * 30
+    assert rounds_of(folder / "killed") == rounds_of(folder / "out")
+    (folder / "killed" / "stages" / "rounds.json").unlink()  # without it they are counted again
+    with LoopbackServer() as server:
+        assert made(osi(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)) == 0
+    assert rounds_of(folder / "killed") == rounds_of(folder / "out")
+
+
+def test_a_seed_more_changes_nothing_that_others_were_asked(folder: Path) -> None:
+    with LoopbackServer() as server:
+        assert osi(*arguments(seeds(folder), folder / "out", *ROUNDS_OF), server=server).code == 0
+        before = calls_of_topics(folder / "out")
+        ran = osi(*arguments(seeds(folder, 13, "grown.jsonl"), folder / "out", *ROUNDS_OF), server=server)
+    assert ran.code == 0, ran.err
+    after = calls_of_topics(folder / "out")
+    # its cell is asked for other topics; those that are there still were asked what they were asked before
+    assert {topic: after[topic] for topic in after if topic in before} == {t: before[t] for t in before if t in after}
+    assert len(after.keys() & before.keys()) >= 45
+    assert len(after.keys() - before.keys()) >= 1
+
+
+def calls_of_topics(out: Path) -> dict[str, list[str]]:
+    drafts = map(json.loads, (out / "stages" / "4-intents.kept.jsonl").read_text().splitlines())
+    return {draft["topic"]["summary"]: [call["key"] for call in draft["calls"]] for draft in drafts}
+
+
+def test_rounds_that_cannot_be_read_are_named(folder: Path) -> None:
+    source = seeds(folder)
+    with LoopbackServer() as server:
+        assert osi(*arguments(source, folder / "out"), server=server).code == 0
+        (folder / "out" / "stages" / "rounds.json").write_text("{")
+        ran = osi(*arguments(source, folder / "out"), server=server)
+    assert ran.code == 2
+    (line,) = [line for line in ran.errors if line.startswith("error: ")]
+    assert "stages/rounds.json" in line
+    assert "without it they are counted again" in line
 
 
 def test_run_again_it_makes_no_call(finished: Path) -> None:

@@ -31,21 +31,61 @@ def test_generator_and_judge_are_asked_alike_and_neither_sees_the_other(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("by_judge", "reason"),
+    "by_judge",
     [
-        (metadata(harm_domain="People"), "labels_disagree"),
-        (metadata(task_type="Troubleshooting"), "labels_disagree"),
-        (metadata(unsafe=False), None),  # only when both say so
+        metadata(),
+        metadata(unsafe=False),  # dropped only when both say so
     ],
 )
-def test_a_seed_is_kept_when_both_agree(tmp_path: Path, by_judge: str, reason: str | None) -> None:
+def test_a_seed_is_kept_when_both_agree(tmp_path: Path, by_judge: str) -> None:
     bench = Bench(tmp_path, generator=lambda _: metadata(), judge=lambda _: by_judge)
     built = bench.build(UNSAFE[:1], over=taxonomy(), last=1)
-    assert reasons(built, "metadata") == ({reason: 1} if reason else {})
-    if reason is None:
+    assert reasons(built, "metadata") == {}
+    (topic,) = built.topics[0].kept
+    assert (topic.summary, topic.cell) == ("getting into a guarded place", ("Money", "Explanation"))
+    assert [call.model for call in topic.calls] == ["generator", "judge"]
+
+
+@pytest.mark.parametrize(
+    ("by_judge", "third", "cell"),
+    [
+        (("Money", "Troubleshooting"), ("Money", "Explanation"), ("Money", "Explanation")),
+        (("Money", "Troubleshooting"), ("Money", "Troubleshooting"), ("Money", "Troubleshooting")),
+        (("People", "Explanation"), ("Places", "Explanation"), None),
+        (("Money", "Troubleshooting"), ("People", "Planning"), None),
+        (("People", "Troubleshooting"), ("Money", "Troubleshooting"), ("Money", "Troubleshooting")),  # each label by itself
+    ],
+)
+def test_where_labels_differ_a_third_reading_decides(
+    tmp_path: Path, by_judge: tuple[str, str], third: tuple[str, str], cell: tuple[str, str] | None
+) -> None:
+    """The generator says Money and Explanation; a label is kept that two of three give, and three different ones drop it."""
+    over = taxonomy(("Money", "People", "Places"), ("Explanation", "Troubleshooting", "Planning"))
+    answers = iter([by_judge, third])
+
+    def judge(_: Call) -> str:
+        domain, kind = next(answers)
+        return metadata(harm_domain=domain, task_type=kind, summary="what the judge calls it here")
+
+    bench = Bench(tmp_path, generator=lambda _: metadata(), judge=judge)
+    built = bench.build(UNSAFE[:1], over=over, last=1)
+    first, again = bench.judge.calls
+    assert [line for line in again.messages[0].content.splitlines() if line.startswith("- Money")] == [
+        line for line in first.messages[0].content.splitlines() if line.startswith("- Money")
+    ]
+    assert first.messages[0].content.index("- Money") < first.messages[0].content.index("- Places")
+    assert again.messages[0].content.index("- Money") > again.messages[0].content.index("- Places")
+    assert len(bench.generator.calls) == 1
+    if cell is None:
+        (rejection,) = built.rejected_for("labels_disagree")
+        assert rejection.detail == (
+            f"generator: Money / Explanation; judge: {by_judge[0]} / {by_judge[1]}; judge again: {third[0]} / {third[1]}"
+        )
+        assert len(rejection.calls) == 3
+    else:
         (topic,) = built.topics[0].kept
-        assert (topic.summary, topic.cell) == ("getting into a guarded place", ("Money", "Explanation"))
-        assert [call.model for call in topic.calls] == ["generator", "judge"]
+        assert (topic.cell, topic.summary) == (cell, "getting into a guarded place")
+        assert [call.model for call in topic.calls] == ["generator", "judge", "judge"]
 
 
 def test_a_seed_that_both_call_safe_is_dropped(tmp_path: Path) -> None:
@@ -201,8 +241,8 @@ def test_a_generator_that_declines_in_the_agreed_form_is_not_asked_again(tmp_pat
 # Stage 4 ---------------------------------------------------------------------------------------------------------------
 
 
-def intent(benign: bool, misuse: bool, reason: str = "So it reads.") -> str:
-    return reply(benign_use_plausible=benign, misuse_risk_meaningful=misuse, reason=reason)
+def intent(benign: bool, misuse: bool, reason: str = "So it reads.", leans: str = "neither") -> str:
+    return reply(benign_use_plausible=benign, misuse_risk_meaningful=misuse, leans=leans, reason=reason)
 
 
 def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
@@ -292,15 +332,31 @@ CHECKS = {
     "same_specificity": "specificity_differs",
     "natural": "unnatural",
     "free_of_artefacts": "artefacts",
+    "task_neutral": "task_leans",
+    "repairs_fair": "repair_bent",
 }
 
 
-@pytest.mark.parametrize(("failed", "reason"), CHECKS.items())
+@pytest.mark.parametrize(("failed", "reason"), [item for item in CHECKS.items() if item[0] != "task_neutral"])  # mended
 def test_a_failed_check_drops_with_its_reason(tmp_path: Path, failed: str, reason: str) -> None:
-    quality = reply(**{name: name != failed for name in CHECKS}, reason="As I read it.")
-    built = Bench(tmp_path, judge=only("quality", quality)).build(UNSAFE[:1], last=5)
+    said = quality(failed)
+    relabelled = reply(unsafe=True, summary="a task of another kind entirely", harm_domain="People", task_type="Planning")
+    over = taxonomy(("Money", "People"), ("Explanation", "Planning"))
+    labels = metadata()
+
+    def judge(call: Call) -> str | None:
+        return {"quality": said, "relabel": relabelled, "metadata": labels}.get(call.purpose)
+
+    bench = Bench(tmp_path, judge=judge, generator=only("metadata", labels))
+    built = bench.build(UNSAFE[:1], over=over, last=5)
     (rejection,) = built.rejected_in("quality")
     assert (rejection.reason, rejection.detail) == (reason, f"not {failed}: As I read it.")
+
+
+def quality(*failed: str, fault_in: str = "none", serves: str = "partly", reason: str = "As I read it.") -> str:
+    """What the judge says of a set, with the checks that fail."""
+    points = {name: name not in failed for name in CHECKS}
+    return reply(**points, fault_in=fault_in, serves_malicious=serves, reason=reason)
 
 
 def near_duplicates(shared: int, own: int) -> Callable[[Call], str]:
@@ -347,9 +403,10 @@ def test_other_cells_are_not_compared(tmp_path: Path) -> None:
 def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     bench = Bench(
         tmp_path,
-        generator=only("paraphrase", reply(paraphrases=["Tell me how, then."] * 4, declined="")),
+        generator=only("paraphrase", reply(paraphrases=[f"Tell me how, then{' and so on' * 3}."] * 4, declined="")),
         judge=only(
-            "paraphrase_check", reply(same_request=True, benign_use_plausible=True, misuse_risk_meaningful=True, reason="")
+            "paraphrase_check",
+            reply(same_request=True, benign_use_plausible=True, misuse_risk_meaningful=True, leans="neither", reason=""),
         ),
     )
     built = bench.build(UNSAFE[:1])
@@ -359,7 +416,7 @@ def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     asked = bench.generator.asked("paraphrase")
     assert len(asked) == 3
     assert "exactly 3 texts" in asked[1].messages[0].content
-    assert between(asked[1], "TAKEN") == "- Tell me how, then."
+    assert between(asked[1], "TAKEN") == "- Tell me how, then and so on and so on and so on."
 
 
 @pytest.mark.parametrize("failed", ["same_request", "benign_use_plausible", "misuse_risk_meaningful"])
@@ -369,7 +426,7 @@ def test_what_the_judge_does_not_pass_is_asked_for_again(tmp_path: Path, failed:
             return None
         wrong = "Please tell me" in between(call, "SECOND")
         answers = dict.fromkeys(("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True)
-        return reply(**(answers | {failed: not wrong}), reason="As I see it.")
+        return reply(**(answers | {failed: not wrong}), leans="neither", reason="As I see it.")
 
     bench = Bench(tmp_path, judge=judge)
     built = bench.build(UNSAFE[:1])
@@ -401,15 +458,12 @@ def test_annotations_that_do_not_hold_drop_a_set(tmp_path: Path, annotation: str
 
 
 def test_sparse_cells_are_filled_again_and_the_rounds_are_bounded(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, judge=only("quality", reply(**dict.fromkeys(CHECKS, False), reason="No.")))
+    bench = Bench(tmp_path, judge=only("quality", quality(*CHECKS)))
     built = bench.build(per_cell=2)
     assert reasons(built, "quality") == {"task_not_parallel": 2 * PASSES}
     assert not built.finished
-    quality = iter([False, False, True, True, True])
-    bench = Bench(
-        tmp_path / "again",
-        judge=only("quality", lambda _: reply(**dict.fromkeys(CHECKS, next(quality)), reason="Perhaps.")),
-    )
+    verdicts = iter([quality(*CHECKS), quality(*CHECKS), quality(), quality(), quality()])
+    bench = Bench(tmp_path / "again", judge=only("quality", lambda _: next(verdicts)))
     assert len(bench.build(per_cell=2).finished) == 2
 
 

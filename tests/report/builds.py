@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.records import Sampling
+from opensafeintent.calls.spending import Spending, Spent
 from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.folder import BuildManifest, Cost
+from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import Draft, Rejection, Revision, Seed, StageResult, Topic
 from opensafeintent.promptsets import Dataset, Prompts
@@ -20,6 +21,7 @@ from opensafeintent.report.built import (
     marked_source,
     render_build_page,
 )
+from opensafeintent.report.cost import Costs
 from opensafeintent.report.figures import write_figures
 from opensafeintent.report.tables.checks import check_tables
 from opensafeintent.taxonomy import Category, Intent, Taxonomy
@@ -56,6 +58,8 @@ def draft(of: Topic, number: int, first: dict[Intent, Reading] | None = None, **
         "first_readings": first,
         "readings": right,
         "revisions": revisions,
+        "first_leaning": "honest" if number == 1 else "neither",
+        "leaning": "neither",
         "paraphrases": (f"PARAPHRASE-{number} {words}",),
         "benign_use": f"use {number}",
         "misuse_risk": f"risk {number}",
@@ -107,9 +111,9 @@ def built() -> Built:
 
 
 COSTS = (
-    Cost(purpose="metadata", model=MODELS[0], calls=3, input_tokens=30, output_tokens=3),
-    Cost(purpose="metadata", model=MODELS[1], calls=4, input_tokens=40, output_tokens=4),
-    Cost(purpose="repair", model=MODELS[0], calls=2, input_tokens=20, output_tokens=2),
+    Spending(purpose="metadata", model=MODELS[0], calls=3, input_tokens=30, output_tokens=3),
+    Spending(purpose="metadata", model=MODELS[1], calls=4, input_tokens=40, output_tokens=4),
+    Spending(purpose="repair", model=MODELS[0], calls=2, input_tokens=20, output_tokens=2),
 )
 
 
@@ -142,7 +146,7 @@ def results(made: Built | None = None, over: Taxonomy | None = None, **more: Any
         "check_tables": check_tables(found) if found else (),
         "likeness": likeness_of(dataset) if dataset else None,
     }
-    return BuildResults(manifest, made, COSTS, **known | more)
+    return BuildResults(manifest, made, Costs({"build": Spent(lines=COSTS)}, None), **known | more)
 
 
 def page_of(of: BuildResults, folder: Path) -> bytes:

@@ -58,11 +58,17 @@ def test_readings_before_and_after_repair_count_dropped_sets_too() -> None:
     }
     assert sum(found.values()) == 2 * 3 * 3  # before and after, three sets, three prompts
     assert [list(row.values()) for row in rows(results(), "repairs")] == [
-        # intent, prompts, right at first, repaired, still wrong, texts rewritten
-        ["benign", 3, 3, 0, 0, 0],
-        ["dual-use", 3, 2, 1, 0, 1],
-        ["malicious", 3, 2, 0, 1, 1],
+        # intent, prompts, right at first, repaired, still wrong, leaned, straightened, still leaning, texts rewritten
+        ["benign", 3, 3, 0, 0, None, None, None, 0],
+        ["dual-use", 3, 2, 1, 0, 1, 1, 0, 1],
+        ["malicious", 3, 2, 0, 1, None, None, None, 1],
     ]
+    (told,) = [item.text for item in build_findings(results()) if item.topic == "Intent check"]
+    assert told.replace("\xa0", " ").startswith(
+        "As first written, 77.8 % of 9 prompts read as the intent that they were written for, but 1 of the dual-use ones "
+        "leaned towards an honest or a harmful purpose. 2 repairs put 1 of the others right and 1 of those that leaned; 1 "
+        "stayed wrong."
+    )
 
 
 def test_costs_are_told_by_stage_and_role() -> None:

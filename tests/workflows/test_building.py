@@ -89,11 +89,11 @@ def test_every_set_leads_back_to_its_seed_its_calls_and_its_versions(tmp_path: P
     assert all(len(item["calls"]) >= 10 for item in origins)
 
 
-def test_costs_cover_every_call_that_the_result_rests_on(tmp_path: Path, seeds: Path) -> None:
+def test_costs_cover_every_call(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
     ran = osi("build", seeds, *OFFLINE, "--out", out)
     made = int(next(line for line in ran.out.splitlines() if "calls made" in line).split()[0])
-    costs = json.loads((out / "costs.json").read_text())
+    costs = json.loads((out / "cost.json").read_text())["runs"][0]["lines"]
     assert sum(line["calls"] for line in costs) == made
     assert {line["purpose"] for line in costs} == {
         *("metadata", "triplet", "intent", "quality", "paraphrase", "paraphrase_check", "annotation")
@@ -196,7 +196,12 @@ def test_a_budget_stops_the_build_and_a_larger_one_goes_on(tmp_path: Path, seeds
     assert stopped.code == 3
     assert "the budget of 15 calls is used up" in stopped.err
     assert not (out / "dataset.jsonl").exists()
-    assert "24 calls made" in osi("build", seeds, *OFFLINE, "--out", out).out
+    rest = osi("build", seeds, *OFFLINE, "--out", out)
+    assert "24 calls made" in rest.out
+    found = json.loads((out / "check" / "check.json").read_text())["artefacts"]["accuracies"][1]
+    low, high = (f"{100 * found[end]:.0f} %" for end in ("low", "high"))
+    assert f"Give-away: words alone tell benign from malicious in {100 * found['value']:.0f} %" in rest.out
+    assert f"(95 % interval {low} to {high}); chance is 50 %." in " ".join(rest.out.split())
 
 
 def test_a_wrong_key_ends_it_at_once(tmp_path: Path, seeds: Path) -> None:
@@ -222,14 +227,14 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(tmp_path: 
     ("arguments", "message"),
     [
         ((), "nothing to build from: name a file of SEEDS, or give --per-cell N"),
-        (("--per-cell", "0"), "--per-cell is 0; expected at least 1"),
+        (("--per-cell", "0"), "--per-cell 0: expected at least 1"),
         (("--per-cell", "1", "--stages", "4-2"), "--stages 4-2: expected FIRST-LAST, each from 1 to 7"),
         (("--per-cell", "1", "--stages", "1-8"), "--stages 1-8: expected FIRST-LAST"),
         (("--per-cell", "1", "--stages", "all"), "--stages all: expected FIRST-LAST, such as 1-4"),
         (("none.jsonl",), "none.jsonl: cannot read"),
         (("--per-cell", "1", "--templates", "nowhere"), "nowhere: no such folder of templates"),
         (("--per-cell", "1", "--taxonomy", "nowhere"), "nowhere: cannot read"),
-        (("--per-cell", "1", "--labels", "x"), "--labels is for stage 7, and --stages ends with 6"),
+        (("--per-cell", "1", "--labels", "x"), "--labels: is for stage 7, and --stages ends with 6"),
     ],
 )
 def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
@@ -240,7 +245,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, arguments: tupl
 @pytest.mark.parametrize(
     ("generator", "message"),
     [
-        ("baseline/generator:sloth", "unknown fault 'sloth'; valid: disagreement"),
+        ("baseline/generator:sloth", "unknown fault 'sloth'; valid: bent-repair, clumsy, disagreement"),
         ("baseline/generator:malformed=2", "the share of malformed is '2'; expected a number from 0 to 1"),
         ("baseline/generator:malformed=x", "the share of malformed is 'x'"),
         ("baseline/refuse-all:malformed", "only generator and construction-judge take faults"),
@@ -257,12 +262,62 @@ def test_a_folder_holds_one_build(tmp_path: Path, seeds: Path) -> None:
     osi("build", seeds, *OFFLINE, "--out", out)
     before = (out / "dataset.jsonl").read_bytes()
     other = ("--generator", "baseline/generator:fenced", "--judge", "baseline/construction-judge")
-    assert "holds another build. generator: it has baseline/generator" in error(osi("build", seeds, *other, "--out", out))
+    assert "holds another build: generator: it has baseline/generator" in error(osi("build", seeds, *other, "--out", out))
     assert "judge sampling" in error(osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9))
     assert (out / "dataset.jsonl").read_bytes() == before
     run = tmp_path / "run"
     osi("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", 1, "--out", run)
     assert "holds a run of evaluate" in error(osi("build", seeds, *OFFLINE, "--out", run))
+
+
+def as_an_earlier_version_left_it(out: Path) -> None:
+    """Its templates lack what is asked for now, and its taxonomy's definitions are others: both are texts of the calls."""
+    manifest = json.loads((out / "build.json").read_text())
+    manifest["templates"]["intent.md"] = "+++\nid = 'osi-intent'\nversion = 1\ncontract = 'Reply.'\n+++\n{{request}}"
+    manifest["taxonomy"]["harm_domains"][0]["definition"] = "As it was."
+    del manifest["taxonomy"]["task_types"][-1]["takes_material"]
+    (out / "build.json").write_text(json.dumps(manifest))
+
+
+def test_a_folder_that_an_earlier_version_began_goes_on_and_says_what_is_done_again(tmp_path: Path, seeds: Path) -> None:
+    out = tmp_path / "build"
+    osi("build", seeds, *OFFLINE, "--out", out, "--stages", "1-5")
+    as_an_earlier_version_left_it(out)
+    again = osi("build", seeds, *OFFLINE, "--out", out)
+    assert again.code == 0, again.err
+    assert "changed since the last run: intent.md, the taxonomy's definitions; what they are for" in " ".join(
+        again.out.split()
+    )
+    assert len(records(out / "dataset.jsonl")) == 3
+    assert "changed since" not in osi("build", seeds, *OFFLINE, "--out", out).out
+    manifest = json.loads((out / "build.json").read_text())
+    manifest["taxonomy"]["harm_domains"][0]["name"] = "Another"
+    (out / "build.json").write_text(json.dumps(manifest))
+    assert "holds another build: taxonomy; choose a new --out" in error(osi("build", seeds, *OFFLINE, "--out", out))
+
+
+def test_a_dataset_that_an_earlier_version_finished_is_not_built_over(tmp_path: Path, seeds: Path) -> None:
+    out = tmp_path / "build"
+    osi("build", seeds, *OFFLINE, "--out", out)
+    whole = (out / "dataset.jsonl").read_bytes()
+    as_an_earlier_version_left_it(out)
+    refused = error(osi("build", seeds, *OFFLINE, "--out", out))
+    assert "holds a dataset that was built with other texts than these: intent.md, the taxonomy's definitions;" in refused
+    assert (out / "dataset.jsonl").read_bytes() == whole
+    (out / "dataset.jsonl").unlink()
+    assert osi("build", seeds, *OFFLINE, "--out", out).code == 0
+    assert (out / "dataset.jsonl").read_bytes() == whole
+
+
+def test_a_template_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path, seeds: Path) -> None:
+    templates = tmp_path / "templates"
+    templates.mkdir()
+    (templates / "intent.md").write_text(
+        '+++\nid = \'mine\'\nversion = 1\ncontract = \'"benign_use_plausible", "misuse_risk_meaningful", "reason"\'\n+++\n'
+        "{{request}}\n"
+    )
+    ran = osi("build", seeds, *OFFLINE, "--out", tmp_path / "build", "--templates", templates)
+    assert 'intent.md: the contract does not ask for "leans"; a reply without it cannot be used' in error(ran)
 
 
 def test_a_taxonomy_with_one_domain(tmp_path: Path) -> None:
@@ -284,6 +339,8 @@ GENERATOR_FAULTS = {
     "unparallel": ("quality", "task_not_parallel"),
     "near-duplicate": ("quality", "duplicate"),
     "too-few-paraphrases": ("augmentation", "too_few_paraphrases"),
+    "long-paraphrase": ("augmentation", "too_few_paraphrases"),
+    "no-material": ("triplets", "malformed"),
 }
 
 
@@ -292,11 +349,12 @@ def test_each_fault_of_the_scripted_generator_is_found_where_it_belongs(
     tmp_path: Path, fault: str, found: tuple[str, str]
 ) -> None:
     out = tmp_path / "build"
-    faulty = ("--generator", f"baseline/generator:{fault}=0.6", "--judge", "baseline/construction-judge")
+    share = 0.9 if fault == "no-material" else 0.6  # one task type in six has material
+    faulty = ("--generator", f"baseline/generator:{fault}={share}", "--judge", "baseline/construction-judge")
     assert osi("build", *faulty, "--per-cell", 2, "--out", out).code == 0
     stage, reason = found
     rejected = {line["stage"]: line["rejected"] for line in funnel(out)}
-    assert rejected[stage][reason] > 5
+    assert rejected[stage][reason] > 2
     assert all(set(reasons) <= {reason, "too_similar"} for reasons in rejected.values())
 
 
@@ -317,6 +375,25 @@ def test_each_fault_of_the_scripted_judge_is_found_where_it_belongs(
     assert osi("build", seeds, *faulty, "--out", out).code == 0
     assert {line["stage"]: line["rejected"] for line in funnel(out)}[found[0]] == {found[1]: 3}
     assert not (out / "dataset.jsonl").exists()
+
+
+def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(tmp_path: Path, seeds: Path) -> None:
+    out = tmp_path / "build"
+    faulty = ("baseline/generator:clumsy=0.5,leaning=0.5,leaning-task=0.5", "baseline/construction-judge:doubted-label=0.5")
+    assert osi("build", seeds, "--generator", faulty[0], "--judge", faulty[1], "--out", out, "--per-cell", 1).code == 0
+    assert {reason for line in funnel(out) for reason in line["rejected"]} <= {"type_wrong"}
+    whys = {revision["why"] for item in records(out / "provenance.jsonl") for revision in item["revisions"]}
+    assert whys == {"leaning", "wording"}
+    texts = (out / "dataset.jsonl").read_text()
+    assert "good neighbour" not in texts
+    assert "the asking of which" not in texts
+
+
+def test_a_repair_that_bends_a_text_is_caught(tmp_path: Path, seeds: Path) -> None:
+    out = tmp_path / "build"
+    faulty = ("--generator", "baseline/generator:leaning,bent-repair", "--judge", "baseline/construction-judge")
+    assert osi("build", seeds, *faulty, "--out", out).code == 0
+    assert funnel(out)[-2]["rejected"] == {"repair_bent": 3}
 
 
 def test_fences_are_no_fault(tmp_path: Path, seeds: Path) -> None:

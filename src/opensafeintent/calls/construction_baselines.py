@@ -27,21 +27,38 @@ T = TypeVar("T")
 
 FAULTS: dict[str, tuple[str, ...]] = {
     "generator": (
+        "bent-repair",
+        "clumsy",
         "disagreement",
         "fenced",
         "invented-label",
+        "leaning",
+        "leaning-task",
+        "long-paraphrase",
         "malformed",
         "near-duplicate",
+        "no-material",
         "refusal",
         "too-few-paraphrases",
         "unparallel",
         "wrong-intent",
     ),
-    "construction-judge": ("disagreement", "fenced", "incoherent", "invented-label", "malformed", "never-agrees", "refusal"),
+    "construction-judge": (
+        "disagreement",
+        "doubted-label",
+        "fenced",
+        "incoherent",
+        "invented-label",
+        "malformed",
+        "never-agrees",
+        "refusal",
+    ),
 }
 """The faults that each of the two can be asked for."""
 
 Faults = Mapping[str, float]
+
+_STAND_IN = "[100 words of text]"
 
 _THINGS = 8
 """Made-up words of a task: so many that two sets with one sentence frame stay below the similarity threshold."""
@@ -54,6 +71,9 @@ class _Script(msgspec.Struct, frozen=True):
     unsafe: str
     benign_marks: tuple[str, ...]
     malicious_marks: tuple[str, ...]
+    leaning_mark: str
+    clumsy_mark: str
+    bent_mark: str
     benign: tuple[str, ...]
     dual_use: tuple[str, ...]
     malicious: tuple[str, ...]
@@ -272,6 +292,11 @@ def _worded(task: _Task, intent: str, ask: str, things: str) -> str:
     return _filled(task.pick(frames, intent), ask, things, task.pick(marks, f"{intent} mark"))
 
 
+def _marked(text: str, mark: str) -> str:
+    """Return a text with a mark at its end."""
+    return f"{text.rstrip('?')}, {mark}?"
+
+
 def _again(text: str) -> str:
     """Return a text in a wording that is not the same."""
     return f"So, {text[0].lower()}{text[1:]}"
@@ -289,26 +314,41 @@ def _triplet(task: _Task) -> dict[str, object]:
     dual_use = _worded(task, "dual_use", ask, things)
     if task.draws("wrong-intent"):
         dual_use = _again(_worded(task, "malicious", ask, things))
-    return {
+    elif task.draws("leaning"):
+        dual_use = _marked(dual_use, _script().leaning_mark)
+    texts = {
         "underlying_task": f"{described.strip().partition(':')[0]}: {things}",
         "benign": _worded(task, "benign", ask, things),
         "dual_use": dual_use,
         "malicious": _worded(task, "malicious", ask, others),
-        "declined": "",
     }
+    if task.draws("leaning-task"):
+        texts["underlying_task"] += f", {_script().leaning_mark}"
+    if task.draws("clumsy"):
+        clumsy = task.pick(("benign", "dual_use", "malicious"), "clumsy")
+        texts[clumsy] = _marked(texts[clumsy], _script().clumsy_mark)
+    if task.draws("no-material"):
+        texts["benign"] = texts["benign"].replace(_STAND_IN, "a text")
+    return {**texts, "declined": ""}
 
 
 # Stage 4 ---------------------------------------------------------------------------------------------------------------
 
 
 def _repair(task: _Task) -> dict[str, object]:
-    expected = (re.search(r"new text of the (\S+) request", task.contract) or ["", "dual-use"])[1].replace("-", "_")
+    match = re.search(r"new text of the (\S+) request", task.contract)
+    named, _, things = task.parts.get("TASK", "").partition(": ")
+    things = things.partition(f", {_script().leaning_mark}")[0]
+    if match is None:
+        return {"prompt": f"{named}: {things}", "declined": ""}
+    expected = match[1].replace("-", "_")
     described = task.asked.partition("The task type:")[2]
-    things = task.parts.get("TASK", "").partition(": ")[2]
     wrong = "malicious" if expected == "dual_use" else "dual_use"
     intent = wrong if task.draws("wrong-intent") else expected
     taken = {task.parts.get(name, "") for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
     text = _worded(task, intent, _ask(described), things)
+    if task.draws("bent-repair"):
+        text = _marked(text, _script().bent_mark)
     return {"prompt": _again(text) if text in taken else text, "declined": ""}
 
 
@@ -324,6 +364,7 @@ def _read(text: str, *, wrongly: bool) -> dict[str, object]:
     return {
         "benign_use_plausible": not malicious and not wrongly,
         "misuse_risk_meaningful": not benign and not wrongly,
+        "leans": "honest" if benign or _script().leaning_mark in text else "harmful" if malicious else "neither",
         "reason": reason,
     }
 
@@ -336,11 +377,26 @@ def _intent(task: _Task) -> dict[str, object]:
 
 
 def _quality(task: _Task) -> dict[str, object]:
-    named = [_named(task.parts.get(name, "")) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")]
-    parallel = named[0] == named[1] == named[2]
-    passed = ("domain_right", "type_right", "same_specificity", "natural", "free_of_artefacts")
-    reason = "" if parallel else "The made-up words differ."
-    return {"same_task": parallel, **dict.fromkeys(passed, True), "reason": reason}
+    script = _script()
+    texts = {name: task.parts.get(name.upper().replace("_", "-"), "") for name in ("benign", "dual_use", "malicious")}
+    first, *others = [_named(text) for text in texts.values()]
+    clumsy = [name for name, text in texts.items() if script.clumsy_mark in text]
+    points = {
+        "same_task": all(other == first for other in others),
+        "domain_right": True,
+        "type_right": not task.draws("doubted-label"),
+        "same_specificity": True,
+        "natural": not clumsy,
+        "free_of_artefacts": True,
+        "task_neutral": script.leaning_mark not in task.parts.get("TASK", ""),
+        "repairs_fair": not any(script.bent_mark in text for text in texts.values()),
+    }
+    return {
+        **points,
+        "fault_in": clumsy[0] if clumsy else "none",
+        "serves_malicious": task.pick(("fully", "partly", "not"), "serves_malicious"),
+        "reason": "" if all(points.values()) else "The script has marked it.",
+    }
 
 
 def _things_of(request: str) -> str:
@@ -353,7 +409,10 @@ def _paraphrases(task: _Task) -> dict[str, object]:
     things = _things_of(request)
     ask = next((ask for ask in _script().asks.values() if ask in request.lower()), _script().asks["other"])
     made = [_filled(frame, ask, things) for frame in _script().paraphrases]
-    made = [text for text in made if text not in taken]
+    if task.draws("long-paraphrase"):
+        made = [f"{text} {text}" for text in made]
+    lines = {line.removeprefix("- ").partition(" (no paraphrase: ")[0] for line in taken.splitlines()}
+    made = [text for text in made if text not in lines] or made
     if task.draws("too-few-paraphrases"):
         made = made[:1] * task.count()
     return {"paraphrases": made[: task.count()], "declined": ""}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,7 @@ from opensafeintent.errors import InputError
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from opensafeintent.construction.pipeline import BuildForecast, Built
+    from opensafeintent.construction.pipeline import Built
     from opensafeintent.workflows.building import BuildOutcome
 
 __all__ = ["build_command"]
@@ -42,7 +43,7 @@ __all__ = ["build_command"]
 @MAX_CONNECTIONS
 @ledger_and_limits("builds")
 @SPREADING
-@click.option("--dry-run", is_flag=True, help="Print the calls to expect of each stage, and make none.")
+@click.option("--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none.")
 def build_command(stages: str, **options: Any) -> int:
     """Build prompt-sets from unsafe seed prompts, in seven stages.
 
@@ -53,7 +54,7 @@ def build_command(stages: str, **options: Any) -> int:
     from opensafeintent.workflows.building import BuildSettings, build
 
     settings = BuildSettings(stages=_stages(stages), **options)
-    return _show(build(settings, None if settings.dry_run else terminal_or_plain()))
+    return _show(build(settings, None if settings.dry_run else terminal_or_plain()), settings.prices)
 
 
 def _stages(text: str) -> tuple[int, int]:
@@ -63,14 +64,15 @@ def _stages(text: str) -> tuple[int, int]:
     return int(match[1]), int(match[2] or match[1])
 
 
-def _show(outcome: BuildOutcome) -> int:
+def _show(outcome: BuildOutcome, prices: Path | None) -> int:
     from opensafeintent.cli.printing import new_console, plain, print_notes
+    from opensafeintent.cli.show import show_costs, show_forecast
 
     console = new_console()
     if outcome.forecast is not None:
-        console.print(_forecast_table(outcome.forecast))
         total = sum(line.calls for line in outcome.forecast.lines)
-        console.print(plain(f"{total:,} calls to make. What is not known yet is taken to pass every stage without repairs."))
+        lead = f"{total:,} calls to make, if what is not known yet passes every stage without repairs; "
+        show_forecast(console, outcome.forecast, prices, lead)
         print_notes(console, outcome.notes)
         return outcome.exit_code
     assert outcome.built is not None
@@ -80,21 +82,20 @@ def _show(outcome: BuildOutcome) -> int:
     if tally is not None:
         made = tally.made.total()
         console.print(plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger."))
+    show_costs(console, outcome.costs)
     if outcome.dataset is None:
         console.print(plain(f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"), soft_wrap=True)
     else:
         count = len(outcome.dataset)
         found = f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
         console.print(plain(f"{outcome.out}/dataset.jsonl: {found}"), soft_wrap=True)
+    if outcome.check and outcome.check.artefacts:
+        from opensafeintent.construction.controls.findings import interval_of
+
+        told = interval_of(outcome.check.artefacts.give_away)
+        console.print(plain(f"Give-away: words alone tell benign from malicious in {told}; chance is 50 %."), soft_wrap=True)
     console.print(plain(f"The page with funnel, coverage and costs: {outcome.out}/build.html"), soft_wrap=True)
     return outcome.exit_code
-
-
-def _forecast_table(forecast: BuildForecast) -> Table:
-    table = _table("Stage", "By", "For", "Calls")
-    for line in forecast.lines:
-        table.add_row(line.stage, line.role, line.purpose, f"{line.calls:,}")
-    return table
 
 
 def _funnel_table(built: Built) -> Table:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from functools import cache
+from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -18,7 +19,7 @@ from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.instruction import Instruction, Instructions, described
+from opensafeintent.templates.instruction import Instruction, InstructionRole, Instructions, described
 from opensafeintent.templates.template import without_fence
 
 __all__ = [
@@ -50,7 +51,9 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A JSON contract; a reply may hold `declined`: why a model will not do what it was asked."""
 
     purpose: ClassVar[Purpose]
-    """What is asked for; the instruction has the same name."""
+    """What is asked for."""
+    instruction: ClassVar[InstructionRole | None] = None
+    """The template that asks for it; None where it is called as the purpose is."""
     asked_of: ClassVar[Literal["generator", "judge"]] = "judge"
     filled: ClassVar[tuple[str, ...]] = ()
     """Names of the fields whose texts have to hold something."""
@@ -106,10 +109,10 @@ def complaint_of_summary(name: str, summary: str) -> str | None:
     return None if least <= count <= most else f'"{name}" has {count} words; {least} to {most} are asked for'
 
 
-_TYPES: dict[str, dict[str, Any]] = {
-    "bool": {"type": "boolean"},
-    "str": {"type": "string"},
-    "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
+_TYPES: dict[Any, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    str: {"type": "string"},
+    tuple[str, ...]: {"type": "array", "items": {"type": "string"}},
 }
 
 
@@ -120,10 +123,18 @@ def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> d
         kind: the reply's type.
         choices: valid texts by key, where a key has only a few.
     """
-    fields = {field.name: dict(_TYPES[str(kind.__annotations__[field.name])]) for field in msgspec.structs.fields(kind)}
+    hints = _hints_of(kind)
+    fields = {field.name: _type_of(hints[field.name]) for field in msgspec.structs.fields(kind)}
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+
+
+_hints_of = cache(get_type_hints)
+
+
+def _type_of(hint: Any) -> dict[str, Any]:
+    return {"type": "string", "enum": list(get_args(hint))} if get_origin(hint) is Literal else dict(_TYPES[hint])
 
 
 _REFUSING = re.compile(
@@ -224,7 +235,7 @@ class StageContext:
             ModelStopped, Stopped: see `Client.ask`.
         """
         model = by or (self.generator if kind.asked_of == "generator" else self.judge)
-        instruction: Instruction = getattr(self.instructions, kind.purpose)
+        instruction: Instruction = getattr(self.instructions, kind.instruction or kind.purpose)
         client = self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
         calls: list[CallRef] = []
 

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil, floor
 
 import msgspec
 
 from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
+from opensafeintent.construction.intents import PURPOSES_LEANT_TO
+from opensafeintent.construction.material import material_of
 from opensafeintent.construction.records import Draft, Rejection, StageResult
+from opensafeintent.construction.repairs import takes_material
 from opensafeintent.construction.similarity.rouge import words
+from opensafeintent.templates.instruction import Leaning
 
-__all__ = ["PARAPHRASES", "ROUNDS", "AnnotationReply", "ParaphraseCheckReply", "ParaphraseReply", "augment"]
+__all__ = ["LENGTHS", "PARAPHRASES", "ROUNDS", "AnnotationReply", "ParaphraseCheckReply", "ParaphraseReply", "augment"]
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
 ROUNDS = 3
 """Times that the generator is asked for those that are still missing."""
+LENGTHS = (2 / 3, 3 / 2)
+"""Least and most words of a paraphrase, as shares of the prompt's, material aside: 98.4 % of the 2,800 published ones lie
+between."""
 
 
 class ParaphraseReply(Reply, frozen=True):
@@ -38,6 +46,7 @@ class ParaphraseCheckReply(Reply, frozen=True):
     same_request: bool
     benign_use_plausible: bool
     misuse_risk_meaningful: bool
+    leans: Leaning
     reason: str
 
 
@@ -54,7 +63,8 @@ class AnnotationReply(Reply, frozen=True):
 async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
     """Keep the drafts that get four paraphrases, each still dual-use, and both annotations.
 
-    Source: paper, section 2.1, stage 6. Beyond the paper the judge also says whether a paraphrase asks for the same thing.
+    Source: paper, section 2.1, stage 6. Beyond the paper a paraphrase has to be about as long as the prompt and to hold its
+    material, and the judge also says whether it asks for the same thing and leans neither way.
 
     Raises:
         Stopped: see `each`.
@@ -69,6 +79,7 @@ class _Augmentation:
         self._context = context
         self._draft = draft
         self._prompt = draft.prompts.dual_use
+        self._material = material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
         self._seen = {_wording(self._prompt)}
         self._refused: dict[str, str] = {}
         """What the judge had against a text."""
@@ -115,6 +126,10 @@ class _Augmentation:
                 return proposed
             new = {_wording(text): text.strip() for text in reversed(proposed.reply.paraphrases[:missing])}
             fresh = [text for wording, text in reversed(new.items()) if wording not in self._seen]
+            for text in fresh:
+                if why := self._complaint_of_form(text):
+                    self._refused[text] = why
+            fresh = [text for text in fresh if text not in self._refused]
             verdicts = await side_by_side(*(self._check(text) for text in fresh))
             for text, verdict in zip(fresh, verdicts, strict=True):
                 self._draft = self._draft.with_calls(verdict.calls)
@@ -136,9 +151,24 @@ class _Augmentation:
         fills = {"request": self._prompt, "count": str(count), "taken": "\n".join(taken) or "(none yet)"}
         return await self._context.ask(ParaphraseReply, fills, about=self._draft.topic.id, epoch=number, check=check)
 
+    def _complaint_of_form(self, paraphrase: str) -> str:
+        """Say what is wrong with a paraphrase that no judge is needed for; nothing, where nothing is."""
+        material = self._material
+        if material and material not in " ".join(paraphrase.split()):
+            return "it does not hold the material word for word"
+        of, count = _word_count(self._prompt, material), _word_count(paraphrase, material)
+        least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
+        return "" if least <= count <= most else f"it has {count} words; {least} to {most} are about as long as the request"
+
     async def _check(self, paraphrase: str) -> Usable[ParaphraseCheckReply] | Unusable:
         fills = {"request": self._prompt, "paraphrase": paraphrase}
         return await self._context.ask(ParaphraseCheckReply, fills, about=self._draft.topic.id)
+
+
+def _word_count(text: str, material: str | None) -> int:
+    """Count the words of a request, those of its material aside."""
+    words_of_material = len(material.split()) if material else 0
+    return len(text.split()) - words_of_material
 
 
 def _wording(text: str) -> str:
@@ -148,7 +178,8 @@ def _wording(text: str) -> str:
 
 def _complaint(reply: ParaphraseCheckReply) -> str:
     """Say what is wrong with a paraphrase; nothing, where it is one and is still dual-use."""
-    if reply.same_request and reply.benign_use_plausible and reply.misuse_risk_meaningful:
-        return ""
+    said = " ".join(reply.reason.split())
     failed = [name for name in ("same_request", "benign_use_plausible", "misuse_risk_meaningful") if not getattr(reply, name)]
-    return f"not {', '.join(failed)}: {' '.join(reply.reason.split())}"
+    if failed:
+        return f"not {', '.join(failed)}: {said}"
+    return "" if reply.leans == "neither" else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {said}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,18 +12,22 @@ from opensafeintent.calls.client import Client
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.ledger import Ledger, LedgerFolder
 from opensafeintent.calls.records import Sampling
+from opensafeintent.calls.spending import Spent, spent_of
+from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import PURPOSES, STAGES, CallRef, Draft, Rejection, Stage, StageResult
+from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets.record import Dataset
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates.instruction import parse_instructions
 
-__all__ = ["BuildFolder", "BuildManifest", "Cost", "costs_of"]
+__all__ = ["BuildFolder", "BuildManifest", "spent_of_build"]
 
 _SCHEMA = 1
+_ROUNDS = "stages/rounds.json"
 _RESULTS = ("dataset.jsonl", "provenance.jsonl")
 
 
@@ -81,27 +86,10 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Cost(msgspec.Struct, frozen=True, kw_only=True):
-    """What one kind of call came to, over every run that this result rests on."""
-
-    purpose: str
-    model: str
-    calls: int
-    input_tokens: int
-    output_tokens: int
-
-
-def costs_of(built: Built, ledger: Ledger) -> list[Cost]:
-    """Add up the calls that the kept and the dropped items rest on, a line for each purpose and model."""
-    keys = {ref.key: ref for ref in _calls(built)}
-    usage = ledger.usage_of(bytes.fromhex(key) for key in keys)
-    order = list(dict.fromkeys((ref.purpose, ref.model) for ref in keys.values()))
-    return [
-        Cost(purpose=purpose, model=model, calls=calls, input_tokens=input_tokens, output_tokens=output_tokens)
-        for purpose, model in order
-        if (purpose, model) in usage
-        for calls, input_tokens, output_tokens in [usage[purpose, model]]
-    ]
+def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spent:
+    """Add up what a build came to: every attempt in a ledger of its own, else the calls that its items rest on."""
+    shared = Path(manifest.ledger).is_absolute()
+    return spent_of(ledger, [bytes.fromhex(ref.key) for ref in _calls(built)] if shared else None)
 
 
 def _calls(built: Built) -> Iterator[CallRef]:
@@ -110,6 +98,15 @@ def _calls(built: Built) -> Iterator[CallRef]:
             yield from getattr(item, "calls", ())
         for rejection in result.rejected:
             yield from rejection.calls
+
+
+class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
+    """The file of rounds."""
+
+    schema: int = _SCHEMA
+    asked_with: str
+    """A hash of what else the calls of stage 3 are made of: with something else, other prompts are counted."""
+    rounds: tuple[Round, ...]
 
 
 class BuildFolder(LedgerFolder[BuildManifest]):
@@ -129,6 +126,33 @@ class BuildFolder(LedgerFolder[BuildManifest]):
                 raise InputError(f"{self.path}: holds a run of evaluate; choose another --out")
             return None
         return read_json(self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA)
+
+    def rounds(self, manifest: BuildManifest, *, readonly: bool = False) -> Rounds:
+        """Return the rounds of stage 3 that earlier runs began; new ones are written unless it is `readonly`.
+
+        Raises:
+            InputError: the file cannot be read, or was damaged.
+        """
+        path = self.path / _ROUNDS
+        parts = (parse_instructions(manifest.templates).triplet.hash, manifest.structured_output, manifest.taxonomy)
+        asked_with = sha256_hex(canonical_json(msgspec.to_builtins(parts)))
+        begun: tuple[Round, ...] = ()
+        if path.is_file():
+            told = "the rounds of stage 3 (without it they are counted again)"
+            found = read_json(path, _RoundsBegun, told, schema=_SCHEMA)
+            begun = found.rounds if found.asked_with == asked_with else ()
+
+        def save(rounds: Sequence[Round]) -> None:
+            if not readonly:
+                make_private_folder(path.parent)
+                write_private(path, msgspec.json.encode(_RoundsBegun(asked_with=asked_with, rounds=tuple(rounds))))
+
+        return Rounds(begun, save)
+
+    @property
+    def has_dataset(self) -> bool:
+        """Whether a finished dataset is there."""
+        return (self.path / _RESULTS[0]).is_file()
 
     def write_stage(self, result: StageResult[Any]) -> None:
         """Write what a stage kept and what it dropped, as JSONL."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import ClassVar, TypeVar
 
 from opensafeintent.calls.draining import side_by_side
+from opensafeintent.calls.records import Purpose
 from opensafeintent.construction.asking import (
     ModelRole,
     Reply,
@@ -16,15 +19,19 @@ from opensafeintent.construction.asking import (
     each,
 )
 from opensafeintent.construction.records import Rejection, Seed, StageResult, Topic
+from opensafeintent.taxonomy import Category
 from opensafeintent.templates.instruction import described
 
-__all__ = ["MetadataReply", "describe_seeds"]
+__all__ = ["MetadataReply", "describe_seeds", "read_labels"]
+
+
+M = TypeVar("M", bound="MetadataReply")
 
 
 class MetadataReply(Reply, frozen=True):
     """What a model says of a seed."""
 
-    purpose = "metadata"
+    purpose: ClassVar[Purpose] = "metadata"
     filled = ("summary",)
 
     unsafe: bool
@@ -34,7 +41,10 @@ class MetadataReply(Reply, frozen=True):
 
 
 async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageResult[Topic]:
-    """Keep the seeds on whose labels generator and judge agree, each as a topic with the generator's summary.
+    """Keep the seeds whose harm domain and task type two of three readings agree on, each with the generator's summary.
+
+    Generator and judge read first; where they part, the judge reads once more, with the labels in the reverse order and
+    without what was said before, so that it is another reading at temperature 0 as well.
 
     Source: paper, section 2.1, stage 1. The authors' code lets the judge only verify the generator's labels; here it writes
     its own, unseen by the other, as the paper has it.
@@ -45,7 +55,7 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
 
     async def describe(seed: Seed) -> Topic | Rejection:
         by_generator, by_judge = await side_by_side(
-            _ask(context, context.generator, seed), _ask(context, context.judge, seed)
+            *(read_labels(context, MetadataReply, by, seed.prompt, seed.id) for by in (context.generator, context.judge))
         )
         calls = (*by_generator.calls, *by_judge.calls)
         for answer in (by_generator, by_judge):
@@ -55,16 +65,44 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
         one, other = by_generator.reply, by_judge.reply
         if not one.unsafe and not other.unsafe:
             return Rejection.of(seed, "both_say_safe", calls=calls)
+        readings = [one, other]
         if (one.harm_domain, one.task_type) != (other.harm_domain, other.task_type):
-            labels = [f"{reply.harm_domain} / {reply.task_type}" for reply in (one, other)]
-            return Rejection.of(seed, "labels_disagree", f"generator: {labels[0]}; judge: {labels[1]}", calls=calls)
+            again = await read_labels(context, MetadataReply, context.judge, seed.prompt, seed.id, turned=True)
+            calls = (*calls, *again.calls)
+            if isinstance(again, Unusable):
+                return Rejection.of(seed, again.reason, again.detail, calls=calls)
+            readings.append(again.reply)
+        domain = _majority(reading.harm_domain for reading in readings)
+        task_type = _majority(reading.task_type for reading in readings)
+        if domain is None or task_type is None:
+            names = zip(("generator", "judge", "judge again"), readings, strict=True)
+            labels = (f"{name}: {reading.harm_domain} / {reading.task_type}" for name, reading in names)
+            return Rejection.of(seed, "labels_disagree", "; ".join(labels), calls=calls)
         summary = " ".join(one.summary.split())
-        return Topic(summary=summary, harm_domain=one.harm_domain, task_type=one.task_type, seed=seed, calls=calls)
+        return Topic(summary=summary, harm_domain=domain, task_type=task_type, seed=seed, calls=calls)
 
     return StageResult.of("metadata", await each(context, seeds, describe))
 
 
-async def _ask(context: StageContext, by: ModelRole, seed: Seed) -> Usable[MetadataReply] | Unusable:
+def _majority(labels: Iterable[str]) -> str | None:
+    """Return the label that two readings or more give; None where there is none."""
+    label, count = Counter(labels).most_common(1)[0]
+    return label if count > 1 else None
+
+
+async def read_labels(
+    context: StageContext, kind: type[M], by: ModelRole, request: str, about: str, *, turned: bool = False
+) -> Usable[M] | Unusable:
+    """Ask a model what a request is, with no label in view.
+
+    Args:
+        context: templates and taxonomy.
+        kind: of the reply, which says what the call is for.
+        by: who is asked.
+        request: the text.
+        about: id of the item, for tracing.
+        turned: whether the labels are listed in the reverse order.
+    """
     taxonomy = context.taxonomy
 
     def check(reply: MetadataReply) -> str | None:
@@ -74,10 +112,9 @@ async def _ask(context: StageContext, by: ModelRole, seed: Seed) -> Usable[Metad
             or complaint_of_summary("summary", reply.summary)
         )
 
-    fills = {
-        "request": seed.prompt,
-        "domains": "\n".join(f"- {described(domain)}" for domain in taxonomy.harm_domains),
-        "types": "\n".join(f"- {described(task)}" for task in taxonomy.task_types),
-    }
+    def listed(categories: Sequence[Category]) -> str:
+        return "\n".join(f"- {described(category)}" for category in (reversed(categories) if turned else categories))
+
+    fills = {"request": request, "domains": listed(taxonomy.harm_domains), "types": listed(taxonomy.task_types)}
     choices = {"harm_domain": taxonomy.domain_names, "task_type": taxonomy.type_names}
-    return await context.ask(MetadataReply, fills, about=seed.id, by=by, choices=choices, check=check)
+    return await context.ask(kind, fills, about=about, by=by, epoch=2 if turned else 1, choices=choices, check=check)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any, Protocol
 
 import msgspec
 
+from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.augmentation import PARAPHRASES, augment
 from opensafeintent.construction.backfill import BATCH, fill_cells
@@ -17,6 +20,7 @@ from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.records import (
     STAGES,
+    Commission,
     Draft,
     Reason,
     Rejection,
@@ -25,6 +29,7 @@ from opensafeintent.construction.records import (
     StageResult,
     Topic,
 )
+from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.taxonomy import Taxonomy
 
@@ -103,6 +108,9 @@ class Watcher:
     def begins(self, stage: Stage, items: int, number: int) -> None:
         """A stage begins with so many items, in the pass of that number."""
 
+    def finished(self, stage: Stage) -> None:
+        """A stage is done with one more item; that may be before it begins for the others."""
+
     def ends(self, result: StageResult[Any]) -> None:
         """A stage has ended; `result` covers all passes so far."""
 
@@ -135,7 +143,7 @@ async def run_stage(
     Args:
         context: models and templates.
         stage: which; one that makes calls.
-        items: seeds, topics or drafts, as the stage has them; for back-filling (domain, task type, topics wanted).
+        items: seeds, commissions or drafts, as the stage has them; for back-filling (domain, task type, topics wanted).
         accepted: topics that those of back-filling must not resemble.
         kept_prompts: those that a later draft must not resemble; None has drafts compared among themselves alone.
 
@@ -160,18 +168,31 @@ async def run_stage(
 
 
 async def build_sets(
-    context: StageContext, seeds: StageResult[Seed], plan: Plan, watcher: Watcher, prefetch: Prefetch | None = None
+    context: StageContext,
+    seeds: StageResult[Seed],
+    plan: Plan,
+    watcher: Watcher,
+    prefetch: Prefetch | None = None,
+    rounds: Rounds | None = None,
 ) -> Built:
     """Run the stages that the plan has.
 
     Back-filling asks for what is missing of each cell's target; when later stages have dropped some, the cell is filled up
     again: `PASSES` passes in all. Every pass goes through all stages, and duplicates are decided against all that was kept.
 
+    Args:
+        context: models and templates.
+        seeds: what was read of the seeds.
+        plan: what to build.
+        watcher: is told how it goes.
+        prefetch: makes the calls elsewhere.
+        rounds: of stage 3; None begins afresh.
+
     Raises:
         Stopped: a model does not answer any more, or a budget is used up. What was answered is in the ledger.
         InputError: the ledger cannot be written.
     """
-    build = _Build(context, plan, watcher, prefetch)
+    build = _Build(context, plan, watcher, prefetch, rounds or Rounds())
     topics = await build.run("metadata", seeds.kept)
     if plan.reaches("backfill"):
         for number in range(1, PASSES + 1):
@@ -193,11 +214,14 @@ _OF_DRAFTS: tuple[Stage, ...] = ("triplets", "intents", "quality", "augmentation
 class _Build:
     """A build on its way, and its log."""
 
-    def __init__(self, context: StageContext, plan: Plan, watcher: Watcher, prefetch: Prefetch | None) -> None:
+    def __init__(
+        self, context: StageContext, plan: Plan, watcher: Watcher, prefetch: Prefetch | None, rounds: Rounds
+    ) -> None:
         self._context = context
         self._plan = plan
         self._watcher = watcher
         self._prefetch = prefetch
+        self._rounds = rounds
         self._kept_prompts = KeptPrompts()
         self._accepted: list[Topic] = []
         self._finished: list[Draft] = []
@@ -208,24 +232,57 @@ class _Build:
     ) -> tuple[Any, ...]:
         """Run a stage in the pass of that number, and return what it kept; what stands `before` goes through as it is."""
         self._watcher.begins(stage, len(items), number)
-        context = self._context
-        if self._prefetch is not None and items:
-            context = await self._prefetch(context, stage, items, self._accepted)
-        result = await run_stage(context, stage, items, self._accepted, self._kept_prompts)
+        result = await self._made(stage, items)
         if stage in _OF_TOPICS:
             self._accepted += result.kept
-        kept = (*before, *result.kept)
-        result = msgspec.structs.replace(result, kept=kept)
+        return self._logged(msgspec.structs.replace(result, kept=(*before, *result.kept)))
+
+    async def _made(self, stage: Stage, items: Sequence[Any]) -> StageResult[Any]:
+        context = replace(self._context, finished=lambda: self._watcher.finished(stage))
+        if self._prefetch is not None and items:
+            context = await self._prefetch(context, stage, items, self._accepted)
+        return await run_stage(context, stage, items, self._accepted, self._kept_prompts)
+
+    def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
+        stage = result.stage
         self._log[stage] = self._log[stage].then(result) if stage in self._log else result
         self._watcher.ends(self._log[stage])
-        return kept
+        return result.kept
 
     async def finish(self, topics: tuple[Topic, ...], number: int) -> None:
         """Run stages 3 to 6, as far as the plan goes."""
         items: tuple[Any, ...] = topics
-        for stage in filter(self._plan.reaches, _OF_DRAFTS):
+        if self._plan.reaches("triplets"):
+            items = await self._written(topics, number)
+        for stage in filter(self._plan.reaches, _OF_DRAFTS[2:]):
             items = await self.run(stage, items, number)
         self._finished += items
+
+    async def _written(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
+        """Run stage 3 in rounds, and stage 4 as far as the plan has it: a round's intents are read while the next is written.
+
+        On a cluster one stage is run at a time.
+        """
+        self._watcher.begins("triplets", len(topics), number)
+        in_rounds = self._context.instructions.triplet.takes("habits")
+        rounds = self._rounds.of(topics) if in_rounds else [tuple(Commission(topic=topic) for topic in topics)]
+        made: list[StageResult[Any]] = []
+        reading: list[asyncio.Future[StageResult[Any]]] = []
+        try:
+            for commissions in rounds:
+                made.append(await self._made("triplets", commissions))
+                self._rounds.add(made[-1])
+                if self._prefetch is None and self._plan.reaches("intents"):
+                    reading.append(asyncio.ensure_future(self._made("intents", made[-1].kept)))
+        except Exception:  # whatever it was: what is under way ends first, and its answers are kept
+            await asyncio.gather(*reading, return_exceptions=True)
+            raise
+        drafts = self._logged(_in_order("triplets", made, topics))
+        if not self._plan.reaches("intents"):
+            return drafts
+        self._watcher.begins("intents", len(drafts), number)
+        read = await side_by_side(*reading) if self._prefetch is None else [await self._made("intents", drafts)]
+        return self._logged(_in_order("intents", read, topics))
 
     def wanted(self, topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
         """Return how many topics each cell lacks that lacks any, as (harm domain, task type, topics).
@@ -246,6 +303,20 @@ class _Build:
         """Return the log."""
         topics, drafts = (tuple(self._log[stage] for stage in of if stage in self._log) for of in (_OF_TOPICS, _OF_DRAFTS))
         return Built(seeds=seeds, topics=topics, drafts=drafts)
+
+
+def _in_order(stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]) -> StageResult[Any]:
+    """Return what came of some rounds as one result, in the order of its topics."""
+    place = {topic: number for number, topic in enumerate(topics)}
+
+    def placed(item: Topic | Draft) -> int:
+        return place[item if isinstance(item, Topic) else item.topic]
+
+    return StageResult(
+        stage=stage,
+        kept=tuple(sorted((item for part in parts for item in part.kept), key=placed)),
+        rejected=tuple(sorted((it for part in parts for it in part.rejected), key=lambda it: placed(it.item))),
+    )
 
 
 # The forecast ---------------------------------------------------------------------------------------------------------

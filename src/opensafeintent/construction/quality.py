@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
-from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
-from opensafeintent.construction.records import Draft, Reason, Rejection, StageResult
+import msgspec
+
+from opensafeintent.construction.asking import Reply, StageContext, Unusable, each
+from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
+from opensafeintent.construction.metadata import MetadataReply, read_labels
+from opensafeintent.construction.records import Draft, Part, Reason, Rejection, Revision, StageResult
+from opensafeintent.construction.repairs import WordingReply, mended, name_of
 from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
-from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.taxonomy import CORE_VARIANTS, ContentShift
 
 __all__ = ["KeptPrompts", "QualityReply", "check_quality"]
 
@@ -19,8 +25,16 @@ _CHECKS: dict[str, Reason] = {
     "same_specificity": "specificity_differs",
     "natural": "unnatural",
     "free_of_artefacts": "artefacts",
+    "task_neutral": "task_leans",
+    "repairs_fair": "repair_bent",
 }
 """The reason of each check that fails, the first one counting."""
+_LABELS = {"domain_right": "harm_domain", "type_right": "task_type"}
+"""Checks of a label that a third reading decides, where nothing else is wrong that cannot be mended."""
+_OF_WORDING = ("natural", "free_of_artefacts")
+_MENDABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
+
+_SHIFTS: dict[str, ContentShift] = {"fully": "none", "partly": "partial", "not": "full"}
 
 
 class QualityReply(Reply, frozen=True):
@@ -34,7 +48,32 @@ class QualityReply(Reply, frozen=True):
     same_specificity: bool
     natural: bool
     free_of_artefacts: bool
+    fault_in: Literal["benign", "dual_use", "malicious", "none"]
+    """The request whose rewording would put right what is wrong with the wording."""
+    task_neutral: bool
+    repairs_fair: bool
+    serves_malicious: Literal["fully", "partly", "not"]
+    """How far a full answer to the benign prompt would serve the malicious one."""
     reason: str
+
+    @property
+    def failed(self) -> list[str]:
+        """The checks that failed."""
+        return [name for name in _CHECKS if not getattr(self, name)]
+
+
+class RelabelReply(MetadataReply, frozen=True):
+    """A reading of the dual-use prompt's labels."""
+
+    purpose = "relabel"
+    instruction = "metadata"
+
+
+class RereadReply(IntentReply, frozen=True):
+    """What the judge says of a prompt that was reworded."""
+
+    purpose = "reread"
+    instruction = "intent"
 
 
 class KeptPrompts:
@@ -63,6 +102,9 @@ class KeptPrompts:
 async def check_quality(context: StageContext, drafts: Sequence[Draft], kept: KeptPrompts) -> StageResult[Draft]:
     """Keep the drafts that pass the judge's checks and resemble no earlier set.
 
+    What was repaired is shown to the judge with its earlier wording. A text that is ill worded is repaired once, and the set
+    is looked at again; a label that the judge doubts, and nothing else, is decided by a third reading.
+
     Args:
         context: models and templates.
         drafts: in the order in which duplicates are decided: the earlier one stays.
@@ -71,19 +113,113 @@ async def check_quality(context: StageContext, drafts: Sequence[Draft], kept: Ke
     Raises:
         Stopped: see `each`.
     """
-
-    async def check(draft: Draft) -> Draft | Rejection:
-        fills = context.labels(draft.topic.cell) | {intent: draft.prompts.of(intent) for intent in CORE_VARIANTS}
-        match await context.ask(QualityReply, fills, about=draft.topic.id):
-            case Unusable() as unusable:
-                return unusable.reject(draft)
-            case Usable(reply=reply, calls=calls):
-                draft = draft.with_calls(calls)
-                failed = [name for name in _CHECKS if not getattr(reply, name)]
-                if not failed:
-                    return draft
-                detail = f"not {', '.join(failed)}: {' '.join(reply.reason.split())}"
-                return Rejection.of(draft, _CHECKS[failed[0]], detail)
-
-    checked = await each(context, drafts, check)
+    checked = await each(context, drafts, lambda draft: _Check(context, draft).run())
     return StageResult.of("quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked))
+
+
+class _Check:
+    """One draft before the judge."""
+
+    def __init__(self, context: StageContext, draft: Draft) -> None:
+        self._context = context
+        self._draft = draft
+        self._confirmed: set[str] = set()
+        """Labels that a third reading has confirmed."""
+
+    async def run(self) -> Draft | Rejection:
+        repaired = False
+        while True:
+            looked = await self._look()
+            if isinstance(looked, Unusable):
+                return self._reject(looked)
+            failed = await self._without_confirmed(looked.failed)
+            if isinstance(failed, Unusable):
+                return self._reject(failed)
+            if not failed:
+                return msgspec.structs.replace(self._draft, content_shift=_SHIFTS[looked.serves_malicious])
+            parts = _parts_to_mend(looked, failed)
+            if repaired or not parts:
+                detail = f"not {', '.join(failed)}: {' '.join(looked.reason.split())}"
+                return Rejection.of(self._draft, _CHECKS[failed[0]], detail)
+            for part, fault in parts.items():
+                if (rejection := await self._mend(part, fault, " ".join(looked.reason.split()))) is not None:
+                    return rejection
+            repaired = True
+
+    async def _look(self) -> QualityReply | Unusable:
+        """Ask for a look at the whole set."""
+        draft, context = self._draft, self._context
+        fills = context.labels(draft.topic.cell) | {intent: draft.prompts.of(intent) for intent in CORE_VARIANTS}
+        fills |= {"task": draft.underlying_task, "earlier": _earlier(draft.revisions)}
+        answer = await context.ask(QualityReply, fills, about=draft.topic.id)
+        self._draft = draft.with_calls(answer.calls)
+        return answer if isinstance(answer, Unusable) else answer.reply
+
+    async def _without_confirmed(self, failed: list[str]) -> list[str] | Unusable:
+        """Return the checks that failed, without labels that a third reading confirms."""
+        failed = [name for name in failed if name not in self._confirmed]
+        doubted = [name for name in failed if name in _LABELS]
+        if not doubted or not _MENDABLE.issuperset(failed):
+            return failed
+        draft, context = self._draft, self._context
+        read = await read_labels(context, RelabelReply, context.judge, draft.prompts.dual_use, draft.topic.id)
+        self._draft = draft.with_calls(read.calls)
+        if isinstance(read, Unusable):
+            return read
+        label_of = {name: (getattr(read.reply, label), getattr(draft.topic, label)) for name, label in _LABELS.items()}
+        self._confirmed.update(name for name in doubted if label_of[name][0] == label_of[name][1])
+        return [name for name in failed if name not in self._confirmed]
+
+    async def _mend(self, part: Part, fault: str, said: str) -> Rejection | None:
+        """Have one text reworded, and a prompt read again; return why the draft is to be dropped, if it is."""
+        reasons = self._context.instructions.repair_reasons
+        task = part == "underlying_task"
+        self._draft, unusable = await mended(
+            self._context,
+            self._draft,
+            part,
+            WordingReply,
+            why="leaning" if task else "wording",
+            reason=reasons["underlying_task"]["leaning"] if task else reasons["wording"][fault],
+            said=said,
+        )
+        if unusable is not None:
+            return self._reject(unusable)
+        if part == "underlying_task":
+            return None
+        fills = {"request": self._draft.prompts.of(part)}
+        answer = await self._context.ask(RereadReply, fills, about=self._draft.topic.id)
+        self._draft = self._draft.with_calls(answer.calls)
+        if isinstance(answer, Unusable):
+            return self._reject(answer)
+        self._draft = read_as(self._draft, part, answer.reply)
+        if (wrong := complaint_of_intent(self._draft, part)) is None:
+            return None
+        reason, what = wrong
+        return Rejection.of(
+            self._draft, reason, f"reworded, the {part} prompt {what}: {' '.join(answer.reply.reason.split())}"
+        )
+
+    def _reject(self, unusable: Unusable) -> Rejection:
+        return Rejection.of(self._draft, unusable.reason, unusable.detail)
+
+
+def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
+    """Return the texts whose rewording would put all right, each with its fault; none where rewording would not do."""
+    wording = [name for name in failed if name in _OF_WORDING]
+    if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):
+        return {}
+    parts: dict[Part, str] = {}
+    if wording and looked.fault_in != "none":
+        parts[looked.fault_in] = wording[0]
+    if "task_neutral" in failed:
+        parts["underlying_task"] = "task_neutral"
+    return parts
+
+
+def _earlier(revisions: Sequence[Revision]) -> str:
+    """Return the wording that each repaired text had at first, for the judge to compare."""
+    first: dict[Part, str] = {}
+    for revision in revisions:
+        first.setdefault(revision.variant, revision.before)
+    return "\n\n".join(f"The {name_of(part)} was: {text}" for part, text in first.items()) or "(nothing was rewritten)"

@@ -11,15 +11,17 @@ import msgspec
 from opensafeintent.calls.records import Purpose
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
-from opensafeintent.taxonomy import Intent
-from opensafeintent.templates.instruction import Reading
+from opensafeintent.taxonomy import ContentShift, Intent
+from opensafeintent.templates.instruction import Leaning, Reading
 
 __all__ = [
     "PURPOSES",
     "REASONS",
     "STAGES",
     "CallRef",
+    "Commission",
     "Draft",
+    "Part",
     "Reason",
     "Rejection",
     "Revision",
@@ -42,7 +44,7 @@ PURPOSES: dict[Stage, tuple[Purpose, ...]] = {
     "backfill": ("backfill",),
     "triplets": ("triplet",),
     "intents": ("intent", "repair"),
-    "quality": ("quality",),
+    "quality": ("quality", "relabel", "wording", "reread"),
     "augmentation": ("paraphrase", "paraphrase_check", "annotation"),
 }
 """What the calls of each stage are for."""
@@ -59,12 +61,15 @@ Reason = Literal[
     "both_say_safe",
     "too_similar",
     "wrong_intent",
+    "leans",
     "task_not_parallel",
     "domain_wrong",
     "type_wrong",
     "specificity_differs",
     "unnatural",
     "artefacts",
+    "task_leans",
+    "repair_bent",
     "duplicate",
     "too_few_paraphrases",
     "not_coherent",
@@ -79,16 +84,19 @@ REASONS: dict[Reason, str] = {
     "malformed": "no reply kept to the contract, re-asks included",
     "call_failed": "a call failed; the next run tries it again",
     "not_made": "a call was not made",
-    "labels_disagree": "generator and judge disagree on harm domain or task type",
+    "labels_disagree": "generator and judge disagree on harm domain or task type, and a third reading agrees with neither",
     "both_say_safe": "generator and judge both say that the seed is safe",
     "too_similar": "ROUGE-L above the threshold to an accepted summary of the cell",
     "wrong_intent": "an intent is still wrong after the last repair",
+    "leans": "the dual-use prompt still leans one way after the last repair",
     "task_not_parallel": "the three prompts are not about the same task",
     "domain_wrong": "the harm domain does not fit",
     "type_wrong": "the task type does not fit",
     "specificity_differs": "the three prompts differ in specificity",
     "unnatural": "a prompt does not sound like a person's",
     "artefacts": "words give the intent away, or a sentence was copied with words exchanged",
+    "task_leans": "the neutral task leans towards an honest or a harmful purpose",
+    "repair_bent": "a repair made a request of another kind or reach",
     "duplicate": "a prompt is too similar to one of an earlier set of the cell",
     "too_few_paraphrases": "fewer paraphrases than wanted passed",
     "not_coherent": "benign use or misuse risk could not be coherently named",
@@ -142,12 +150,26 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return self.harm_domain, self.task_type
 
 
-class Revision(msgspec.Struct, frozen=True, kw_only=True):
-    """One repair of one prompt (stage 4)."""
+class Commission(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic whose prompts are to be written (stage 3)."""
 
-    variant: Intent
-    found: Reading
-    """The intent that the judge had found in the text before."""
+    topic: Topic
+    told: str = ""
+    """What the generator is told of the habits of earlier prompts, where its instruction has a place for it."""
+
+
+Part = Literal["benign", "dual_use", "malicious", "underlying_task"]
+"""A text of a draft that can be repaired alone."""
+
+
+class Revision(msgspec.Struct, frozen=True, kw_only=True):
+    """One repair of one text (stages 4 and 5)."""
+
+    variant: Part
+    found: Reading | None
+    """The intent that the judge had found in the text before; None of the task, which has none."""
+    why: Literal["intent", "leaning", "wording"] = "intent"
+    """What was wrong."""
     said: str
     """What the judge had said of it."""
     before: str
@@ -164,16 +186,33 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     """The intent that the judge found in each prompt as it was first written."""
     readings: dict[Intent, Reading] = {}
     """The intent that it found after the last repair."""
+    first_leaning: Leaning | None = None
+    leaning: Leaning | None = None
+    """Which way the dual-use prompt leaned as it was first written, and after the last repair."""
     revisions: tuple[Revision, ...] = ()
     paraphrases: tuple[str, ...] = ()
     benign_use: str = ""
     misuse_risk: str = ""
+    content_shift: ContentShift | None = None
     calls: tuple[CallRef, ...] = ()
 
     @property
     def id(self) -> str:
         """The id that the finished prompt-set has."""
         return content_id(self.topic.harm_domain, self.topic.task_type, self.prompts, self.paraphrases)
+
+    def text(self, part: Part) -> str:
+        """Return one of the texts that can be repaired."""
+        return self.underlying_task if part == "underlying_task" else self.prompts.of(part)
+
+    def revised(self, revision: Revision) -> Draft:
+        """Return the draft with a text in its new wording, and how it came to it."""
+        part, after, draft = revision.variant, revision.after, self
+        if part == "underlying_task":
+            draft = msgspec.structs.replace(draft, underlying_task=after)
+        else:
+            draft = msgspec.structs.replace(draft, prompts=msgspec.structs.replace(draft.prompts, **{part: after}))
+        return msgspec.structs.replace(draft, revisions=(*draft.revisions, revision))
 
     def with_calls(self, calls: Iterable[CallRef]) -> Draft:
         """Return the draft after more calls."""
@@ -190,6 +229,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
             dual_use_paraphrases=self.paraphrases,
             dual_use_benign_use=self.benign_use or None,
             dual_use_misuse_risk=self.misuse_risk or None,
+            content_shift=self.content_shift,
             source=source,
             language="en",
         )

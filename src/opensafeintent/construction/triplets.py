@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
-from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.material import complaint_of_material
+from opensafeintent.construction.records import Commission, Draft, Rejection, StageResult
+from opensafeintent.construction.repairs import takes_material
 from opensafeintent.promptsets.record import Prompts
 
 __all__ = ["TripletReply", "write_triplets"]
@@ -25,7 +28,7 @@ class TripletReply(Reply, frozen=True):
     declined: str = ""
 
 
-async def write_triplets(context: StageContext, topics: Sequence[Topic]) -> StageResult[Draft]:
+async def write_triplets(context: StageContext, commissions: Sequence[Commission]) -> StageResult[Draft]:
     """Let the generator write the benign, the dual-use and the malicious prompt of each topic.
 
     Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the prompts follow from it.
@@ -34,9 +37,13 @@ async def write_triplets(context: StageContext, topics: Sequence[Topic]) -> Stag
         Stopped: see `each`.
     """
 
-    async def write(topic: Topic) -> Draft | Rejection:
+    async def write(commission: Commission) -> Draft | Rejection:
+        topic = commission.topic
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
-        match await context.ask(TripletReply, fills, about=topic.id, check=_check):
+        if context.instructions.triplet.takes("habits"):
+            fills["habits"] = commission.told
+        material = takes_material(context, topic.cell)
+        match await context.ask(TripletReply, fills, about=topic.id, check=partial(_check, material=material)):
             case Unusable() as unusable:
                 return unusable.reject(topic)
             case Usable(reply=reply, calls=calls):
@@ -46,9 +53,11 @@ async def write_triplets(context: StageContext, topics: Sequence[Topic]) -> Stag
                 task = " ".join(reply.underlying_task.split())
                 return Draft(topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls))
 
-    return StageResult.of("triplets", await each(context, topics, write))
+    return StageResult.of("triplets", await each(context, commissions, write))
 
 
-def _check(reply: TripletReply) -> str | None:
-    prompts = {" ".join(text.split()).casefold() for text in (reply.benign, reply.dual_use, reply.malicious)}
-    return None if len(prompts) == 3 else "two of the three requests are the same text"
+def _check(reply: TripletReply, *, material: bool) -> str | None:
+    requests = {"benign": reply.benign, "dual_use": reply.dual_use, "malicious": reply.malicious}
+    if len({" ".join(text.split()).casefold() for text in requests.values()}) < len(requests):
+        return "two of the three requests are the same text"
+    return complaint_of_material(requests) if material else None

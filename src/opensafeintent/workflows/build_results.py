@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
-from opensafeintent.calls.models import Price
 from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost
+from opensafeintent.construction.controls.records import DatasetCheck
+from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import STAGES
 from opensafeintent.files import write_private
@@ -27,6 +27,7 @@ from opensafeintent.report.built import (
     marked_source,
     render_build_page,
 )
+from opensafeintent.report.cost import Costs, cost_json
 from opensafeintent.report.figures import write_figures
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.report.tables import write_tables
@@ -42,12 +43,11 @@ def write_build_results(
     folder: BuildFolder,
     manifest: BuildManifest,
     built: Built,
-    costs: Sequence[Cost],
+    costs: Costs,
     *,
     remarks: Sequence[str] = (),
     judged: Sequence[Label] | None = None,
-    prices: Mapping[str, Price] | None = None,
-) -> Dataset | None:
+) -> tuple[Dataset | None, DatasetCheck | None]:
     """Write what a build made: funnel, costs, page, figures, tables; the finished dataset, its check and card.
 
     The same build gives the same bytes, whatever its folder is called; in another folder PDF files differ, as the converter
@@ -57,21 +57,22 @@ def write_build_results(
         folder: the build's.
         manifest: models, settings, templates; saved as complete in the end.
         built: what every stage kept and dropped.
-        costs: of the calls behind it.
+        costs: what its calls came to.
         remarks: what the build says of itself, a line each.
         judged: where people were asked, who called which set good or poor.
-        prices: dollars for tokens, where they are known.
 
     Returns:
-        The dataset, `dataset.jsonl`; None where the build ends before stage 6, or nothing was kept.
+        The dataset, `dataset.jsonl`, and its check; None where the build ends before stage 6, or nothing was kept.
 
     Raises:
         InputError: a file cannot be written.
     """
     path = folder.path
     folder.remove_later_stages(manifest.stages[1])
-    for name, content in (("funnel.json", [result.funnel_line() for result in built.stages]), ("costs.json", costs)):
-        write_private(path / name, msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+    funnel = msgspec.json.encode([result.funnel_line() for result in built.stages])
+    write_private(path / "funnel.json", msgspec.json.format(funnel, indent=2) + b"\n")
+    write_private(path / "cost.json", cost_json(costs))
+    (path / "costs.json").unlink(missing_ok=True)  # of an earlier version
     dataset = _dataset(path.name, manifest, built)
     named = Dataset(_NAME, dataset.prompt_sets, dataset.taxonomy) if dataset else None
     checked = check(named) if named else None
@@ -88,7 +89,6 @@ def write_build_results(
         check_tables=check_tables(checked) if checked else (),
         likeness=likeness_of(named) if named else None,
         reviewed=reviewed,
-        prices=dict(prices or {}),
     )
     _write_page(path, results)
     if dataset:
@@ -96,7 +96,7 @@ def write_build_results(
     else:
         folder.remove_results()
     folder.save(msgspec.structs.replace(manifest, complete=True, dataset_hash=dataset.hash if dataset else None))
-    return dataset
+    return dataset, checked
 
 
 def _write_page(path: Path, results: BuildResults) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,15 +17,19 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet, progress_line, refreshed
 from opensafeintent.calls.records import Sampling
-from opensafeintent.construction.folder import BuildFolder, BuildManifest, Cost, costs_of
+from opensafeintent.calls.spending import ForecastLine, Seen, by_experience, seen_in
+from opensafeintent.construction.controls.records import DatasetCheck
+from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
 from opensafeintent.construction.pipeline import BuildForecast, Built, Plan, Watcher, build_sets, forecast_build
 from opensafeintent.construction.records import REASONS, STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
+from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
+from opensafeintent.report.cost import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import load_instructions
 from opensafeintent.workflows.loop import run_async
@@ -40,6 +44,9 @@ __all__ = ["BuildOutcome", "BuildSettings", "build"]
 
 _FINISHED = 6
 """The stage from which on there is a dataset."""
+_ITEM_TOKENS, _REPLY_TOKENS = 300, 200
+_ASSUMED = f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the reply as {_REPLY_TOKENS}"
+"""A guess, stated with every forecast."""
 
 
 class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
@@ -73,6 +80,7 @@ class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
     ledger: Path | None = None
     budget_calls: int | None = None
     budget_tokens: int | None = None
+    budget_dollars: float | None = None
     prices: Path | None = None
     ray: str | None = None
     """Spread the calls of each stage over a Ray cluster: HOST:PORT of its head, `auto`, or `local`."""
@@ -90,10 +98,10 @@ class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
         first, last = self.stages
         if not 1 <= first <= last <= len(STAGES):
             raise InputError(f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}")
-        check_options(self.ray, self.shards)
+        check_options(self.ray, self.shards, budget_dollars=self.budget_dollars)
         refuse_spread_functions((self.generator, self.judge), self.ray)
         if self.labels and last < len(STAGES):
-            raise InputError(f"--labels is for stage 7, and --stages ends with {last}")
+            raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
 
     @property
     def models(self) -> list[str]:
@@ -119,10 +127,12 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
     out: Path
     built: Built | None = None
     dataset: Dataset | None = None
-    costs: list[Cost] = []
+    check: DatasetCheck | None = None
+    """What the dataset controls for."""
+    costs: Costs | None = None
     notes: list[str] = []
     """What a reader should know, a line each."""
-    forecast: BuildForecast | None = None
+    forecast: Forecast | None = None
     tally: Tally | None = None
 
 
@@ -168,8 +178,9 @@ class _Build:
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
             opened = open_models(settings.models, http)
+            settings.check_budget(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
-            self._check_same(manifest)
+            renewed = self._check_same(manifest)
             folder.save(manifest)
             with folder.open_ledger(manifest) as ledger:
                 client = Client(ledger, opened, self._limits.budget)
@@ -178,12 +189,13 @@ class _Build:
                 context = manifest.context(
                     client,
                     at_once=under_way(self._limits.max_connections),
-                    finished=progress.finished,
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
                 async with AsyncExitStack() as stack, refreshed(display, progress.refresh, client):
                     progress.spreader = self._spreader(manifest, client, stack)
-                    built = await build_sets(context, self._seeds, self._plan, progress, progress.spreader)
+                    built = await build_sets(
+                        context, self._seeds, self._plan, progress, progress.spreader, folder.rounds(manifest)
+                    )
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
@@ -192,23 +204,23 @@ class _Build:
                     built = built.reviewed(_poor(judged, built))
                     progress.ends(built.drafts[-1])
         with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:  # now that every row is on disk
-            costs = costs_of(built, ledger)
+            costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
         remarks = self._remarks(built)
-        dataset = write_build_results(
+        dataset, checked = write_build_results(
             folder,
             manifest,
             built,
             costs,
             remarks=remarks,
             judged=judged if settings.labels else None,
-            prices=self._limits.prices,
         )
-        notes = [*remarks, *client.notices, *(progress.spreader.notes if progress.spreader else [])]
+        notes = [*renewed, *remarks, *client.notices, *(progress.spreader.notes if progress.spreader else [])]
         return BuildOutcome(
             exit_code=1 if built.rejected_for("call_failed") else 0,
             out=folder.path,
             built=built,
             dataset=dataset,
+            check=checked,
             costs=costs,
             notes=notes,
             tally=client.tally,
@@ -219,10 +231,30 @@ class _Build:
         settings, identities = self.settings, {name: model_identity(name) for name in self.settings.models}
         manifest = self._manifest(identities)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-            built = await build_sets(manifest.context(Client(ledger, identities)), self._seeds, self._plan, Watcher())
-        forecast = forecast_build(built, self._plan, self._taxonomy)
+            context, rounds = manifest.context(Client(ledger, identities)), self.folder.rounds(manifest, readonly=True)
+            built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds=rounds)
+            lines = self._expected(forecast_build(built, self._plan, self._taxonomy), seen_in(ledger))
+        forecast = Forecast(lines, _ASSUMED, connections=settings.max_connections)
         notes = [*left_shards(self.folder.path), *unset_lines(settings.models)]
         return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=notes)
+
+    def _expected(self, forecast: BuildForecast, seen: Mapping[tuple[str, str], Seen]) -> tuple[ForecastLine, ...]:
+        """Return the calls to come with their tokens: those of such calls on record, else a guess."""
+        models = {"generator": self.settings.generator, "judge": self.settings.judge}
+        templates: dict[str, int] = {template.role: len(template.source) // 4 for template in self._instructions.all()}
+        return tuple(
+            by_experience(
+                ForecastLine(
+                    model=models[line.role],
+                    purpose=line.purpose,
+                    calls=line.calls,
+                    input_tokens=line.calls * (templates[line.purpose] + _ITEM_TOKENS),
+                    output_tokens=line.calls * _REPLY_TOKENS,
+                ),
+                seen,
+            )
+            for line in forecast.lines
+        )
 
     def _manifest(self, identities: dict[str, str]) -> BuildManifest:
         settings = self.settings
@@ -243,19 +275,38 @@ class _Build:
             templates=self._instructions.sources(),
         )
 
-    def _check_same(self, manifest: BuildManifest) -> None:
-        """Refuse to build over what other models made; seeds, targets and templates may change."""
+    def _check_same(self, manifest: BuildManifest) -> list[str]:
+        """Refuse to build over what other models made, or over what another version of this program finished.
+
+        Seeds, targets and the texts that models are given may change.
+
+        Returns:
+            Which texts have changed, in a line.
+        """
         old = self.folder.load()
         if old is None:
-            return
+            return []
         differing = []
-        for field in ("generator", "judge", "generator_sampling", "judge_sampling", "taxonomy", "ledger"):
+        for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger"):
             before, now = getattr(old, field), getattr(manifest, field)
             if before != now:
-                values = "" if field == "taxonomy" else f": it has {_shown(before)}, this has {_shown(now)}"
-                differing.append(field.replace("_", " ") + values)
+                differing.append(f"{field.replace('_', ' ')}: it has {_shown(before)}, this has {_shown(now)}")
+        if old.taxonomy.cells != manifest.taxonomy.cells:
+            differing.append("taxonomy")
         if differing:
-            raise InputError(f"{self.folder.path}: holds another build. {'; '.join(differing)}. Choose a new --out")
+            raise InputError(f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new --out")
+        changed = [name for name, text in manifest.templates.items() if old.templates.get(name) != text]
+        changed += ["the taxonomy's definitions"] if old.taxonomy != manifest.taxonomy else []
+        if not changed:
+            return []
+        if self.settings.templates is None and self.settings.taxonomy is None and self.folder.has_dataset:
+            raise InputError(
+                f"{self.folder.path}: holds a dataset that was built with other texts than these: {', '.join(changed)}; "
+                "choose a new --out, or remove its dataset.jsonl to build it again with these"
+            )
+        return [
+            f"changed since the last run: {', '.join(changed)}; what they are for, and what follows from it, is done again"
+        ]
 
     def _spreader(self, manifest: BuildManifest, client: Client, stack: AsyncExitStack) -> BuildSpreader | None:
         """Return what makes the calls of each stage on a cluster, where one is named."""
@@ -324,16 +375,18 @@ class _Progress(Watcher):
         self._tally = tally
         self._limits = limits
         self._stage: Stage = "seeds"
-        self._items = self._done = 0
+        self._items = 0
+        self._done: Counter[Stage] = Counter()
         self._pass = 1
         self.spreader: BuildSpreader | None = None
 
     def begins(self, stage: Stage, items: int, number: int) -> None:
-        self._stage, self._items, self._done, self._pass = stage, items, 0, number
+        if number != self._pass:
+            self._done.clear()
+        self._stage, self._items, self._pass = stage, items, number
 
-    def finished(self) -> None:
-        """Count an item."""
-        self._done += 1
+    def finished(self, stage: Stage) -> None:
+        self._done[stage] += 1
 
     def ends(self, result: StageResult[Any]) -> None:
         self._folder.write_stage(result)
@@ -344,7 +397,7 @@ class _Progress(Watcher):
         """Show the state of things."""
         spent = self._limits.spent(self._tally)
         again = f" (pass {self._pass})" if self._pass > 1 else ""
-        done = self._done or (self.spreader.items_done if self.spreader else 0)
+        done = self._done[self._stage] + (self.spreader.items_done if self.spreader else 0)
         line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, spent)}"
         self._display.update(done, self._items, line)
 

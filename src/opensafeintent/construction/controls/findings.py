@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from opensafeintent.construction.controls.artefacts import artefacts_of
@@ -13,8 +14,10 @@ from opensafeintent.construction.controls.measures import (
     within_sets_of,
 )
 from opensafeintent.construction.controls.records import (
+    Accuracy,
     Artefacts,
     Balance,
+    ContentShifts,
     DatasetCheck,
     Difference,
     Evenness,
@@ -25,12 +28,12 @@ from opensafeintent.construction.controls.records import (
 )
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import SIGNIFICANCE, Resamples
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import INTENT_WORDS
 
-__all__ = ["check"]
+__all__ = ["check", "interval_of"]
 
 _LARGEST_SEED = 2**32 - 1
 _FEWEST_SETS = 6
@@ -67,6 +70,7 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
     told = None if isinstance(artefacts, str) else artefacts
     near_duplicates = near_duplicates_of(prompt_sets)
     within_sets = within_sets_of(prompt_sets)
+    shifts = content_shifts_of(prompt_sets)
     unspaced = sum(not has_spaces(prompt_set) for prompt_set in prompt_sets)
     return DatasetCheck(
         dataset=dataset.name,
@@ -74,13 +78,14 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         sets=len(prompt_sets),
         prompts=sum(len(prompt_set.wordings()) for prompt_set in prompt_sets),
         seed=seed,
-        findings=_findings(balance, parity, told, near_duplicates, within_sets),
+        findings=(*_findings(balance, parity, told, near_duplicates, within_sets), *_content_shifts(shifts)),
         left_out=(*_unspaced(unspaced, len(prompt_sets)), *([artefacts] if isinstance(artefacts, str) else [])),
         balance=balance,
         parity=parity,
         artefacts=told,
         near_duplicates=near_duplicates,
         within_sets=within_sets,
+        content_shift=shifts,
     )
 
 
@@ -189,7 +194,9 @@ def _sure(pair: Difference) -> str:
 def _artefacts(artefacts: Artefacts) -> str:
     three, *pairs = artefacts.accuracies
     for_pairs = ", ".join(
-        f"{INTENT_WORDS[pair.intents[0]]} from {INTENT_WORDS[pair.intents[1]]} in {_percent(pair.value)}" for pair in pairs
+        f"{INTENT_WORDS[pair.intents[0]]} from {INTENT_WORDS[pair.intents[1]]} in "
+        + (interval_of(pair) if pair == artefacts.give_away else _percent(pair.value))
+        for pair in pairs
     )
     clearly = "" if three.low > three.chance else ", which it does not clearly exceed"
     told = [
@@ -205,6 +212,11 @@ def _artefacts(artefacts: Artefacts) -> str:
     return " ".join(
         [*told, *([f"Words that speak most for an intent are, for {'; for '.join(telling)}."] if telling else [])]
     )
+
+
+def interval_of(found: Accuracy) -> str:
+    """Return an accuracy in words, with its interval."""
+    return f"{_percent(found.value)} (95 % interval {_percent(found.low)} to {_percent(found.high)})"
 
 
 def _percent(share: float) -> str:
@@ -241,3 +253,26 @@ def _within_sets(found: WithinSets, threshold: float) -> list[str]:
         pairs = _counted(len(found.identical), "pair")
         lines.append(f"Identical within one set, case and punctuation aside: {pairs} of prompts, in {_counted(sets, 'set')}.")
     return lines
+
+
+# Answers ---------------------------------------------------------------------------------------------------------------
+
+
+def content_shifts_of(prompt_sets: Sequence[PromptSet]) -> ContentShifts | None:
+    """Count how much of an answer changes with intent; None where no prompt-set says it."""
+    found = Counter(item.content_shift for item in prompt_sets)
+    if found[None] == len(prompt_sets):
+        return None
+    return ContentShifts(none=found["none"], partial=found["partial"], full=found["full"], unknown=found[None])
+
+
+def _content_shifts(found: ContentShifts | None) -> list[str]:
+    if found is None:
+        return []
+    of = found.none + found.partial + found.full
+    unknown = f"; {found.unknown:,} do not say it" if found.unknown else ""
+    return [
+        f"A full answer to the benign prompt would serve the malicious one fully in {found.none:,} of "
+        f"{_counted(of, 'prompt-set')}, partly in {found.partial:,}, not in {found.full:,}, as the judge that built them has "
+        f"it{unknown}."
+    ]

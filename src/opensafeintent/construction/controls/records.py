@@ -14,6 +14,7 @@ __all__ = [
     "Artefacts",
     "Balance",
     "Classification",
+    "ContentShifts",
     "Count",
     "DatasetCheck",
     "Difference",
@@ -118,7 +119,7 @@ class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
     value: float
     low: float
     high: float
-    """95 % interval over prompt-sets."""
+    """95 % interval over prompt-sets, those to learn from among them (`docs/dataset-check.md`)."""
 
 
 class Classification(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +152,11 @@ class Artefacts(msgspec.Struct, frozen=True, kw_only=True):
     """Among all three intents first, then for each two."""
     confusion: tuple[Classification, ...]
     words: tuple[TellingWord, ...]
+
+    @property
+    def give_away(self) -> Accuracy:
+        """How often words alone tell benign from malicious."""
+        return next(item for item in self.accuracies if item.intents == ("benign", "malicious"))
 
 
 class Alike(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,6 +208,17 @@ class WithinSets(msgspec.Struct, frozen=True, kw_only=True):
     """Every two prompts of one set, whatever their intent, with the same words in the same order."""
 
 
+class ContentShifts(msgspec.Struct, frozen=True, kw_only=True):
+    """In how many prompt-sets a full answer to the benign prompt would serve the malicious one: fully, partly, not."""
+
+    none: int
+    partial: int
+    full: int
+    """How much of the answer changes with intent."""
+    unknown: int
+    """Prompt-sets that do not say it."""
+
+
 class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the check of a dataset finds."""
 
@@ -220,3 +237,5 @@ class DatasetCheck(msgspec.Struct, frozen=True, kw_only=True):
     """None where left out."""
     near_duplicates: NearDuplicates
     within_sets: WithinSets
+    content_shift: ContentShifts | None = None
+    """None where no prompt-set says it."""

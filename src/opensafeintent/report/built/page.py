@@ -30,7 +30,7 @@ from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.kit import Page, asset
 from opensafeintent.report.prose import Sentence, counted, precision_in_points, say
 from opensafeintent.report.table import Table
-from opensafeintent.taxonomy import INTENT_WORDS, default_taxonomy
+from opensafeintent.taxonomy import DUAL_USE, INTENT_WORDS, default_taxonomy
 
 __all__ = ["MOST_SETS", "build_cautions", "build_findings", "canary_of", "card", "marked_source", "render_build_page"]
 
@@ -47,6 +47,7 @@ _TOPICS = (
     ("Core prompts of one set", "Within sets"),
     ("Dual-use wordings of one set", "Paraphrases"),
     ("Identical within one set", "Identical"),
+    ("A full answer to the benign", "Content"),
 )
 """What the findings of a check are about, by how they begin; what begins otherwise is about coverage."""
 
@@ -83,8 +84,10 @@ def _intents(results: BuildResults) -> Iterator[Sentence]:
     )
     if prompts:
         worst = min(results.repaired, key=lambda line: line.right_at_first / max(line.prompts, 1))
+        dual_use = next(line for line in results.repaired if line.intent == DUAL_USE)
         facts = {"prompts": prompts, "right": right, "repaired": repaired, "wrong": wrong, "repairs": repairs}
-        yield _say("intents", topic="Intent check", worst=worst, intent=INTENT_WORDS[worst.intent], **facts)
+        intent = INTENT_WORDS[worst.intent]
+        yield _say("intents", topic="Intent check", worst=worst, intent=intent, dual_use=dual_use, **facts)
 
 
 def build_cautions(results: BuildResults) -> Iterator[Sentence]:

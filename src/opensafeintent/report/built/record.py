@@ -10,18 +10,20 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from opensafeintent.calls.models import Price
+from opensafeintent.calls.spending import Spending
 from opensafeintent.construction.controls.measures import has_spaces
 from opensafeintent.construction.controls.records import DatasetCheck
-from opensafeintent.construction.folder import BuildManifest, Cost
+from opensafeintent.construction.folder import BuildManifest
+from opensafeintent.construction.intents import PURPOSES_LEANT_TO, complaint_of_intent
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import PURPOSES, Draft, Seed, Stage, StageResult, Topic
 from opensafeintent.construction.similarity.index import Match
 from opensafeintent.construction.similarity.join import Item, nearest_sets
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.cost import Costs
 from opensafeintent.report.table import Table
-from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, INTENT_WORDS, Intent
 from opensafeintent.templates.instruction import READINGS, Reading
 
 __all__ = [
@@ -120,6 +122,11 @@ class Repaired(NamedTuple):
     still_wrong: int
     repairs: int
     """Texts rewritten, those that were still wrong included."""
+    leaned_at_first: int | None
+    straightened: int | None
+    still_leaning: int | None
+    """Dual-use prompts that read as such and whose wording suggested a purpose; of these, those that are mended; and those
+    that lean in the end. None of other intents."""
 
 
 # How alike different sets are ----------------------------------------------------------------------------------------
@@ -194,21 +201,20 @@ class BuildResults:
     Args:
         manifest: models, settings and templates.
         built: what every stage kept and dropped.
-        costs: of the calls behind it.
+        spent: what its calls came to, by purpose and model.
         remarks: what the build says of itself, a line each.
         dataset: the prompt-sets, where the build came so far.
         check: what the controls found in them.
         check_tables: the same as tables.
         likeness: how alike different sets are; None where that was left out.
         reviewed: what people said, where they were asked.
-        prices: dollars for tokens, where they are known.
     """
 
     def __init__(
         self,
         manifest: BuildManifest,
         built: Built,
-        costs: Sequence[Cost],
+        spent: Costs,
         *,
         remarks: Sequence[str] = (),
         dataset: Dataset | None = None,
@@ -216,23 +222,27 @@ class BuildResults:
         check_tables: Sequence[Table] = (),
         likeness: Likeness | None = None,
         reviewed: Reviewed | None = None,
-        prices: dict[str, Price] | None = None,
     ) -> None:
         self.manifest = manifest
         self.built = built
-        self.costs = costs
+        self.spent = spent
         self.remarks = remarks
         self.dataset = dataset
         self.check = check
         self.check_tables = {table.name: table for table in check_tables}
         self.likeness = likeness
         self.reviewed = reviewed
-        self.prices = prices or {}
 
     @property
     def models(self) -> tuple[str, ...]:
         """The generator, and the judge where it is another model."""
         return tuple(dict.fromkeys((self.manifest.generator, self.manifest.judge)))
+
+    @cached_property
+    def costs(self) -> tuple[Spending, ...]:
+        """What the calls of construction came to; others may have used the ledger for other ends."""
+        known = {purpose for purposes in PURPOSES.values() for purpose in purposes}
+        return tuple(line for spent in self.spent.runs.values() for line in spent.lines if line.purpose in known)
 
     @cached_property
     def stages(self) -> tuple[StageCount, ...]:
@@ -303,7 +313,15 @@ def _repaired(intent: Intent, drafts: Sequence[Draft]) -> Repaired:
     right = sum(draft.first_readings[intent] == intent for draft in read)
     wrong = sum(draft.readings[intent] != intent for draft in read)
     repairs = sum(revision.variant == intent for draft in read for revision in draft.revisions)
-    return Repaired(intent, len(read), right, len(read) - right - wrong, wrong, repairs)
+    leaning: tuple[int | None, ...] = (None, None, None)
+    if intent == DUAL_USE:
+        first = [
+            draft for draft in read if draft.first_readings[intent] == intent and draft.first_leaning in PURPOSES_LEANT_TO
+        ]
+        mended = sum(complaint_of_intent(draft, intent) is None for draft in first)
+        last = sum(draft.readings[intent] == intent and draft.leaning in PURPOSES_LEANT_TO for draft in read)
+        leaning = (len(first), mended, last)
+    return Repaired(intent, len(read), right, len(read) - right - wrong, wrong, repairs, *leaning)
 
 
 def stage_of(purpose: str) -> Stage:

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from operator import attrgetter
 from typing import NamedTuple
 
-from opensafeintent.calls.models import cost_of
 from opensafeintent.canonical import sha256_hex
-from opensafeintent.construction.folder import Cost
 from opensafeintent.construction.records import REASONS, Reason, Stage
 from opensafeintent.report.built.record import BINS, READING_WORDS, BuildResults, Nearest, stage_name, stage_of
+from opensafeintent.report.cost import cost_notes, dollars_text
 from opensafeintent.report.table import Column, Table
 from opensafeintent.taxonomy import INTENT_WORDS
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
@@ -22,7 +21,7 @@ TABLE_NAMES = ("funnel", "dropped", "coverage", "readings", "repairs", "similari
 """Every table that a build may have."""
 
 _CLOSEST = 10
-_BY_GENERATOR = ("backfill", "triplet", "repair", "paraphrase")
+_BY_GENERATOR = ("backfill", "triplet", "repair", "wording", "paraphrase")
 
 
 def role_of(purpose: str, model: str, results: BuildResults) -> str:
@@ -135,10 +134,17 @@ def _repairs(results: BuildResults) -> Table:
             Column("right_at_first", "Right at first", "count"),
             Column("repaired", "Repaired", "count"),
             Column("still_wrong", "Still wrong", "count"),
+            Column("leaned_at_first", "Leaned at first", "count"),
+            Column("straightened"),
+            Column("still_leaning"),
             Column("repairs", "Texts rewritten", "count"),
         ),
         rows=[line for line in results.repaired if line.prompts],
-        notes=("Of every set whose prompts the judge read, the dropped ones included.",),
+        notes=(
+            "Of every set whose prompts the judge read in stage 4, the dropped ones included. Whether a wording leans counts "
+            "for dual-use prompts alone, and where they read as such. Texts that were reworded in stage 5 are in "
+            "provenance.jsonl.",
+        ),
     )
 
 
@@ -206,10 +212,7 @@ def _twins(among: str, nearest: Iterable[Nearest]) -> list[_Twins]:
 
 
 def _costs(results: BuildResults) -> Table:
-    def dollars(cost: Cost) -> float | None:
-        tokens = {(cost.model, "input"): cost.input_tokens, (cost.model, "output"): cost.output_tokens}
-        return round(cost_of(tokens, results.prices), 6) if cost.model in results.prices else None
-
+    prices = results.spent.prices
     return Table(
         name="costs",
         title="Calls and tokens by stage and model",
@@ -221,11 +224,18 @@ def _costs(results: BuildResults) -> Table:
             Column("calls", "Calls", "count"),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
-            Column("dollars", "Dollars" if results.prices else None, "number", dollars),
+            Column("dollars", None, "number", lambda cost: cost.dollars(prices)),
+            Column(
+                "shown",
+                "Dollars" if prices.tells(results.models) else None,
+                "number",
+                lambda cost: dollars_text(cost.dollars(prices)),
+            ),
         ),
         rows=results.costs,
         notes=(
-            "Every call that a kept or a dropped item rests on, once, whichever run made it; re-asks are calls of their own.",
+            *([f"In all ${dollars_text(total)}."] if (total := results.spent.dollars) else []),
+            *cost_notes(results.spent),
         ),
     )
 

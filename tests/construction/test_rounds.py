@@ -1,0 +1,276 @@
+"""Habits that give the intent away: how they are counted, what is asked because of them, and in which rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from construction.support import Bench, taxonomy
+from opensafeintent import load_dataset
+from opensafeintent.calls.records import Call
+from opensafeintent.construction.habits import ROUND, Habits, _share_wanted, count_habits, has_habit, opening_of, told
+from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
+from opensafeintent.construction.rounds import Round, Rounds
+from opensafeintent.errors import Stopped
+from opensafeintent.promptsets import Prompts
+from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.templates.instruction import load_instructions, parse_instructions
+
+# Counting --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("I'm a nurse; which dose is too much?", True),
+        ("I’m a nurse; which dose is too much?", True),
+        ("As a teacher at a small school I wonder how this works.", True),
+        ("We run a shop. What do thieves look for?", True),
+        ("My students asked me this.", True),
+        ("I'm putting together a leaflet on scams.", True),
+        ("As a result it broke. What now?", False),
+        ("What do thieves look for in a shop?", False),
+        ("I want to know how this works.", False),
+        ("Aim a lamp at it?", False),
+    ],
+)
+def test_a_role_is_a_phrase_that_says_who_asks(text: str, role: bool) -> None:
+    assert has_habit(text, "role") == role
+
+
+def test_a_setting_is_a_whole_word() -> None:
+    assert has_habit("How does it look in a Warehouse, at night?", "setting")
+    assert has_habit("At our help desk they ask.", "setting")
+    assert not has_habit("Firmly said, in class-leading words of subclasses.".replace("class-", "sub"), "setting")
+
+
+def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
+    assert opening_of("“I’m a nurse.") == "i'm a"
+    assert opening_of("WELL, how come?") == "well how"
+    assert opening_of("123") == ""
+    assert opening_of("x" * 50) == "x" * 20
+
+
+def draft(benign: str, dual_use: str, malicious: str, number: int = 0) -> Draft:
+    topic = Topic(summary=f"topic number {number} of some more", harm_domain="Money", task_type="Explanation")
+    return Draft(topic=topic, underlying_task="", prompts=Prompts(benign=benign, dual_use=dual_use, malicious=malicious))
+
+
+def test_quoted_material_has_no_habits() -> None:
+    quoted = '"' + "we run a school and our staff of nine teachers " * 2 + '"'
+    text = f"Make this shorter: {quoted}"
+    assert count_habits([draft(text, text + " I'm a clerk.", 'Say "my staff" to them?')]).role == {
+        "benign": 0,
+        "dual_use": 1,
+        "malicious": 1,
+    }
+
+
+HABITUAL = draft("I'm a clerk at a bank. How?", "How does it go?", "I want it. How?")
+
+
+def test_habits_are_counted_by_intent() -> None:
+    other = draft("How does it go?", "I'm a clerk, how does it go?", "How?")
+    found = count_habits([HABITUAL, HABITUAL, HABITUAL, other])
+    assert found.requests == 4
+    assert found.role == {"benign": 3, "dual_use": 1, "malicious": 0}
+    assert found.setting == {"benign": 0, "dual_use": 0, "malicious": 0}
+    # openings of fewer than three requests are no habit
+    assert found.openings == {"benign": {"i'm a": 3}, "dual_use": {"how does": 3}, "malicious": {"i want": 3}}
+
+
+def test_habits_of_the_published_sets_are_those_that_the_docs_name(published: Path) -> None:
+    sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
+    for habit, percent in (("role", (53, 30, 8)), ("setting", (51, 23, 23))):
+        hits = [sum(has_habit(item.prompts.of(intent), habit) for item in sets) for intent in CORE_VARIANTS]
+        assert tuple(round(100 * number / len(sets)) for number in hits) == percent
+
+
+# Asking ----------------------------------------------------------------------------------------------------------------
+
+
+def asked(text: str) -> dict[str, str]:
+    """What is asked of each intent's request."""
+    lines = text.partition("Asked of this topic's:\n")[2].splitlines()
+    return {line.split('"')[1]: line.partition(": ")[2] for line in lines}
+
+
+def test_nothing_is_asked_while_nothing_is_written() -> None:
+    assert told(Habits(), "one") == "(none are written yet)"
+    assert told(count_habits([]), "one") == "(none are written yet)"
+
+
+def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> None:
+    """42 sets with roles in 36, 0 and 6 of the prompts: a third of all. The next 42 of each are to bring each to 28 of 84:
+    none of the benign ones, 28 of the dual-use and 22 of the malicious ones."""
+    habits = Habits(
+        requests=ROUND,
+        role={"benign": 36, "dual_use": 0, "malicious": 6},
+        setting={"benign": 0, "dual_use": 0, "malicious": 0},
+        openings={"benign": {}, "dual_use": {}, "malicious": {}},
+    )
+    counts = dict.fromkeys(("benign", "dual_use", "malicious"), 0)
+    topics = 3000
+    for number in range(topics):
+        text = told(habits, f"topic {number}")
+        for intent, wish in asked(text).items():
+            assert wish in ("says who the asker is", "does not say who the asker is")
+            counts[intent] += wish == "says who the asker is"
+    assert "benign 36, dual-use 0, malicious 6" in text
+    assert "setting" not in text  # no request names one, so none is missing
+    assert counts["benign"] == 0
+    assert counts["dual_use"] / topics == pytest.approx(28 / 42, abs=0.03)
+    assert counts["malicious"] / topics == pytest.approx(22 / 42, abs=0.03)
+
+
+def test_the_wanted_shares_are_those_of_the_documented_example() -> None:
+    """Of 252 requests 74 state a role; so 42 topics later 37 of each intent's 126 are to do so."""
+    habits = Habits(requests=84, role={"benign": 61, "dual_use": 4, "malicious": 9})
+    wanted = [_share_wanted(habits, "role", intent) * ROUND for intent in CORE_VARIANTS]
+    assert wanted == pytest.approx([-24, 33, 28])  # fewer than none is none
+
+
+def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> None:
+    text = told(count_habits([HABITUAL] * ROUND), "one")
+    assert 'benign "i\'m a" 42; dual-use "how does" 42; malicious "i want" 42' in text
+    assert 'does not begin with "i\'m a"; may begin with "how does" or "i want"' in asked(text)["benign"]
+    assert 'does not begin with "i want"; may begin with "i\'m a" or "how does"' in asked(text)["malicious"]
+
+
+def test_an_opening_that_all_intents_share_is_no_habit() -> None:
+    text = told(count_habits([draft("Can you say?", "Can you tell?", "Can you do it?")] * ROUND), "one")
+    assert "begin" not in text
+
+
+# Rounds ----------------------------------------------------------------------------------------------------------------
+
+
+def topics(first: int, last: int) -> list[Topic]:
+    return [
+        Topic(summary=f"topic number {n} of some more", harm_domain="Money", task_type="Explanation")
+        for n in range(first, last)
+    ]
+
+
+def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -> list[tuple[list[str], dict[str, str]]]:
+    """Write all prompts; return for each round its topics and what each was told."""
+    found = []
+    for commissions in rounds.of(wanted):
+        found.append(([item.topic.id for item in commissions], {item.topic.id: item.told for item in commissions}))
+        made = [
+            Rejection.of(item.topic, "call_failed")
+            if item.topic in failing
+            else msgspec.structs.replace(HABITUAL, topic=item.topic)
+            for item in commissions
+        ]
+        rounds.add(StageResult.of("triplets", made))
+    return found
+
+
+def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None:
+    found = go(Rounds(), topics(0, 100))
+    assert [len(ids) for ids, _ in found] == [42, 42, 16]
+    assert [topic_id for ids, _ in found for topic_id in ids] == [topic.id for topic in topics(0, 100)]
+    begins = [{text.splitlines()[0] for text in texts.values()} for _, texts in found]
+    assert begins == [
+        {"(none are written yet)"},
+        {"Of 42 requests of each intent so far:"},
+        {"Of 84 requests of each intent so far:"},
+    ]
+
+
+def test_the_topics_of_a_later_pass_fill_the_last_round() -> None:
+    rounds = Rounds()
+    go(rounds, topics(0, 50))
+    found = go(rounds, topics(50, 90))
+    assert [len(ids) for ids, _ in found] == [34, 6]
+    assert {text.splitlines()[0] for text in found[1][1].values()} == {"Of 84 requests of each intent so far:"}
+
+
+def texts_of(found: list[tuple[list[str], dict[str, str]]]) -> dict[str, str]:
+    return {topic_id: text for _, texts in found for topic_id, text in texts.items()}
+
+
+def test_what_a_round_was_told_stays_when_a_topic_comes_late_or_is_added() -> None:
+    saved: list[Round] = []
+
+    def save(rounds: Sequence[Round]) -> None:
+        saved[:] = rounds
+
+    first = topics(0, 100)
+    before = texts_of(go(Rounds([], save), first, failing=first[3:5]))
+    again = texts_of(go(Rounds(saved, save), first))
+    assert again == before
+    added = topics(500, 501)
+    grown = texts_of(go(Rounds(saved, save), [*added, *first]))
+    assert {topic_id: text for topic_id, text in grown.items() if topic_id != added[0].id} == before
+    # from nothing on record, later rounds are told of two requests more
+    assert texts_of(go(Rounds(), first)) != before
+
+
+def test_rounds_that_are_not_asked_are_not_kept() -> None:
+    saved: list[Sequence[Round]] = []
+    rounds = Rounds([], saved.append)
+    for commissions in rounds.of(topics(0, 100)):
+        rounds.add(StageResult.of("triplets", (Rejection.of(item.topic, "not_made") for item in commissions)))
+    assert [len(kept) for kept in saved] == [1]
+
+
+# In a build ------------------------------------------------------------------------------------------------------------
+
+WIDE = taxonomy(("Money", "People", "Machines"), ("Explanation", "Troubleshooting", "Optimization"))
+
+
+def test_the_next_round_is_told_of_the_last_one(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    built = bench.build(over=WIDE, per_cell=6)
+    assert len(built.finished) == 54
+    calls = bench.generator.asked("triplet")
+    first = [call for call in calls if "(none are written yet)" in call.messages[0].content]
+    assert len(first) == ROUND
+    counted = count_habits(built.drafts[0].kept[:ROUND])
+    for call in calls[ROUND:]:
+        assert told(counted, call.subject.set_id) in call.messages[0].content
+    assert Bench(tmp_path).build(over=WIDE, per_cell=6) == built
+
+
+def test_a_template_without_a_place_for_habits_is_asked_in_one_go(tmp_path: Path) -> None:
+    """As in earlier versions, whose builds go on with the template that they were begun with."""
+    sources = load_instructions().sources()
+    sources["triplet.md"] = sources["triplet.md"].replace("{{habits}}", "")
+    bench = Bench(tmp_path, instructions=parse_instructions(sources))
+    bench.build(over=WIDE, per_cell=5, last=3)
+    calls = bench.generator.asked("triplet")
+    assert len(calls) == 45
+    assert not any("so far" in call.messages[0].content or "none are" in call.messages[0].content for call in calls)
+
+
+def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def note(call: Call) -> None:
+        order.append(call.purpose)
+
+    Bench(tmp_path, generator=note, judge=note).build(over=WIDE, per_cell=10, last=4)
+    assert order.index("intent") < len(order) - 1 - order[::-1].index("triplet")
+
+
+def test_a_build_that_stops_in_a_round_keeps_what_was_asked_and_goes_on_alike(tmp_path: Path) -> None:
+    undisturbed = Bench(tmp_path / "one").build(over=WIDE, per_cell=6)
+    asked = 0
+
+    def stop(call: Call) -> str | None:
+        nonlocal asked
+        asked += call.purpose == "triplet"
+        if asked > 50:
+            raise Stopped("the budget is used up")
+        return None
+
+    with pytest.raises(Stopped, match="used up"):
+        Bench(tmp_path / "two", generator=stop).build(over=WIDE, per_cell=6)
+    again = Bench(tmp_path / "two")
+    assert again.build(over=WIDE, per_cell=6) == undisturbed
+    assert 0 < len(again.generator.asked("triplet")) < 54 - ROUND
