@@ -185,7 +185,7 @@ def test_a_baseline_is_found_again_as_it_was(tmp_path: Path, name: str) -> None:
         found = asyncio.run(Client(ledger, {asked.model: model.identity}).ask(asked))
     assert made == found
     assert isinstance(made, Answered)
-    assert (made.stop_reason, made.served_model) == ("stop", f"baseline/{name}@1")
+    assert (made.stop_reason, made.served_model) == ("stop", f"baseline/{name}@{BASELINES[name].version}")
     # Four characters are counted as a token: 15 characters asked, rounded down.
     assert made.usage == Usage(3, len(made.text) // 4)
 
@@ -198,4 +198,4 @@ def test_an_unknown_baseline_is_told_with_the_valid_names() -> None:
 def test_baselines_are_told_by_name() -> None:
     assert is_baseline(DEMONSTRATION_JUDGE)
     assert not is_baseline("openai/baseline/judge")
-    assert all(script.version == 1 and script.summary for script in BASELINES.values())
+    assert all(script.version >= 1 and script.summary for script in BASELINES.values())

@@ -70,7 +70,7 @@ def test_any_compatible_server_has_a_name() -> None:
     "url", ["localhost:8000/v1", "ftp://a/v1", "https://", "/v1", "http://[::1/v1", "http://host:port/v1"]
 )
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match=r"VLLM_BASE_URL is .*; expected a URL such as http://localhost:8000/v1"):
+    with pytest.raises(InputError, match=r"VLLM_BASE_URL: is .*; expected a URL such as http://localhost:8000/v1"):
         resolve_endpoint("vllm/m", {"VLLM_BASE_URL": url})
 
 
@@ -86,7 +86,7 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
     ],
 )
 def test_a_password_in_a_base_url_is_not_told(url: str) -> None:
-    with pytest.raises(InputError, match=r"^LOOPBACK_BASE_URL ") as refused:
+    with pytest.raises(InputError, match=r"^LOOPBACK_BASE_URL: ") as refused:
         resolve_endpoint("openai-api/loopback/m", {"LOOPBACK_BASE_URL": url, "LOOPBACK_API_KEY": "k"})
     assert not re.search("secret|user:", str(refused.value))
 

@@ -64,7 +64,7 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         ({"response": None, "helpfulness": 2}, "field response: missing"),
         ({"response": "half a pair: \ud800"}, "field response: .*surrogate"),
         ({"epoch": "1"}, "field epoch: is '1'; expected a whole number from 0"),
-        ({"epoch": True}, "field epoch: is True"),
+        ({"epoch": True}, "field epoch: is true"),
         ({"epoch": -1}, "field epoch: is -1"),
         ({"stop_reason": 3}, "field stop_reason: expected a text"),
         ({"helpfulness": 0}, "field helpfulness: is 0; expected a whole number from 1 to 4"),

@@ -74,8 +74,10 @@ def check(ledger: Ledger, of: dict[str, bytes]) -> None:
         assert (ledger.last_failure(of[name]) or "").startswith(f"{kind}: "), name
         assert [status for _, status, *_ in ledger.rows_of(of[name])] == ["failed"]
     assert ledger.count("failed") == len(COUNT_NO_MORE)
-    assert ledger.usage_of(of.values()).keys() == {("generate", TARGET)}
-    assert ledger.usage_of(of.values())["generate", TARGET][0] == len(STILL_COUNT)
+    attempts = list(ledger.attempts(of.values()))
+    assert {(one.purpose, one.model) for one in attempts} == {("generate", TARGET)}
+    assert [one.status for one in attempts].count("failed") == len(COUNT_NO_MORE)
+    assert len(attempts) == len(COUNT_NO_MORE) + len(STILL_COUNT)
     assert ledger.answering_models() == {TARGET, "baseline/judge"}
 
 

@@ -16,7 +16,9 @@ import msgspec
 from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.records import Answered, Attempt, Call, Failed, Failure, Outcome, Refused, Replied, call_key
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.records import Answered, Attempt, Call, Failed, Failure, Outcome, Refused, Replied, Usage, call_key
+from opensafeintent.calls.replies import usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
 __all__ = ["Asked", "Budget", "Client", "LedgerReader", "Model", "ModelStopped", "Tally", "not_on_record"]
@@ -69,8 +71,12 @@ class Tally:
         """Note an outcome."""
         self.answers += 1
         self.refusals += isinstance(outcome, Refused)
-        self.tokens[call.model, "input"] += outcome.usage.input_tokens
-        self.tokens[call.model, "output"] += outcome.usage.output_tokens
+        self.paid(call, outcome.usage)
+
+    def paid(self, call: Call, usage: Usage) -> None:
+        """Note the tokens of a reply, of one that is no answer too."""
+        self.tokens[call.model, "input"] += usage.input_tokens
+        self.tokens[call.model, "output"] += usage.output_tokens
 
     def reused(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome that the ledger held."""
@@ -83,6 +89,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: int | None = None
     tokens: int | None = None
+    dollars: float | None = None
+    prices: Prices | None = None
+    """What dollars are counted by."""
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
@@ -90,6 +99,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
             return f"the budget of {self.calls:,} calls is used up; run again with a larger --budget-calls to go on"
         if self.tokens is not None and tally.tokens.total() >= self.tokens:
             return f"the budget of {self.tokens:,} tokens is used up; run again with a larger --budget-tokens to go on"
+        if self.dollars is not None and self.prices and self.prices.cost(tally.tokens) >= self.dollars:
+            return f"the budget of ${self.dollars:,.10g} is used up; run again with a larger --budget-dollars to go on"
         return None
 
 
@@ -136,7 +147,7 @@ class Client:
     Args:
         ledger: where outcomes are looked up and recorded.
         models: what answers, by name. With an identity in place of a model, only the ledger answers for it.
-        budget: limits on calls and tokens.
+        budget: limits on calls, tokens and dollars.
     """
 
     def __init__(self, ledger: Ledger, models: Mapping[str, Model | str], budget: Budget | None = None) -> None:
@@ -311,6 +322,8 @@ class Client:
         finally:
             self.tally.ended()
         self.ledger.add(Entry(key, call, result))
+        if isinstance(result, Failure) and result.body:
+            self.tally.paid(call, usage_in(result.body))
         match result:
             case Replied(outcome=outcome):
                 self._answered.add(call.model)

@@ -16,15 +16,14 @@ from typing import Any
 
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
 from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["PREFIX", "Ask", "CalledFunction", "FunctionModel", "function_named"]
-
-PREFIX = "python/"
+__all__ = ["Ask", "CalledFunction", "FunctionModel", "function_named"]
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 """Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it."""

@@ -17,12 +17,12 @@ from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Message, Refused, Usage
-from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply
+from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply, usage_in
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 from opensafeintent.files import locked_folder, write_private
 
-__all__ = ["Entry", "Ledger", "LedgerFolder", "Located", "open_for_run"]
+__all__ = ["Attempted", "Entry", "Ledger", "LedgerFolder", "Located", "open_for_run"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
@@ -34,6 +34,11 @@ _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
 _SPAN_MANY = f"SELECT min(created), max(created) FROM calls WHERE {_SOME_KEYS}"
+_ATTEMPT = """
+    SELECT model, purpose, status, input_tokens, output_tokens, seconds, created,
+           CASE status WHEN 'failed' THEN response END FROM calls"""
+_ATTEMPTS = f"{_ATTEMPT} WHERE true"
+_ATTEMPTS_AT = tuple(f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "=")))
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
 """Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
@@ -45,6 +50,19 @@ class Located(NamedTuple):
     row: int
     """Id of the row; 0 for one that is still on its way to the file."""
     outcome: Answered | Refused
+
+
+class Attempted(NamedTuple):
+    """What an attempt came to, as far as it was paid for."""
+
+    model: str
+    purpose: str
+    status: Literal["answered", "refused", "failed"]
+    input_tokens: int
+    output_tokens: int
+    seconds: float
+    created: str
+    """ISO 8601, UTC."""
 
 
 class _Stored(NamedTuple):
@@ -200,20 +218,21 @@ class Ledger:
             ).fetchall()
             return {typed(name, str) for (name,) in rows}
 
-    def usage_of(self, keys: Iterable[bytes]) -> dict[tuple[str, str], tuple[int, int, int]]:
-        """Return (calls, input tokens, output tokens) of the calls with these keys, by (purpose, model)."""
-        totals: dict[tuple[str, str], tuple[int, int, int]] = {}
+    def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
+        """Yield every attempt on record, or those at some calls; tokens of a failed one are those that its reply told of."""
+        asked: list[tuple[str, list[bytes]]] = [(_ATTEMPTS, [])]
+        if keys is not None:
+            left = list(dict.fromkeys(keys))
+            parts = (left[at : at + _KEYS_AT_ONCE] for at in range(0, len(left), _KEYS_AT_ONCE))
+            padded = (some + some[-1:] * (_KEYS_AT_ONCE - len(some)) for some in parts)
+            asked = [(statement, some) for some in padded for statement in _ATTEMPTS_AT]
         with reading(self.path):
-            for key in keys:
-                row = self._reader.execute(
-                    "SELECT purpose, model, input_tokens, output_tokens FROM calls WHERE key = ? AND status <> 'failed'",
-                    (key,),
-                ).fetchone()
-                if row is not None:
-                    purpose, model, *tokens = typed(row, tuple[str, str, int, int])
-                    before = totals.get((purpose, model), (0, 0, 0))
-                    totals[purpose, model] = (before[0] + 1, before[1] + tokens[0], before[2] + tokens[1])
-        return totals
+            for statement, some in asked:
+                for row in self._reader.execute(statement, some):
+                    attempted = typed(row[:-1], Attempted)
+                    if row[-1] is not None and not attempted.input_tokens + attempted.output_tokens:
+                        attempted = attempted._replace(**msgspec.structs.asdict(usage_in(unpack(typed(row[-1], bytes)))))
+                    yield attempted
 
     def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
         """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""

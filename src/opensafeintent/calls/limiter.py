@@ -6,9 +6,10 @@ import asyncio
 import time
 from collections import deque
 
-__all__ = ["Limiter"]
+__all__ = ["START", "Limiter"]
 
-_START = 16
+START = 16
+"""Requests at once to an endpoint, at first."""
 _CEILING = 1024
 _GROWTH = 1.5
 _PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
@@ -25,7 +26,7 @@ class Limiter:
     """
 
     def __init__(self, fixed: int | None = None) -> None:
-        self.limit = fixed or _START
+        self.limit = fixed or START
         self.in_use = 0
         self._adaptive = fixed is None
         self._urgent: deque[asyncio.Future[None]] = deque()

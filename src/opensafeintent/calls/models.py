@@ -1,50 +1,50 @@
-"""From a model's name to what answers for it; lists of models, and what their tokens cost."""
+"""From a model's name to what answers for it; lists of models."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Protocol
 
 import msgspec
 
 from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
-from opensafeintent.calls.functions import PREFIX, CalledFunction, function_named
+from opensafeintent.calls.functions import CalledFunction, function_named
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.providers import ENDPOINTS, LOCAL_WEIGHTS, is_native, provider_of, resolve_endpoint, variables
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    LOCAL_WEIGHTS,
+    PREFIX,
+    is_native,
+    provider_of,
+    resolve_endpoint,
+    variables,
+)
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import parse_toml, read_json, read_text
+from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
 
 __all__ = [
     "OtherProviders",
-    "Price",
     "ReplayModel",
     "Served",
     "Suite",
     "SuiteModel",
     "check_model_name",
-    "cost_of",
-    "is_in_process",
     "is_local",
     "load_suite",
     "model_identity",
     "open_models",
-    "read_prices",
     "served_models",
-    "unpriced",
 ]
-
-_FREE = ("baseline/", "replay/", PREFIX)
-"""What the names of models begin with that answer in this process."""
 
 
 class OtherProviders(Protocol):
@@ -123,11 +123,6 @@ def model_identity(name: str, others: OtherProviders | None = None) -> str:
     else:
         resolve_endpoint(name, for_calls=False)
     return name
-
-
-def is_in_process(name: str) -> bool:
-    """Tell whether a model answers in this process: without a provider, and free of charge."""
-    return name.startswith(_FREE)
 
 
 def is_local(name: str) -> bool:
@@ -259,35 +254,3 @@ def _parse(text: str, location: str) -> Suite:
     if twice:
         raise InputError(f"{location}: {twice[0]} is there twice")
     return suite
-
-
-# Prices, from a file that the user keeps: they change faster than releases -------------------------------------------
-
-
-class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Dollars for a million tokens."""
-
-    input: Annotated[float, msgspec.Meta(ge=0)]
-    output: Annotated[float, msgspec.Meta(ge=0)]
-
-
-def read_prices(path: Path) -> dict[str, Price]:
-    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million tokens.
-
-    Raises:
-        InputError: it cannot be read, or is not of that form.
-    """
-    form = '{"provider/model": {"input": dollars, "output": dollars}} for a million tokens'
-    return read_json(path, dict[str, Price], f"a price list ({form})")
-
-
-def cost_of(tokens: Mapping[tuple[str, str], int], prices: Mapping[str, Price]) -> float:
-    """Return what tokens by (model, `input` or `output`) cost; models without a price cost nothing."""
-    total: float = sum(count * getattr(prices[model], kind) for (model, kind), count in tokens.items() if model in prices)
-    return total / 1e6
-
-
-def unpriced(models: Iterable[str], prices: Mapping[str, Price]) -> str:
-    """Say which models have no price, those in this process aside, which cost nothing; empty where all have one."""
-    lacking = sorted({model for model in models if model not in prices and not is_in_process(model)})
-    return f"no price is given for {', '.join(lacking)}: what it costs is not in the sum" if lacking else ""

@@ -19,9 +19,11 @@ __all__ = [
     "FOREIGN",
     "INSPECT_PROVIDERS",
     "LOCAL_WEIGHTS",
+    "PREFIX",
     "Endpoint",
     "Provider",
     "Proxy",
+    "is_in_process",
     "is_native",
     "provider_of",
     "proxy_for",
@@ -79,6 +81,10 @@ LOCAL_WEIGHTS = ("hf", "nnterp", "transformer_lens")
 FOREIGN = "inspect/"
 """What a name begins with that goes to Inspect AI although its provider is served natively: `inspect/vllm/NAME`."""
 
+PREFIX = "python/"
+"""What the name of a function begins with."""
+
+_IN_PROCESS = ("baseline/", "replay/", PREFIX)
 _GENERIC = "openai-api"
 _OTHER_PROTOCOL = ("openai/azure/", "openai/bedrock/", "mistral/azure/")
 """Services of a native provider that take another form of request."""
@@ -117,6 +123,11 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
     return tuple(variable for variable, is_needed in needed if is_needed and not (environment.get(variable) or "").strip())
 
 
+def is_in_process(name: str) -> bool:
+    """Tell whether a model answers in this process: without a provider, and free of charge."""
+    return name.startswith(_IN_PROCESS)
+
+
 def is_native(name: str) -> bool:
     """Tell whether a name is one of the native client's, well formed or not."""
     prefix = name.partition("/")[0]
@@ -136,11 +147,11 @@ def split_name(name: str) -> tuple[str, str]:
     """
     prefix, _, model = name.partition("/")
     if not model:
-        raise InputError(f"{name!r} is not a model name; expected provider/model, such as openai/gpt-5.4 or baseline/judge")
+        raise InputError(f"{name!r}: is not a model name; expected provider/model, such as openai/gpt-5.4 or baseline/judge")
     if prefix == _GENERIC:
         slug, _, model = model.partition("/")
         if not model or not _SLUG.fullmatch(slug):
-            raise InputError(f"{name!r} is not a model name; expected openai-api/<provider>/<model>")
+            raise InputError(f"{name!r}: is not a model name; expected openai-api/<provider>/<model>")
         return slug, model
     if is_native(name):
         return prefix, model
@@ -171,7 +182,7 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, 
     if key_variable in lacking:
         raise InputError(f"{name}: no key; set {key_variable}")
     if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
-        raise InputError(f"{key_variable} holds white space or characters that a key cannot have; set it again")
+        raise InputError(f"{key_variable}: holds white space or characters that a key cannot have; set it again")
     return Endpoint(
         model=model,
         base_url=base_url.rstrip("/"),
@@ -190,9 +201,9 @@ def _check_url(base_url: str, variable: str) -> None:
         usable = False
     if not usable:
         shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
-        raise InputError(f"{variable} is {shown!r}; expected a URL such as http://localhost:8000/v1")
+        raise InputError(f"{variable}: is {shown!r}; expected a URL such as http://localhost:8000/v1")
     if parts.username is not None:
-        raise InputError(f"{variable} holds a user name or password; put the key into its own variable")
+        raise InputError(f"{variable}: holds a user name or password; put the key into its own variable")
 
 
 # The proxy that the environment names for an endpoint ----------------------------------------------------------------
@@ -235,10 +246,10 @@ def proxy_for(base_url: str) -> Proxy | None:
         usable = False
     if usable and address.scheme.startswith("socks"):
         raise InputError(
-            f"{variable} names a {address.scheme} proxy, which cannot be used; expected one of http:// or https://"
+            f"{variable}: names a {address.scheme} proxy, which cannot be used; expected one of http:// or https://"
         )
     if not usable or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(f"{variable} is not the address of a proxy; expected one such as http://proxy.example:3128")
+        raise InputError(f"{variable}: is not the address of a proxy; expected one such as http://proxy.example:3128")
     return proxy
 
 

@@ -109,7 +109,7 @@ def check_score(record: Record, field: str, value: Any, low: int, high: int) -> 
 
 def short(value: Any) -> str:
     """Return what a value is, in at most 60 characters."""
-    shown = repr(value)
+    shown = msgspec.json.encode(value).decode() if value is None or isinstance(value, bool) else repr(value)
     return shown if len(shown) <= 60 else shown[:59] + "…"
 
 
@@ -118,6 +118,31 @@ def check_response(record: Record, field: str, value: Any) -> str:
     if not isinstance(value, str):
         record.fail(field, f"is {short(value)}; expected a text")
     return record.check_unicode(field, value)
+
+
+def _missing_in(record: Record, given: set[str]) -> tuple[MissingGrade, ...]:
+    """Return what a line says is missing, and why: a list, or a text as `grades.csv.gz` has it.
+
+    Args:
+        record: the line.
+        given: what it has all the same.
+    """
+    value = record.data.get("missing")
+    parts = record.texts("missing") if isinstance(value, list) else (record.optional_text("missing") or "").split(";")
+    found: dict[str, MissingGrade] = {}
+    for part in filter(None, map(str.strip, parts)):
+        try:
+            gone = MissingGrade.parse(part)
+        except ValueError as error:
+            record.fail("missing", f"{error}; expected it so, such as response:truncated or helpfulness:unparsed")
+        if not gone.reason:
+            record.fail("missing", f"{short(part)} has no reason; expected one, such as {gone.what}:unparsed")
+        if gone.what in given and not gone.judge:
+            record.fail("missing", f"{short(part)}, and the line has a {gone.what}; expected one of the two")
+        if gone.what != "grades" and gone.what not in given:  # `grades:not_graded` is what a line without grades says
+            found.setdefault(gone.what, msgspec.structs.replace(gone, judge=""))
+    # without a response there is nothing else to be had
+    return (found["response"],) if "response" in found else tuple(found.values())
 
 
 def parse_recorded(record: Record) -> RecordedResponse:
@@ -129,8 +154,14 @@ def parse_recorded(record: Record) -> RecordedResponse:
     response = record.data.get("response")
     if response is not None:
         check_response(record, "response", response)
-    if response is None and None in score.values():
-        record.fail("response", "missing; a line has a response, or both grades, or all")
+    missing = _missing_in(
+        record, {field for field in ("response", *SCALES, "mode", "strategy") if record.data.get(field) is not None}
+    )
+    gone = {one.what for one in missing}
+    if response is None and "response" not in gone and None in score.values():
+        record.fail("response", "missing; a line has a response, or both grades, or all, or in `missing` why there is none")
+    if "response" in gone and any(grade is not None for grade in score.values()):
+        record.fail("missing", "says that there is no response, and the line has grades; expected one of the two")
     stop_reason = record.optional_text("stop_reason") or "stop"
     mode = record.choice("mode", MODES) if "mode" in record else None
     strategy = record.choice("strategy", STRATEGIES) if "strategy" in record else None
@@ -144,6 +175,7 @@ def parse_recorded(record: Record) -> RecordedResponse:
         harm_severity=score["harm_severity"],
         mode=mode,  # type: ignore[arg-type]
         strategy=strategy,  # type: ignore[arg-type]
+        missing=missing,
     )
 
 

@@ -35,17 +35,22 @@ Purpose = Literal[
     "harm",
     "mode",
     "probe",
+    "swap",
     "metadata",
     "backfill",
     "triplet",
     "intent",
     "repair",
     "quality",
+    "relabel",
+    "wording",
+    "reread",
     "paraphrase",
     "paraphrase_check",
     "annotation",
 ]
-"""What a call is for; from `metadata` on, the stages of construction."""
+"""What a call is for; `swap` grades a response under another request than its own; from `metadata` on, the stages of
+construction."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

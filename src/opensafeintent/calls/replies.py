@@ -26,6 +26,7 @@ __all__ = [
     "no_answer",
     "outcome_of",
     "read_reply",
+    "usage_in",
     "without_thinking",
 ]
 
@@ -254,6 +255,15 @@ def _count(tokens: Any) -> int:
     if not isinstance(tokens, int | float) or not 0 <= tokens <= _MOST_TOKENS:
         return 0
     return int(tokens)
+
+
+def usage_in(body: bytes) -> Usage:
+    """Return the tokens that a reply says it took, whatever else it says; none where it does not say."""
+    try:
+        usage = _decode(body).usage
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return _NO_USAGE
+    return Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else _NO_USAGE
 
 
 _served = lru_cache(maxsize=64)(one_line)

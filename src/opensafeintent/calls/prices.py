@@ -1,0 +1,211 @@
+"""What tokens cost, and who says so: a file of the user's, or the price list that the extra `[prices]` brings."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping
+from datetime import UTC, date, datetime
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from opensafeintent.calls.providers import ENDPOINTS, FOREIGN, INSPECT_PROVIDERS, is_in_process, provider_of
+from opensafeintent.canonical import sha256_hex
+from opensafeintent.errors import InputError
+from opensafeintent.files import parse_json, read_bytes, write_private
+from opensafeintent.hostile import one_line
+
+__all__ = ["Price", "Prices", "read_prices", "update_prices"]
+
+_PACKAGE = "genai-prices"
+_NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
+_FORM = 'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
+_ENTRY = 'a price ({"input": dollars, "output": dollars} for a million tokens)'
+_RENAMED = {"grok": "x-ai", "azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
+"""Providers that the package calls otherwise than we do."""
+_TOKENS = 1000
+"""Of the request that the package is asked the price of: few enough for the rate of a prompt of usual length."""
+
+
+_Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+
+
+class Price(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Dollars for a million tokens."""
+
+    input: _Dollars
+    output: _Dollars
+
+    def of(self, input_tokens: float, output_tokens: float) -> float:
+        """Return what some tokens cost, in dollars."""
+        return (input_tokens * self.input + output_tokens * self.output) / 1e6
+
+
+_FREE = Price(0.0, 0.0)
+
+
+def read_prices(path: Path) -> dict[str, Price]:
+    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million tokens.
+
+    Raises:
+        InputError: it cannot be read, or is not of that form.
+    """
+    entries = parse_json(read_bytes(path), dict[str, msgspec.Raw], str(path), _FORM)
+    return {name: parse_json(bytes(raw), Price, f"{path}: {one_line(name, 100)}", _ENTRY) for name, raw in entries.items()}
+
+
+class Prices:
+    """What each model's tokens cost, all of it from one place.
+
+    That is a file where one is given, and nothing beside it: a model that the file lacks has no price. Else it is the list of
+    genai-prices, where that is installed. Models in this process cost nothing, unless the file says otherwise.
+
+    Args:
+        file: the user's.
+        day: whose prices the package is asked for; today's by default.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+
+    def __init__(self, file: Path | None = None, day: date | None = None) -> None:
+        self._file = file
+        self._day = day or datetime.now(UTC).date()
+        self._given = read_prices(file) if file else {}
+        self._known: dict[str, Price | None] = dict(self._given)
+        self._sha256 = sha256_hex(read_bytes(file)) if file else ""
+
+    @cached_property
+    def _package(self) -> Any:
+        return None if self._file else _load()
+
+    def __bool__(self) -> bool:
+        """Whether there is anything that could know a price."""
+        return self._file is not None or self._package is not None
+
+    @property
+    def about(self) -> dict[str, str] | None:
+        """Where the prices are from, by field of `cost.json`; None where there are none."""
+        if self._file:
+            return {"source": self._file.name, "sha256": self._sha256}
+        if self._package is None:
+            return None
+        return {"source": _PACKAGE, "version": metadata.version(_PACKAGE), "date": self._day.isoformat()}
+
+    @property
+    def basis(self) -> str:
+        """The same as a sentence; where there are none, how to have them."""
+        match self.about:
+            case {"source": source, "sha256": digest}:
+                return f"Prices: {source} (sha256 {digest[:12]})."
+            case {"source": source, "version": version, "date": day}:
+                return f"Prices: {source} {version}, as of {day}."
+        return f"No prices: give --prices FILE, or {_NEEDS_EXTRA}."
+
+    def of(self, model: str) -> Price | None:
+        """Return a model's price; None where it is not known."""
+        if model not in self._known:
+            if is_in_process(model):
+                self._known[model] = _FREE
+            else:
+                self._known[model] = None if self._package is None else _listed(self._package, model, self._day)
+        return self._known[model]
+
+    def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
+        """Return what tokens by (model, `input` or `output`) cost; those of models without a price are left out."""
+        priced = ((self.of(model), kind, count) for (model, kind), count in tokens.items())
+        return sum(count * float(getattr(price, kind)) for price, kind, count in priced if price is not None) / 1e6
+
+    def tells(self, models: Iterable[str]) -> bool:
+        """Tell whether anybody has set a price of one of some models: that a baseline is free says nothing of the others."""
+        return any(self.of(model) not in (None, _FREE) or model in self._given for model in models)
+
+    def lacking(self, models: Iterable[str]) -> list[str]:
+        """Return the models without a price, each once, in alphabetical order."""
+        return sorted({model for model in models if self.of(model) is None})
+
+    def unpriced(self, models: Iterable[str]) -> list[str]:
+        """Say which models have no price, where there are prices at all: a line, or none."""
+        lacking = self.lacking(models) if self else []
+        return [f"no price is given for {', '.join(lacking)}: what it costs is not in the sum"] if lacking else []
+
+    def need(self, models: Iterable[str]) -> None:
+        """See that every model has a price.
+
+        Raises:
+            InputError: some have none; the text names them and says how to give one.
+        """
+        if lacking := self.lacking(models):
+            where = f"{self._file or _PACKAGE} has none" if self else f"{_NEEDS_EXTRA} brings many"
+            raise InputError(
+                f"--budget-dollars: no price for {', '.join(lacking)}: {where}; "
+                "give one with --prices FILE, dollars a million tokens: "
+                f'{{"{lacking[0]}": {{"input": 2.5, "output": 10}}}}'
+            )
+
+
+# The package ---------------------------------------------------------------------------------------------------------
+
+
+def _load() -> Any:
+    """Return the package; None where it is not installed."""
+    try:
+        return importlib.import_module("genai_prices")
+    except ImportError:
+        return None
+
+
+def _listed(package: Any, model: str, day: date) -> Price | None:
+    """Return what the package says of a model, by its name; None where it knows none.
+
+    A name of the generic kind says nothing of who serves it. Where a price depends on the hour, it is the highest of the day.
+    """
+    provider, prefix = provider_of(model), model.removeprefix(FOREIGN).partition("/")[0]
+    if prefix not in ENDPOINTS and prefix not in INSPECT_PROVIDERS:
+        return None
+    name = model.removeprefix(FOREIGN).partition("/")[2]
+    usage, found = package.Usage(input_tokens=_TOKENS, output_tokens=_TOKENS), []
+    for hour in range(24):
+        at = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
+        try:
+            asked = package.calc_price(usage, name, provider_id=_RENAMED.get(provider, provider), genai_request_timestamp=at)
+        except LookupError:
+            return None
+        if any(getattr(asked.model_price, kind, None) is None for kind in ("input_mtok", "output_mtok")):
+            return None  # it is paid for by the image, the second or the request
+        each = (float(price * 1_000_000 / _TOKENS) for price in (asked.input_price, asked.output_price))
+        found.append(Price(*each))
+    return max(found, key=lambda price: price.input + price.output)
+
+
+def update_prices(path: Path) -> tuple[str, list[str]]:
+    """Write the prices of genai-prices into a file that the user can edit; entries that it does not know stay.
+
+    Returns:
+        Where they are from, and a line for each entry that was another before.
+
+    Raises:
+        InputError: the package is not installed, or the file that is there is none of prices.
+    """
+    if (package := _load()) is None:
+        raise InputError(f"prices update needs an extra: {_NEEDS_EXTRA}")
+    before = read_prices(path) if path.exists() else {}
+    prices, now = Prices(), dict[str, Price]()
+    listed = {provider.id: provider for provider in importlib.import_module(f"{package.__name__}.data").providers}
+    for provider in (*ENDPOINTS, *INSPECT_PROVIDERS):
+        models = listed[_RENAMED.get(provider, provider)].models if _RENAMED.get(provider, provider) in listed else ()
+        for model in models:
+            name = f"{provider}/{model.id}"
+            if (price := prices.of(name)) is not None:
+                now[name] = price
+    changed = [
+        f"{name}: {old.input:g} in, {old.output:g} out before; now {now[name].input:g} in, {now[name].output:g} out"
+        for name, old in before.items()
+        if now.get(name, old) != old
+    ]
+    content = msgspec.json.encode(before | now, order="sorted")
+    write_private(path, msgspec.json.format(content, indent=1) + b"\n")
+    return prices.basis, changed

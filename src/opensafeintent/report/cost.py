@@ -1,0 +1,151 @@
+"""What runs and builds cost: in a table, and for other programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.spending import Spending, Spent
+from opensafeintent.report.table import Column, Table
+
+__all__ = ["ALL", "Costs", "cost_json", "cost_notes", "cost_table", "cost_tables", "dollars_text"]
+
+ALL = "All"
+"""What a line of sums is called."""
+_SCHEMA = 1
+
+
+class Costs:
+    """What each of some runs came to, and by which prices.
+
+    Args:
+        runs: by name.
+        file: the user's prices; without it the package is asked for those of the last call's day, so that the same
+            ledger and package give the same sum whenever it is asked for.
+    """
+
+    def __init__(self, runs: Mapping[str, Spent], file: Path | None) -> None:
+        self.runs = runs
+        self.prices = Prices(file, max((spent.day for spent in runs.values() if spent.day), default=None))
+
+    @property
+    def dollars(self) -> float | None:
+        """The sum over all of them, as far as prices are known."""
+        known = [dollars for spent in self.runs.values() if (dollars := spent.dollars(self.prices)) is not None]
+        return sum(known) if known else None
+
+    @property
+    def paid(self) -> bool:
+        """Whether any model was called that is paid for."""
+        return any(spent.paid for spent in self.runs.values())
+
+    @cached_property
+    def models(self) -> list[str]:
+        """Every model that was called, each once."""
+        return list(dict.fromkeys(model for spent in self.runs.values() for model in spent.models))
+
+
+class _Line(NamedTuple):
+    """What one model's calls for one purpose came to, or all of a run's."""
+
+    run: str
+    model: str
+    purpose: str
+    calls: int
+    failed: int
+    input_tokens: int
+    output_tokens: int
+    dollars: float | None
+
+
+def dollars_text(dollars: float | None) -> str | None:
+    """Return dollars for people: two decimals, and more where it is less than ten cents."""
+    if dollars is None:
+        return None
+    return f"{dollars:,.{2 if dollars >= 0.1 or not dollars else 4 if dollars >= 0.001 else 6}f}"
+
+
+def _lines(costs: Costs) -> Iterator[_Line]:
+    for run, spent in costs.runs.items():
+        for line in (*spent.lines, *([_sum(spent)] if spent.lines else [])):
+            dollars = spent.dollars(costs.prices) if line.model == ALL else line.dollars(costs.prices)
+            yield _Line(
+                run, line.model, line.purpose, line.calls, line.failed, line.input_tokens, line.output_tokens, dollars
+            )
+
+
+def _sum(spent: Spent) -> Spending:
+    fields = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
+    return Spending(model=ALL, purpose="", **{name: sum(getattr(line, name) for line in spent.lines) for name in fields})
+
+
+def cost_notes(costs: Costs) -> Iterator[str]:
+    """Yield what a reader of the sums should know: where prices are from, and what is not in them."""
+    yield costs.prices.basis
+    if costs.prices and (lacking := costs.prices.lacking(costs.models)):
+        yield f"No price is given for {', '.join(lacking)}: the sum is without it."
+    for run, spent in costs.runs.items():
+        of = f" of {run}" if len(costs.runs) > 1 else ""
+        for model, count in spent.silent().items():
+            yield f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not in the sum."
+        if spent.shared:
+            yield (f"The ledger{of} is shared: these are the calls that the results{of} rest on, whichever run made them.")
+
+
+def cost_table(costs: Costs) -> Table:
+    """Return what runs came to by model and purpose, with sums."""
+    rows = list(_lines(costs))
+    priced = costs.prices.tells(costs.models)
+    return Table(
+        name="cost",
+        title="Calls, tokens and dollars, by the ledger",
+        section="method",
+        columns=(
+            Column("run", "Run" if len(costs.runs) > 1 else None),
+            Column("model", "Model", "name"),
+            Column("purpose", "Purpose"),
+            Column("calls", "Calls", "count"),
+            Column("failed", "Failed\nattempts" if any(line.failed for line in rows) else None, "count"),
+            Column("input_tokens", "Tokens in", "count"),
+            Column("output_tokens", "Tokens out", "count"),
+            Column("dollars", None, "number"),
+            Column("shown", "Dollars" if priced else None, "number", lambda line: dollars_text(line.dollars)),
+        ),
+        rows=rows,
+        notes=tuple(cost_notes(costs)),
+    )
+
+
+def cost_tables(costs: Costs | None) -> list[Table]:
+    """Return that table, where any call was made."""
+    return [cost_table(costs)] if costs is not None and costs.models else []
+
+
+def cost_json(costs: Costs) -> bytes:
+    """Return `cost.json` (docs/formats.md)."""
+
+    def line_json(line: Spending, dollars: float | None) -> dict[str, Any]:
+        return {**msgspec.to_builtins(line), "dollars": None if dollars is None else round(dollars, 9)}
+
+    runs = [
+        {
+            "run": run,
+            "ledger": "shared" if spent.shared else "own",
+            "lines": [line_json(line, line.dollars(costs.prices)) for line in spent.lines],
+            "total": {
+                name: value
+                for name, value in line_json(_sum(spent), spent.dollars(costs.prices)).items()
+                if name not in ("model", "purpose")
+            },
+            "without_price": costs.prices.lacking(spent.models),
+            "without_usage": spent.silent(),
+        }
+        for run, spent in costs.runs.items()
+    ]
+    content = msgspec.json.encode({"schema": _SCHEMA, "prices": costs.prices.about, "runs": runs})
+    return msgspec.json.format(content, indent=1) + b"\n"

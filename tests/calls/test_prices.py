@@ -1,0 +1,197 @@
+"""Prices: the user's file, the price list of genai-prices, and neither."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from endtoend import osi
+from opensafeintent.calls.prices import Price, Prices, read_prices, update_prices
+from opensafeintent.errors import InputError
+
+
+def listed(folder: Path, prices: Mapping[str, tuple[float, float]]) -> Prices:
+    """The prices of a file."""
+    path = folder / "prices.json"
+    path.write_text(json.dumps({model: {"input": given, "output": got} for model, (given, got) in prices.items()}))
+    return Prices(path)
+
+
+def test_prices_are_read(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text('{"openai/x": {"input": 2.5, "output": 10}, "vllm/y": {"input": 0, "output": 0}}')
+    assert read_prices(file) == {"openai/x": Price(2.5, 10.0), "vllm/y": Price(0.0, 0.0)}
+
+
+def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
+    tokens = {("a", "input"): 2_000_000, ("a", "output"): 500_000, ("b", "input"): 10**9}
+    # 2 million at $2.50 and half a million at $10; b has no price.
+    assert listed(tmp_path, {"a": (2.5, 10)}).cost(tokens) == 2 * 2.5 + 0.5 * 10
+    assert listed(tmp_path, {}).cost({}) == 0.0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"not json",
+        b'{"a": 5}',
+        b'{"a": {"input": 1}}',
+        b'{"a": {"input": "1", "output": 2}}',
+        b'{"a": {"input": 1, "output": null}}',
+        b'{"a": {"input": 1, "output": 2, "cached": 3}}',
+        b'{"a": {"input": -1, "output": 2}}',
+        b'{"a\xff": {"input": 1, "output": 2}}',
+        b'{"a": {"input": 1e999, "output": 2}}',
+        b'{"a": {"input": 1e10, "output": 2}}',
+        b'{"a": {"input": NaN, "output": 2}}',
+        b'{"a": {"input": true, "output": 2}}',
+    ],
+)
+def test_a_file_of_another_form_is_refused_with_the_right_one(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "prices.json"
+    file.write_bytes(content)
+    with pytest.raises(
+        InputError,
+        match=r'prices\.json(: not a price list \(\{"provider/model": |: a: not a price \(\{"input": |:1: not UTF-8)',
+    ):
+        read_prices(file)
+
+
+def test_the_entry_that_is_no_price_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "prices.json"
+    file.write_text('{"openai/x": {"input": 1, "output": 2}, "openai/y": {"input": -1, "output": 2}}')
+    with pytest.raises(InputError, match=r"prices\.json: openai/y: not a price .* >= 0"):
+        read_prices(file)
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere.json"):
+        with pytest.raises(InputError, match="cannot read"):
+            read_prices(path)
+
+
+def test_a_file_is_all_that_counts_where_one_is_given(tmp_path: Path) -> None:
+    prices = listed(tmp_path, {"openai/x": (1, 2), "baseline/judge": (3, 4)})
+    assert prices.of("openai/x") == Price(1.0, 2.0)
+    assert prices.of("openai/gpt-5.4") is None  # whatever else is installed knows of it
+    assert prices.of("baseline/judge") == Price(3.0, 4.0)
+    assert [prices.of(name) for name in ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")] == [Price(0.0, 0.0)] * 3
+    assert prices.lacking(["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]) == ["openai/a", "openai/b"]
+    assert prices.basis.startswith("Prices: prices.json (sha256 ")
+    with pytest.raises(InputError, match=r"no price for openai/a: .*prices\.json has none; give one with --prices FILE"):
+        prices.need(["openai/a", "openai/x"])
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No package of prices, installed or not."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
+
+
+@pytest.mark.usefixtures("bare")
+def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(tmp_path: Path) -> None:
+    prices = Prices()
+    assert (bool(prices), prices.about, prices.of("openai/gpt-5.4"), prices.of("baseline/judge")) == (
+        False,
+        None,
+        None,
+        Price(0.0, 0.0),
+    )
+    assert prices.unpriced(["openai/gpt-5.4"]) == []
+    ran = osi("prices", "update", tmp_path / "prices.json")
+    assert (ran.code, ran.errors) == (2, ['error: prices update needs an extra: pip install "opensafeintent[prices]"'])
+    with pytest.raises(
+        InputError, match=r"no price for openai/gpt-5\.4: pip install .*opensafeintent\[prices\].* brings many; give one"
+    ):
+        prices.need(["openai/gpt-5.4"])
+
+
+def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
+    """What stands for the package: two models of xAI, one of them cheaper at night, and a third that is paid by the image."""
+
+    def calc_price(usage: Any, model_ref: str, *, provider_id: str, genai_request_timestamp: datetime) -> SimpleNamespace:
+        asked.append((provider_id, model_ref))
+        known = {"day": Decimal("1.5"), "night": Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1)}
+        if provider_id != "x-ai" or model_ref not in (*known, "pictures"):
+            raise LookupError
+        each = known.get(model_ref, Decimal(0))
+        mtok = None if model_ref == "pictures" else each
+        return SimpleNamespace(
+            input_price=each * usage.input_tokens / 1_000_000,
+            output_price=4 * each * usage.output_tokens / 1_000_000,
+            model_price=SimpleNamespace(input_mtok=mtok, output_mtok=mtok),
+        )
+
+    module: Any = ModuleType("genai_prices")
+    module.Usage, module.calc_price = SimpleNamespace, calc_price
+    return module
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """What the stand-in was asked."""
+    found: list[tuple[str, str]] = []
+    data: Any = ModuleType("genai_prices.data")
+    models = [SimpleNamespace(id=name) for name in ("day", "night", "pictures")]
+    data.providers = [SimpleNamespace(id="x-ai", models=models), SimpleNamespace(id="elsewhere", models=models)]
+    monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
+    monkeypatch.setitem(sys.modules, "genai_prices.data", data)
+    monkeypatch.setattr("opensafeintent.calls.prices.metadata.version", lambda _: "7.8.9")
+    return found
+
+
+def test_the_package_is_asked_by_the_provider_that_a_name_says(asked: list[tuple[str, str]]) -> None:
+    prices = Prices(day=date(2026, 11, 20))
+    assert prices.of("grok/day") == prices.of("inspect/grok/day") == Price(1.5, 6.0)
+    assert prices.of("grok/night") == Price(2.0, 8.0)  # the highest of the day
+    assert prices.of("grok/pictures") is None
+    asked.clear()
+    # nobody's name, a server of the user's own, and one that says nothing of who serves it
+    assert prices.of("openai/day") is None
+    assert prices.of("openai-api/x-ai/day") is None
+    assert prices.of("grok/day") == Price(1.5, 6.0)
+    assert set(asked) == {("openai", "day")}
+    assert prices.basis == "Prices: genai-prices 7.8.9, as of 2026-11-20."
+
+
+@pytest.mark.usefixtures("asked")
+def test_update_writes_a_file_that_can_be_edited(tmp_path: Path) -> None:
+    path = tmp_path / "prices.json"
+    path.write_text(json.dumps({"grok/day": {"input": 1, "output": 6}, "openai-api/mine/x": {"input": 9, "output": 9}}))
+    ran = osi("prices", "update", path)
+    today = datetime.now(UTC).date()
+    assert (ran.code, ran.out.splitlines()) == (
+        0,
+        [
+            "grok/day: 1 in, 6 out before; now 1.5 in, 6 out",
+            f"{path}, in dollars for a million tokens. Prices: genai-prices 7.8.9, as of {today}.",
+        ],
+    )
+    assert read_prices(path) == {
+        "grok/day": Price(1.5, 6.0),
+        "grok/night": Price(2.0, 8.0),
+        "openai-api/mine/x": Price(9.0, 9.0),
+    }
+    assert update_prices(path)[1] == []
+    path.write_text("{")
+    assert osi("prices", "update", path).code == 2
+    assert path.read_text() == "{"
+
+
+def test_the_package_itself_knows_models_by_our_names() -> None:
+    pytest.importorskip("genai_prices")
+    prices = Prices(day=date(2026, 11, 20))
+    for name in ("openai/gpt-4o", "anthropic/claude-sonnet-4-6", "openrouter/meta-llama/llama-3.3-70b-instruct"):
+        price = prices.of(name)
+        assert price is not None and 0 < price.input < price.output < 1000, name
+    assert prices.of("openai/no-such-model-of-any-name") is None
