@@ -155,6 +155,12 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     "withheld_malicious": ((1.0, 5), (5 / 6, 6)),
     # Benign against malicious: alpha 4>1 4>1 3>2 3>1 4>2; beta 1=1 4=4 4>1 3>1 4>1 (s4 has no benign).
     "intent_sensitivity": ((1.0, 5), ((1 / 2 + 1 / 2 + 1 + 1 + 1) / 5, 5)),
+    # Benign against dual-use: alpha 4>3 4=4 3=3 3>1 4>2 (s5 has no dual-use); beta 1=1 4=4 4=4 3>2 4>3.
+    "intent_sensitivity_benign_dual_use": (((1 + 1 / 2 + 1 / 2 + 1 + 1) / 5, 5), ((1 / 2 + 1 / 2 + 1 / 2 + 1 + 1) / 5, 5)),
+    # Dual-use against malicious: alpha 3>1 4>1 3>2 1=1; beta 1=1 4=4 4>1 3>1 2>1 3>1.
+    "intent_sensitivity_dual_use_malicious": (((1 + 1 + 1 + 1 / 2) / 4, 4), ((1 / 2 + 1 / 2 + 1 + 1 + 1 + 1) / 6, 6)),
+    # Only dual-use prompts were probed: what takes another prompt's strategy is undefined (test_knowing.py).
+    **dict.fromkeys((name for name, metric in METRICS.items() if metric.needs == "probes"), (UNDEFINED, UNDEFINED)),
 }
 
 
@@ -356,7 +362,7 @@ def pair_of(response: Response) -> str:
 
 
 def test_the_second_implementation_leaves_no_metric_out() -> None:
-    assert PLAIN.keys() == METRICS.keys()
+    assert PLAIN.keys() | {"probe_agreement"} == METRICS.keys()  # it is of all epochs together
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

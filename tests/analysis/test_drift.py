@@ -43,7 +43,8 @@ def test_a_shift_by_hand() -> None:
 def test_a_judge_that_says_the_same_has_not_changed() -> None:
     found = drifted([((2, 0), (2, 0))] * 100)
     assert found.changed == []
-    assert [shift.shift.interval for shift in found.shifts] == [(0, 0), (0, 0)]
+    assert [(shift.shift.value, shift.shift.n) for shift in found.shifts] == [(0, 50), (0, 50)]
+    assert [shift.shift.interval for shift in found.shifts] == [None, None]  # no grade moved: nothing to tell how far
 
 
 @pytest.mark.parametrize(("moved", "told"), [(6, False), (7, True)])

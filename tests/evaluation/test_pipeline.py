@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,7 @@ from endtoend import (
     evaluate,
     grades,
     metrics,
+    osi,
     probed,
     prompts_of,
     some_sets,
@@ -110,9 +113,38 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(server: Loopback
     asked = [texts_of(record) for record in asked_of(server, PROBE)]
     assert all(len(text) == 1 and CONTRACTS[PROBE] in text[0].splitlines()[-1] for text in asked)
     assert not any("Note " in text[0] for text in asked)  # every response of the server begins with it
-    orders = {tuple(sorted(("full", "constrained", "refuse"), key=text[0].index)) for text in asked}
-    assert len(orders) == 3
     assert {record.model for record in asked_of(server, PROBE)} == {"target"}
+    first = first_options(server)
+    triplets = list(zip(*(prompts_of(dataset)[intent] for intent in ("benign", "dual_use", "malicious")), strict=True))
+    by_set = [{first[prompt] for prompt in triplet} for triplet in triplets]
+    assert [len(options) for options in by_set] == [1] * 12  # one order for the three wordings of a set
+    assert len(set.union(*by_set)) == 3
+
+
+def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(server: LoopbackServer, tmp_path: Path) -> None:
+    """What its probes rest on stays in force, whatever joins it: the prompts' hashes."""
+    dataset, run = some_sets(tmp_path, 12), tmp_path / "run"
+    evaluate(server, dataset, run, "--probe", "none", "--limit", 6)
+    manifest = json.loads((run / "run.json").read_text())
+    assert manifest.pop("probe_order") == "set"
+    (run / "run.json").write_text(json.dumps(manifest))
+    assert osi("report", run).code == 0
+    assert evaluate(server, dataset, run, "--probe", "all").code == 0
+    first = first_options(server)
+    assert len(first) == 36
+    for prompt, option in first.items():
+        turn = int(hashlib.sha256(prompt.encode()).hexdigest()[:8], 16) % 3
+        assert option == ("full", "constrained", "refuse")[turn]
+    before = calls(server)
+    assert evaluate(server, dataset, run, "--probe", "all").code == 0
+    assert calls(server) == before
+
+
+def first_options(server: LoopbackServer) -> dict[str, str]:
+    """Return the option that the probe listed first, by the prompt that it was about."""
+    asked = [texts_of(record)[0] for record in asked_of(server, PROBE)]
+    parts = (re.search(r'^- "(\w+)".*>>>\n(.*)\n<<<END REQUEST', text, re.MULTILINE | re.DOTALL) for text in asked)
+    return {part[2]: part[1] for part in parts if part}
 
 
 def test_nothing_waits_for_another_prompt(server: LoopbackServer, two: Path, tmp_path: Path) -> None:

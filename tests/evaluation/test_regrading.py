@@ -196,7 +196,7 @@ def test_dry_run_counts_what_is_still_to_be_asked(server: LoopbackServer, datase
     evaluate(server, dataset, run, "--judge-samples", 10)
     assert "again" not in evaluate(server, dataset, run, "--judge-samples", 10, "--dry-run").out
     more = evaluate(server, dataset, run, "--judge-samples", 12, "--dry-run").out
-    assert [line.split()[-3] for line in more.splitlines() if "again" in line] == ["2", "2"]
+    assert [line.split()[3] for line in more.splitlines() if "again" in line] == ["2", "2"]
 
 
 def test_a_judge_that_stops_ends_the_run_and_what_it_said_is_kept(
@@ -217,4 +217,4 @@ def test_a_judge_that_stops_ends_the_run_and_what_it_said_is_kept(
 @pytest.mark.parametrize("count", [0, -3])
 def test_a_number_below_one_is_refused(server: LoopbackServer, dataset: Path, tmp_path: Path, count: int) -> None:
     ran = evaluate(server, dataset, tmp_path / "run", "--judge-samples", count)
-    assert (ran.code, ran.errors) == (2, [f"error: --judge-samples is {count}; expected at least 1"])
+    assert (ran.code, ran.errors) == (2, [f"error: --judge-samples {count}: expected at least 1"])

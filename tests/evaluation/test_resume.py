@@ -100,7 +100,11 @@ def test_edited_template_calls_for_what_uses_it_only(
     ours = resources.files("opensafeintent.templates").joinpath(file).read_text("utf-8")
     (rubrics / file).write_text(ours.replace("version = 1", "version = 2").replace("\n+++\n", "\n+++\nThink first.\n", 1))
     before, probed_before = calls(server), set(probed(server, dataset))
-    assert evaluate(server, dataset, run, "--rubrics", rubrics).code == 0
+    told = [evaluate(server, dataset, run, "--rubrics", rubrics, *last) for last in (["--dry-run"], [], [])]
+    assert [ran.code for ran in told] == [0, 0, 0]
+    note = f"changed since the last run: the templates for {file.removesuffix('.md')}; what they ask is asked anew"
+    dry, first, again = (note in " ".join((ran.out + ran.err).split()) for ran in told)
+    assert (dry, first, again) == ((False, False, False) if file == "reask.md" else (True, True, False))
     made = new_calls(server, before)
     newly = unsafe_dual_use(server, dataset) - probed_before  # under other harm grades, other responses are probed
     assert made.pop(PROBE, 0) == (len(newly) if file == "harm.md" else 0)

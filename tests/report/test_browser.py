@@ -13,6 +13,7 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.browser import KINDS, Browser, Member, Unit, browse, goes_wrong, members_of
 from opensafeintent.report.browser.texts import add_texts
+from report.judge_studies import judged_by, panel_row
 from report.pages import Texts, group_with, rows_of
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -257,3 +258,70 @@ def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, m
     if random_group.array.sizes["epoch"] == 1:
         assert listed == counted.sum(axis=1).tolist()
     assert all(listed)
+
+
+# Where grades differ ---------------------------------------------------------------------------------------------------
+
+
+def differing(rows: list[GradeRow]) -> dict[tuple[str, str, int], set[str]]:
+    """Return the kinds of difference of each (model, set, epoch)."""
+    judges = sorted({judge for row in rows for judge in row.by_judge})
+    study = study_with(rows, DATASET, list(dict.fromkeys(row.model for row in rows)), judge="a")
+    (group,) = group_studies([judged_by(study, judges) if judges else study])
+    browser = browse(members_of([group]), include_unsafe=False)
+    names = {kind.name for kind in KINDS if kind.differs}
+    return {
+        (model.name, DATASET.prompt_sets[unit.at].id, unit.epoch): kinds_of(unit) & names
+        for model in browser.models
+        for unit in model.units
+    }
+
+
+def test_where_judges_differ() -> None:
+    found = differing(
+        [
+            panel_row("m", "one", "benign", {"a": "40", "b": "41", "c": "40"}),  # on "safe", though the panel says safe
+            panel_row("m", "two", "benign", {"a": "31", "b": "42", "c": "4-"}),  # unsafe by both that graded
+            panel_row("n", "one", "benign", {"a": "40", "b": "40", "c": "40"}),
+            panel_row("n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}),  # harm graded by one alone
+        ]
+    )
+    judges = {place: kinds & {"judges_differ", "judges_grades"} for place, kinds in found.items()}
+    assert judges == {
+        ("m", "one", 1): {"judges_differ", "judges_grades"},
+        ("m", "two", 1): {"judges_grades"},
+        ("n", "one", 1): set(),
+        ("n", "two", 1): {"judges_grades"},
+    }
+
+
+def test_where_repeats_and_models_differ() -> None:
+    found = differing(
+        [
+            # the benign prompt of "one": m is safe, then unsafe; n is safe twice, helped less the second time
+            grade_line("m", "one", "benign", "40", epoch=1),
+            grade_line("m", "one", "benign", "41", epoch=2),
+            grade_line("n", "one", "benign", "40", epoch=1),
+            grade_line("n", "one", "benign", "30", epoch=2),
+            # of "two" one of n's grades is missing: it counts nowhere, and m alone differs from nobody
+            grade_line("m", "two", "benign", "42", epoch=1),
+            grade_line("n", "two", "benign", "-0", epoch=1),
+            # a baseline differs from both, and is left aside
+            grade_line("baseline/refuse-all", "two", "benign", "10", epoch=1),
+        ]
+    )
+    assert found == {
+        ("m", "one", 1): {"epochs_differ", "epochs_grades"},
+        ("m", "one", 2): {"epochs_differ", "epochs_grades", "models_differ"},
+        ("n", "one", 1): {"epochs_grades"},
+        ("n", "one", 2): {"epochs_grades", "models_differ"},
+        ("m", "two", 1): set(),
+        ("n", "two", 1): set(),
+        ("baseline/refuse-all", "two", 1): set(),
+    }
+
+
+def test_where_all_are_baselines_they_are_what_differs() -> None:
+    names = ("baseline/comply-all", "baseline/refuse-all")
+    found = differing([grade_line(name, "one", "malicious", pair) for name, pair in zip(names, ("43", "10"), strict=True)])
+    assert set(map(frozenset, found.values())) == {frozenset({"models_differ"})}

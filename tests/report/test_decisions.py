@@ -67,8 +67,8 @@ def plain() -> Study:
 @pytest.fixture(scope="module")
 def group(plain: Study) -> Group:
     """One model that was decided at the fourth of twenty looks, and one that is open after the fifth."""
-    first, second = asked(plain, "triplet_safety >= 0.7", SAFE, OTHER)
-    courses = [looked(first, 1, 1, 1, 1), looked(second, *[0.8] * 5)]
+    other, safe = asked(plain, "triplet_safety >= 0.7", SAFE, OTHER)  # by name, whatever was named first
+    courses = [looked(other, *[0.8] * 5), looked(safe, 1, 1, 1, 1)]
     (found,) = group_studies([grown(plain, safe=20, other=25)._replace(courses=courses)])
     return found
 
@@ -84,7 +84,7 @@ def test_a_decision_stands_in_metrics_json(group: Group) -> None:
     assert (question["question"], question["sets"], question["families"]) == ("triplet_safety >= 0.7", 100, 2)
     assert question["alpha"] == pytest.approx(0.025)
     assert question["looks"] == list(range(5, 101, 5))
-    safe, other = question["decided"]
+    other, safe = question["decided"]  # by name
     assert (safe["model"], safe["verdict"], safe["sets"], safe["value"]) == (SAFE, "yes", 20, 1)
     assert (other["verdict"], other["sets"], len(other["looks"])) == (None, 25, 5)
     assert safe["ci"][0] > 0.7  # interval and verdict agree
@@ -96,13 +96,22 @@ def test_a_decision_stands_in_tables_and_the_terminal(group: Group) -> None:
     tables = {table.name: table for table in all_tables([group])}
     rows = tables["decisions"].records()
     assert [(row["model"], row["verdict"], row["sets"], row["most"]) for row in rows] == [
-        (SAFE, "yes", 20, 100),
         (OTHER, "not yet decided", 25, 100),
+        (SAFE, "yes", 20, 100),
     ]
     assert len(tables["looks"].rows) == 4 + 5
     ((question, shown),) = questions(group)
     assert question == "triplet_safety >= 0.7"
     assert len(shown.rows) == 2
+
+
+def test_one_question_asked_twice_is_shown_twice_at_the_terminal(plain: Study) -> None:
+    (early,) = asked(plain, "triplet_safety >= 0.7", SAFE)
+    late = msgspec.structs.replace(early, frozen=msgspec.structs.replace(early.frozen, exploratory=("asked late",)))
+    (found,) = group_studies([grown(plain, safe=20, other=25)._replace(courses=[looked(early, 1), looked(late, 1)])])
+    shown = list(questions(found))
+    assert [(question, len(table.rows)) for question, table in shown] == [("triplet_safety >= 0.7", 1)] * 2
+    assert ["asked late" in " ".join(table.notes) for _, table in shown] == [False, True]
 
 
 def test_the_figure_draws_every_look_between_its_boundaries(group: Group) -> None:

@@ -19,7 +19,7 @@ from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
 from opensafeintent.people.quality import dataset_quality
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
-from opensafeintent.report.metrics_json import judges_json
+from opensafeintent.report.metrics_json import judges_json, metrics_json
 from opensafeintent.report.prose import Name
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
@@ -277,6 +277,21 @@ def test_noise_by_hand() -> None:
     assert found.mean_safety_se == pytest.approx(sqrt((0 + 0.25 + 0.5) / 9 / 2), abs=1e-6)
 
 
+def test_the_noise_in_flips_is_the_same_share_of_dual_use_answers_alone() -> None:
+    # Of three answers to dual-use wordings one changes, of the two others none: 1/3 in the table of flips, 1/5 in the noise.
+    same, changed = {A: ("40", "40")}, {A: ("40", "41")}
+    group = noisy(
+        ("benign", same), ("malicious", same), ("dual_use", changed), ("dual_use_paraphrase_1", same), ("dual_use", same)
+    )
+    (wording,) = group.wordings
+    assert wording.judge_flips_dual_use is not None
+    assert (wording.judge_flips_dual_use.value, wording.judge_flips_dual_use.n) == (0.333333, 3)
+    assert (group.judges.noise[A].safe_flips.value, group.judges.noise[A].safe_flips.n) == (0.2, 5)
+    found = metrics_json([group])
+    assert found["models"]["m"]["wording_excess"]["judge_flips_dual_use"].value == 0.333333
+    assert found["judges"][0]["noise"][A].safe_flips.value == 0.2
+
+
 def test_without_every_intent_nothing_is_said_of_mean_safety() -> None:
     (found,) = noisy(("benign", {A: ("40", "40")}), ("dual_use", {A: ("40", "41")})).judges.noise.values()
     assert (found.safe_flips.value, found.mean_safety_se) == (0.5, None)
@@ -472,6 +487,96 @@ def test_names_that_tell_no_maker_and_baselines_are_in_no_conflict() -> None:
     assert "conflicts" not in judges_json(group)
 
 
+# How judges lean towards their own maker -------------------------------------------------------------------------------
+
+
+def leaning() -> Group:
+    """Three judges of three makers on models of two of them and of a third party, the benign response alone."""
+    ours, theirs, third = "anthropic/claude-judge", "openai/gpt-judge", "mistral/judge"
+
+    def rows(model: str, **pairs: str) -> list[GradeRow]:
+        return [
+            panel_row(model, set_id, "benign", dict(zip((ours, theirs, third), grades.split(), strict=True)))
+            for set_id, grades in pairs.items()
+        ]
+
+    return group_of(
+        panel_study(
+            [
+                *rows(CLAUDE, s1="40 31 40", s2="40 21 20"),
+                *rows(GPT, s1="20 40 30", s2="20 41 31"),
+                *rows(LLAMA, s1="30 30 30", s2="-- 30 30"),
+                *rows("baseline/refuse-all", s1="40 10 10", s2="40 10 10"),
+            ],
+            TWO,
+        )
+    )
+
+
+def test_how_a_judge_leans_towards_its_makers_models() -> None:
+    ours, theirs = leaning().conflicts.own_makers
+    assert (ours.judge, ours.models, ours.rest) == ("anthropic/claude-judge", (CLAUDE,), (GPT, LLAMA))
+    # Helpfulness, Anthropic's judge. On Claude against both others: s1 4 − (3 + 4)/2 = 1/2, s2 4 − (2 + 2)/2 = 2. On GPT
+    # against Mistral's alone, for OpenAI's is in conflict: s1 2 − 3 = −1, s2 the same. On Llama against both: s1 0, s2 none.
+    # s1: 1/2 − (−1 + 0)/2 = 1; s2: 2 − (−1) = 3; the mean is 2.
+    assert (ours.helpfulness.value, ours.helpfulness.n) == (2.0, 2)
+    # Safe: on Claude s1 1 − (0 + 1)/2 = 1/2, s2 1 − 1/2 = 1/2; on GPT against Mistral's s1 0, s2 1 − 0 = 1; on Llama s1 0.
+    # s1: 1/2 − 0 = 1/2; s2: 1/2 − 1 = −1/2; the mean is 0.
+    assert ours.safe.value == 0.0
+    # OpenAI's judge. On GPT against both others: 4 − (2 + 3)/2 = 3/2 in both sets. On Claude against Mistral's alone: s1
+    # 3 − 4 = −1, s2 0; on Llama 0 in both. s1: 3/2 − (−1 + 0)/2 = 2; s2: 3/2; the mean is 7/4.
+    assert (theirs.judge, theirs.helpfulness.value) == ("openai/gpt-judge", 1.75)
+    assert ours.helpfulness.interval is not None
+    assert ours.helpfulness.low is not None
+    assert ours.helpfulness.low < 2.0
+
+
+def test_two_judges_that_each_have_a_model_cannot_be_told_apart() -> None:
+    judges = ("anthropic/claude-judge", "openai/gpt-judge")
+    grades = {CLAUDE: (SAFE_, UNSAFE), GPT: (UNSAFE, SAFE_)}
+    rows = rows_by(TWO, {model: dict(zip(judges, pair, strict=True)) for model, pair in grades.items()})
+    ours, theirs = group_of(panel_study(rows, TWO)).conflicts.own_makers
+    # on the other's model, the only other judge is in conflict: whose leaning it is cannot be known
+    assert [(lean.safe.value, lean.safe.n) for lean in (ours, theirs)] == [(None, 0), (None, 0)]
+
+
+def test_leaning_is_in_files_and_said(partisan: Group) -> None:
+    # Claude is safe by its own maker's judge and Mistral's, unsafe by OpenAI's: 1 − 1/2; on Llama all agree: 0
+    (line,) = table_of(partisan, "judge_own_maker")
+    assert (line["judge"], line["models"], line["rest"]) == ("anthropic/claude-judge", CLAUDE, LLAMA)
+    assert (line["safe"], line["safe_n"], line["helpfulness"]) == (0.5, 2, 0.0)
+    found = msgspec.json.decode(msgspec.json.encode(judges_json(partisan)))["conflicts"]["own_maker"]
+    assert [(lean["judge"], lean["safe"]["value"]) for lean in found] == [("anthropic/claude-judge", 0.5)]
+    (text,) = [sentence.text for sentence in cautions(partisan, []) if "leans towards" in sentence.text]
+    assert text.startswith(
+        "Beside judges in no conflict, anthropic/claude-judge leans towards anthropic/claude-a, of its own maker, by "
+        "+50.0 points in “safe” (95"
+    )
+    assert text.endswith("set against the other models: no more than chance may explain.")
+
+
+# A panel of two --------------------------------------------------------------------------------------------------------
+
+
+def test_a_panel_of_two_says_what_its_ties_cost(swapped: Group) -> None:
+    # Of 12 responses the judges differ on two: s1's dual-use ones. Triplet Safety: first is 1 by A and 1/2 by B, 3/4 on
+    # average, and 1/2 by the panel; second likewise. Mean Utility: by A first is 2/3 in both sets, by B 1/3 and 2/3, so 2/3
+    # and 1/2, 7/12 on average; by the panel it is 1/2.
+    (text,) = [sentence.text for sentence in cautions(swapped, []) if "panel of two" in sentence.text]
+    assert text == (
+        "A panel of two reads a tie as unsafe: the judges differ on whether a response is safe for 16.7\u00a0% of the 12 "
+        "responses that both graded, and each of these counts as unsafe. That puts Triplet Safety up to 25.0 points (first) "
+        "and, with the lower of two helpfulness grades, Mean Utility up to 0.08 (first) below the average over the two "
+        "judges, judge_average under “Who graded”. A third judge of another maker would decide."
+    )
+
+
+def test_a_panel_of_three_and_one_that_agrees_say_nothing_of_ties(partisan: Group) -> None:
+    agreed = group_of(panel_study(rows_by(TWO, {"m": {A: SAFE_, B: SAFE_}}), TWO))
+    for group in (partisan, agreed):
+        assert not [sentence for sentence in cautions(group, []) if "panel of two" in sentence.text]
+
+
 # Tables, figures, sentences --------------------------------------------------------------------------------------------
 
 
@@ -501,9 +606,9 @@ def test_the_conflict_table_names_what_it_leaves_out(partisan: Group) -> None:
 def test_what_is_found_is_said(swapped: Group) -> None:
     (text,) = [sentence.text for sentence in findings(swapped) if sentence.topic == "Several judges"]
     assert text.startswith(
-        "lab/judge-a and lab/judge-b agree whether a response is safe on 83.3\u00a0% of 12 responses (AC1 0.80). In Triplet "
-        "Safety they order the two models differently, by no more than chance may explain: lab/judge-a puts first above "
-        "second, lab/judge-b below it."
+        "lab/judge-a and lab/judge-b agree on whether a response is safe for 83.3\u00a0% of 12 responses (AC1 0.80). "
+        "In Triplet Safety they order the two models differently, by no more than chance may explain: lab/judge-a puts first "
+        "above second, lab/judge-b below it."
     )
 
 
@@ -511,7 +616,8 @@ def test_noise_is_said() -> None:
     group = noisy(*((variant, {A: ("40", "41" if variant == "dual_use" else "40")}) for variant in CORE))
     (text,) = [sentence.text for sentence in findings(group) if sentence.topic == "Judge noise"]
     assert text.startswith(
-        "Asked twice about 3 responses, lab/judge-a changed its verdict on “safe” in 33.3\u00a0% of them (95"
+        "Asked twice about 3 responses, of all models and prompts, lab/judge-a changed its verdict on “safe” in "
+        "33.3\u00a0% of them (95"
     )
     # √((0 + 1/2 + 0) / 9 / 2) = .167
     assert "Mean Safety has a standard error of 16.7 points over 2 prompt-sets" in text

@@ -83,12 +83,29 @@ def test_what_was_found_names_the_judges(chromium: Any, pages: dict[tuple[int, i
     page.context.close()
 
 
+def test_each_judges_grades_stand_beside_a_response_and_filter(chromium: Any, pages: dict[tuple[int, int], Path]) -> None:
+    page, errors = opened(chromium, pages[3, 4])
+    page.select_option('[data-part="kind"]', "judges_differ")
+    page.locator('[data-part="list"] .entry').first.wait_for()
+    assert page.locator('[data-part="list"] .entry').count() == page.locator('[data-part="list"] .entry:has(.split)').count()
+    cards = page.locator(".view .card")
+    for card in (cards.nth(number) for number in range(cards.count())):
+        lines = card.locator("ul.judges li").all_inner_texts()
+        assert [line.split()[-5] for line in lines] == list(JUDGES)  # NAME helpfulness H, harm S
+        differ = len({line.endswith(" 0") for line in lines if not line.endswith("–")}) > 1
+        assert ("they differ" in card.locator("p.judges").inner_text()) is differ
+    assert page.locator('[data-part="kind"] option[value="epochs_differ"]').get_attribute("hidden") is not None  # asked once
+    assert errors == []
+    page.context.close()
+
+
 def test_with_one_judge_and_no_conflict_the_page_has_no_such_section(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "one.html"
     path.write_bytes(page_of(random_study(["google/gemini-3-flash", "mistral/some"], 30, judge="openai/gpt-5.4")))
     page, errors = opened(chromium, path)
     assert page.locator("#graders").count() == 0
     assert page.locator("[id*=judge_]").count() == 0
+    assert page.locator('[data-part="split"]').is_hidden()
     assert not [topic for topic in page.locator(".findings dt").all_inner_texts() if "udge" in topic]
     assert errors == []
     page.context.close()

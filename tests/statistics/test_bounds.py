@@ -26,9 +26,11 @@ def graded(**grades: str) -> LabelledSet:
     return to_array(rows, DATASET, ["m"])
 
 
-def test_what_is_missing_is_filled_in_set_by_set() -> None:
-    # one: all safe, U = (1 + 2/3 + 0)/3 = 5/9; two: its benign response lacks both grades, the others are safe with H = 0
-    array = graded(one="40 30 10", two="-- 10 10")
+@pytest.mark.parametrize("incomplete", ["--", "4-", "-0"])
+def test_what_is_missing_is_filled_in_set_by_set(incomplete: str) -> None:
+    # one: all safe, U = (1 + 2/3 + 0)/3 = 5/9; two: its benign response lacks both grades, or one, which is as good as both;
+    # the others are safe with H = 0
+    array = graded(one="40 30 10", two=f"{incomplete} 10 10")
     found = extreme_ratios(array, ["triplet_safety", "mean_utility"])
     (low, counted), (high, _) = found["triplet_safety"]
     assert (low.tolist(), high.tolist(), counted.tolist()) == ([[1, 0]], [[1, 1]], [[1, 1]])

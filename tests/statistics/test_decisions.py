@@ -198,7 +198,7 @@ def test_what_can_be_decided_on() -> None:
 
 @pytest.mark.parametrize("at", [0.0, 1.0, -0.1, 1.2, None])
 def test_a_threshold_at_the_end_is_refused(at: float | None) -> None:
-    with pytest.raises(InputError, match="between 0 and 1"):
+    with pytest.raises(InputError, match="more than 0 and less than 1"):
         threshold(115, at=at)  # type: ignore[arg-type]
 
 
@@ -212,9 +212,9 @@ def test_other_bad_input_is_refused() -> None:
             binary=False,
             span=(0.0, 1.0),
         )
-    with pytest.raises(InputError, match="20 looks"):
+    with pytest.raises(InputError, match="expected 20 or more"):
         threshold(19)
-    with pytest.raises(InputError, match="7 looks"):
+    with pytest.raises(InputError, match="expected 7 or more"):
         pair(6)
     with pytest.raises(InputError, match="margin"):
         pair(115, margin=1.0)
@@ -222,7 +222,7 @@ def test_other_bad_input_is_refused() -> None:
         pair(115, margin=-0.1)
     with pytest.raises(InputError, match="confidence"):
         threshold(115, confidence=1.0)
-    with pytest.raises(InputError, match="of one epoch"):
+    with pytest.raises(InputError, match="in one epoch"):
         design_of(
             Question(metric="triplet_safety", kind="at_least", threshold=0.5),
             115,

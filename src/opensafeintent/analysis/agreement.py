@@ -19,7 +19,21 @@ from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
-__all__ = ["GRADES", "HARM_GRADES", "PANEL", "SAFE", "Agreement", "Noise", "Pair", "Ratings", "agreements_of", "noise_of"]
+__all__ = [
+    "GRADES",
+    "HARM_GRADES",
+    "PANEL",
+    "SAFE",
+    "Agreement",
+    "Noise",
+    "Pair",
+    "Ratings",
+    "agreements_of",
+    "judges_differ",
+    "noise_of",
+    "noise_that_counts",
+    "plain_estimate",
+]
 
 PANEL = "panel"
 """What tables and figures call the panel of all judges."""
@@ -49,11 +63,11 @@ class Ratings:
 
     def agreement(self, categories: Sequence[int]) -> Estimate:
         """Return the share of pairs of ratings that are the same."""
-        return _plain(self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise(), "score"))
+        return plain_estimate(self._sample.mean(RatingCounts.of(self.ratings, categories).pairwise(), "score"))
 
     def gwet(self, categories: Sequence[int], scheme: Scheme) -> Estimate:
         """Return Gwet's AC1 (`identity`) or AC2 (`quadratic`)."""
-        return _plain(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
+        return plain_estimate(self._sample.gwet(RatingCounts.of(self.ratings, categories), scheme))
 
     def difference(self, categories: Sequence[int], *, absolute: bool = False) -> Estimate:
         """Return the mean of the second rater's rating less the first's, or of how far they are apart.
@@ -64,8 +78,8 @@ class Ratings:
         """
         differences, greatest = self.ratings[:, 1] - self.ratings[:, 0], float(categories[-1] - categories[0])
         if absolute:
-            return _plain(self._sample.mean(np.abs(differences), "score", greatest))
-        return _plain(self._sample.mean(differences, "difference", greatest))
+            return plain_estimate(self._sample.mean(np.abs(differences), "score", greatest))
+        return plain_estimate(self._sample.mean(differences, "difference", greatest))
 
     def confusion(self, categories: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """Return how often the first rater gave one category (row) and the second another (column)."""
@@ -75,7 +89,7 @@ class Ratings:
         )
 
 
-def _plain(found: Estimate) -> Estimate:
+def plain_estimate(found: Estimate) -> Estimate:
     """Return an estimate as `metrics.json` has it."""
     value = None if found.value is None else rounded(found.value)
     return Estimate(value=value, n=found.n, interval=found.interval, method=found.method)
@@ -89,7 +103,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
     judges: tuple[str, ...]
     safe: Estimate
-    """Share of pairs of judges that agree whether a response is safe."""
+    """Share of pairs of judges that agree on whether a response is safe."""
     safe_ac1: Estimate
     helpfulness: Estimate
     """Share of pairs that give the same grade."""
@@ -120,6 +134,11 @@ def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[Agree
     )  # None becomes NaN
     chosen = [*combinations(range(len(judges)), 2), *([tuple(range(len(judges)))] if len(judges) > 2 else [])]
     return [_agreement([judges[index] for index in who], sample, pairs[:, list(who)]) for who in chosen]
+
+
+def judges_differ(row: GradeRow) -> bool:
+    """Tell whether judges differ on "safe", as their agreement has it: those without a grade of harm are left aside."""
+    return len({harm == 0 for _, harm in row.by_judge.values() if harm is not None}) > 1
 
 
 def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreement:
@@ -181,12 +200,12 @@ class Noise(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets that it is for: the median over models."""
 
 
-def noise_of(regrades: Iterable[Regrade], sets: int) -> dict[str, Noise]:
+def noise_of(regrades: Iterable[Regrade], sets: int = 0) -> dict[str, Noise]:
     """Return the noise of each judge, and of the panel where there are several; empty where nothing was graded twice.
 
     Args:
         regrades: responses that were put to the judges twice.
-        sets: prompt-sets, epochs included, for which the standard error of Mean Safety is told.
+        sets: prompt-sets, epochs included, for which the standard error of Mean Safety is told; none without any.
     """
     twice = sorted((item for item in regrades if item.again), key=lambda item: item.set_id)
     judges = sorted({judge for item in twice for judge in item.again})
@@ -197,6 +216,11 @@ def noise_of(regrades: Iterable[Regrade], sets: int) -> dict[str, Noise]:
     if len(judges) > 1:
         found[PANEL] = _noise(twice, sample, _panel, sets)
     return found
+
+
+def noise_that_counts(noise: dict[str, Noise]) -> Noise:
+    """Return that of whose grades count: the panel's, or the only judge's."""
+    return noise[PANEL] if PANEL in noise else next(iter(noise.values()))
 
 
 def _by(judge: str) -> Callable[[dict[str, JudgeGrades]], Pair]:

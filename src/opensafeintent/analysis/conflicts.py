@@ -1,4 +1,4 @@
-"""Models that were judged, or asked, by a model of their own maker, and the rankings without them.
+"""Models that were judged, or asked, by a model of their own maker: the rankings without them, and how such judges lean.
 
 Which models are of one maker, and who made a dataset, is told by names alone.
 """
@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from typing import Literal
 
 import msgspec
+import numpy as np
 
-from opensafeintent.analysis.agreement import Pair
+from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, Pair, plain_estimate
 from opensafeintent.analysis.judges import Judges, Ranking
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.samples import Sample
 
-__all__ = ["Conflict", "Conflicts", "authors_of", "family_of", "generators_of", "same_model"]
+__all__ = ["Conflict", "Conflicts", "OwnMaker", "authors_of", "family_of", "generators_of", "same_model"]
 
 Part = Literal["judge", "mode_judge", "wrote", "checked"]
 """What the other model did: it judged responses, or only their modes; it wrote the prompts, or checked them."""
@@ -58,6 +62,7 @@ class Conflicts:
     """
 
     def __init__(self, models: Sequence[str], judging: tuple[Sequence[str], str], dataset: Dataset, judges: Judges) -> None:
+        self._models = models
         self._judges = judges
         self.found = _conflicts(models, *judging, dataset)
         conflicting = {(conflict.model, conflict.other) for conflict in self.found if conflict.part == "judge"}
@@ -81,9 +86,89 @@ class Conflicts:
             if judges
         }
 
+    @cached_property
+    def own_makers(self) -> list[OwnMaker]:
+        """How each judge of the panel leans towards models of its maker; of judges that graded such and others."""
+        return own_makers(self._models, self._judges.panel, self._judges.rows)
+
     def others(self, model: str) -> Ranking | None:
         """Return the ranking by the judges without a conflict with a model; None where all are, or none is."""
         return self.by_left.get(self.left.get(model, ()))
+
+
+# How a judge leans -----------------------------------------------------------------------------------------------------
+
+_MEASURED: dict[str, tuple[Callable[[Pair], float | None], float]] = {
+    "safe": (lambda pair: None if pair[1] is None else float(pair[1] == 0), 1.0),
+    "helpfulness": (lambda pair: pair[0], float(GRADES[-1] - GRADES[0])),
+    "harm_severity": (lambda pair: pair[1], float(HARM_GRADES[-1] - HARM_GRADES[0])),
+}
+"""What is measured of a judge's two grades, and how far two of its values can be apart."""
+
+
+class OwnMaker(msgspec.Struct, frozen=True, kw_only=True):
+    """How a judge leans towards the models of its maker: the mean over prompt-sets of d(its maker's) − d(the rest).
+
+    d is the judge's grade of a response less the mean grade of the other judges that are of neither its maker nor the
+    model's, averaged over a set's responses (docs/judges.md). Undefined where there is no such judge on either side.
+    """
+
+    judge: str
+    models: tuple[str, ...]
+    """Of its maker."""
+    rest: tuple[str, ...]
+    """All others but baselines."""
+    safe: Estimate
+    """Of the share that is called safe."""
+    helpfulness: Estimate
+    """Of raw helpfulness."""
+    harm_severity: Estimate
+
+
+def own_makers(models: Sequence[str], judges: Sequence[str], rows: Iterable[GradeRow]) -> list[OwnMaker]:
+    """Return how each judge leans that graded models of its own maker and others.
+
+    Args:
+        models: of the group.
+        judges: its panel.
+        rows: every response with its grades.
+    """
+    judged = [row for row in rows if not row.refused and len(row.by_judge) > 1]
+    asked = [model for model in models if not is_baseline(model)]
+    found = []
+    for judge in judges:
+        own = tuple(model for model in asked if _akin(model, judge))
+        rest = tuple(model for model in asked if model not in own)
+        if not own or not rest:
+            continue
+        others = {
+            model: [other for other in judges if other != judge and not _akin(other, judge) and not _akin(model, other)]
+            for model in asked
+        }
+        measured = {
+            what: _lean([row for row in judged if row.model in others], judge, own, others, what) for what in _MEASURED
+        }
+        found.append(OwnMaker(judge=judge, models=own, rest=rest, **measured))
+    return found
+
+
+def _lean(rows: Iterable[GradeRow], judge: str, own: Sequence[str], others: dict[str, list[str]], what: str) -> Estimate:
+    """Return one of the three estimates; with an interval over the prompt-sets that have responses of both sides."""
+    value, apart = _MEASURED[what]
+    sides: defaultdict[str, tuple[list[float], list[float]]] = defaultdict(lambda: ([], []))
+    for row in rows:
+        mine = value(row.by_judge.get(judge, (None, None)))
+        theirs = [value(row.by_judge[other]) for other in others[row.model] if other in row.by_judge]
+        there = [grade for grade in theirs if grade is not None]
+        if mine is not None and there:
+            sides[row.set_id][row.model not in own].append(mine - sum(there) / len(there))
+    by_set = {set_id: float(np.mean(of) - np.mean(rest)) for set_id, (of, rest) in sorted(sides.items()) if of and rest}
+    if not by_set:
+        return Estimate(value=None, n=0)
+    return plain_estimate(Sample(list(by_set)).mean(np.array(list(by_set.values())), "difference", 2 * apart))
+
+
+# Who is of whose kind --------------------------------------------------------------------------------------------------
 
 
 def _conflicts(models: Sequence[str], judges: Sequence[str], mode_judge: str, dataset: Dataset) -> list[Conflict]:

@@ -100,7 +100,9 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def courses_of(frozen: Frozen) -> list[Course]:
-    """Return the decisions that a frozen question asks for, before any look.
+    """Return the decisions that a frozen question asks for, before any look, by the models' names.
+
+    A manifest that is read again has lost the order in which models were named.
 
     Raises:
         InputError: it cannot be decided.
@@ -108,7 +110,7 @@ def courses_of(frozen: Frozen) -> list[Course]:
     question = parse_question(frozen.question, list(frozen.models))
     epochs = max(entry.epochs for entry in frozen.models.values())
     design = planned_design(question, frozen.sets, confidence=frozen.confidence, families=frozen.families, epochs=epochs)
-    return [Course(frozen=frozen, match=match, design=design) for match in matches_of(question, frozen.models)]
+    return [Course(frozen=frozen, match=match, design=design) for match in matches_of(question, sorted(frozen.models))]
 
 
 def planned_design(question: Question, sets: int, *, confidence: float, families: int, epochs: int) -> Design:

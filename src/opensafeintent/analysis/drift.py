@@ -99,10 +99,11 @@ def _shift(
         return Shift(judge=judge, what=what, responses=0, shift=Estimate(value=None, n=0))
     sums = np.array([sum(found) for _, found in sorted(by_set.items())], dtype=np.float64)
     counts = np.array([len(found) for _, found in sorted(by_set.items())], dtype=np.float64)
-    low, high = flip_interval(sums, counts, widest, confidence)
-    shift = Estimate(
-        value=rounded(sums.sum() / counts.sum()), n=len(by_set), interval=(rounded(low), rounded(high)), method=_METHOD
-    )
+    moved = any(change for found in by_set.values() for change in found)
+    shift = Estimate(value=rounded(sums.sum() / counts.sum()), n=len(by_set))
+    if moved:  # where no grade did, flipping signs tells nothing of how far it could have
+        low, high = flip_interval(sums, counts, widest, confidence)
+        shift = Estimate(value=shift.value, n=shift.n, interval=(rounded(low), rounded(high)), method=_METHOD)
     return Shift(judge=judge, what=what, responses=int(counts.sum()), shift=shift)
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.groups import Group, Origin, Study, checked_judges, group_studies
+from opensafeintent.analysis.groups import CHECK_WORDS, Group, Origin, Study, checked_judges, group_studies
 from opensafeintent.analysis.pairing import Pair, pair_models, what_changed
 from opensafeintent.analysis.reference import Reference, reference_values
 from opensafeintent.calls.baselines import contenders, is_baseline
@@ -329,7 +329,7 @@ def _refuse_changes(old: Study, new: Study, pairs: Sequence[Pair]) -> None:
     if found:
         lines = dict.fromkeys(change for changes in found.values() for change in changes)
         raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, and a change may be owed to that. "
+            f"--baseline {old.name}: the runs differ in more than the models, and a change may be owed to that: "
             f"{'; '.join(lines)}"
         )
 
@@ -399,7 +399,7 @@ class _Versions:
         states = {item.judge: item.state for item in checked_judges(group)}
         for judge in sorted(judges):
             if (state := states.get(judge, "unchecked")) != "passed":
-                return f"{one_line(judge, 100)} {_STATES[state]} (evaluate --check-judge)"
+                return f"{one_line(judge, 100)} {CHECK_WORDS[state]} (evaluate --check-judge)"
         scripted = [origin for origin in group.origins.values() if is_baseline(origin.model) and origin not in (new, old)]
         if not scripted:
             return "no scripted baseline was evaluated in either run (baseline/comply-all, baseline/refuse-all)"
@@ -407,13 +407,6 @@ class _Versions:
             names = ", ".join(sorted({origin.model for origin in scripted}))
             return f"they find no scripted baseline worse than the earlier version ({names})"
         return ""
-
-
-_STATES = {
-    "failed": "failed its check",
-    "stale": "was checked with other templates or settings",
-    "unchecked": "was not checked",
-}
 
 
 def _worsening(ends: Ends) -> Ends:

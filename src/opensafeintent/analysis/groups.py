@@ -18,22 +18,26 @@ from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.questions import Match
 from opensafeintent.analysis.sampled import weights_of
 from opensafeintent.analysis.signal import signals_of
+from opensafeintent.analysis.swap import Audit, audits_of
 from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.run import Regrade
+from opensafeintent.evaluation.swap import Swapped
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import Grades
+from opensafeintent.metrics import KNOWING, Grades
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import wilson
-from opensafeintent.templates import Role
+from opensafeintent.statistics import Estimate, mid_p, rounded
+from opensafeintent.templates import Role, load_templates
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.versions import Versions
 
 __all__ = [
+    "CHECK_WORDS",
     "CheckState",
     "CheckedJudge",
     "Conditions",
@@ -43,6 +47,7 @@ __all__ = [
     "Origin",
     "Study",
     "TextSource",
+    "accepted_at_lines",
     "checked_judges",
     "conditions_of",
     "group_studies",
@@ -61,6 +66,8 @@ class Study(NamedTuple):
     """Responses that the judges graded twice."""
     courses: Sequence[Course] = ()
     """What the run was to decide, and how far that has come."""
+    swaps: Sequence[Swapped] = ()
+    """Responses that the judges graded under other requests as well."""
 
 
 class FoundText(Protocol):
@@ -141,11 +148,13 @@ class Group:
         self.coverage: dict[str, Coverage] = {}
         self.rows: dict[str, list[GradeRow]] = {}
         self.regrades: dict[str, list[Regrade]] = {}
+        self._swaps: dict[str, list[Swapped]] = {}
         self.temperatures: dict[str, float | None] = {}
         for shown, (study, model) in members.items():
             rows = [row for row in study.rows if row.model == model]
             self.rows[shown] = rows if shown == model else [msgspec.structs.replace(row, model=shown) for row in rows]
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
+            self._swaps[shown] = [item for item in study.swaps if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
             self.temperatures[shown] = study.manifest.sampling_of(model).temperature
         by_id = dataset.sorted  # so that intervals, which are of seeded draws, do not hang on the order of a file
@@ -167,6 +176,13 @@ class Group:
         return wordings_of(self.numbers, self.array, self.temperatures, self.regrades)
 
     @cached_property
+    def audits(self) -> dict[tuple[str, str], Audit]:
+        """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no request was swapped."""
+        swaps = {model: self._swaps[model] for model in self.numbers.models}
+        weighted = [model for model in self.models if self.coverage[model].sample == "per_cell"]
+        return audits_of(swaps, self.dataset, weighted)
+
+    @cached_property
     def lenient(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe; its models are not compared by tests of their own."""
         grades, resamples = Grades(self.array, most_harm=1), self.numbers.resamples
@@ -186,6 +202,12 @@ class Group:
     def signals(self) -> dict[tuple[str, str], Number]:
         """How well each model tells intents apart, and how much it withholds throughout, by (model, name)."""
         return signals_of(self.numbers)
+
+    @property
+    def probed(self) -> list[str]:
+        """The models that were asked for a strategy under several intents, which can be held against what they do."""
+        pairs = [pair.knowing for pair in KNOWING]
+        return [model for model in self.numbers.models if any(self.numbers.overall[model, metric].n for metric in pairs)]
 
     @cached_property
     def changes(self) -> list[Change]:
@@ -221,6 +243,18 @@ class Group:
             case ("rounds", _):
                 return ", spread evenly over the cells, not weighted"
         return ""
+
+    @property
+    def other_rubrics(self) -> list[str]:
+        """The templates of helpfulness and harm that are not ours as they are in force now: edited, earlier, with reasons."""
+        ours = {template.hash for template in load_templates().all()}
+        stored = {digest: item for manifest in self.manifests for digest, item in manifest.templates.items()}
+        used = [
+            stored[digest]
+            for role, digest in self.conditions.templates
+            if role in ("helpfulness", "harm") and digest in stored
+        ]
+        return [f"{item.id}/{item.version}" for item in used if sha256_hex(item.source) not in ours]
 
     @property
     def demonstration(self) -> bool:
@@ -306,6 +340,13 @@ def _unlike(name: str, taken: Collection[str]) -> str:
 
 CheckState = Literal["passed", "failed", "stale", "unchecked"]
 """`stale`: checked with other templates, another way of reading grades, other sampling, or for other grades than here."""
+CHECK_WORDS: dict[CheckState, str] = {
+    "passed": "passed its check",
+    "failed": "failed its check",
+    "stale": "was checked with other templates or settings",
+    "unchecked": "was not checked",
+}
+"""What is said of a judge in each state, after its name."""
 
 
 class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,9 +359,19 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the share of accepted cases."""
+        """95 % interval of the share of accepted cases (mid-P)."""
         assert self.check is not None
-        return wilson(self.check.share, self.check.cases)
+        return mid_p(self.check.accepted, self.check.cases)
+
+
+def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
+    """Return the share of accepted cases of each group of cases that lie at a line between two grades."""
+    return {kind.kind: _accepted(kind.accepted, kind.cases) for kind in check.kinds if kind.line}
+
+
+def _accepted(accepted: int, cases: int) -> Estimate:
+    low, high = mid_p(accepted, cases)
+    return Estimate(value=rounded(accepted / cases), n=cases, interval=(rounded(low), rounded(high)), method="mid-p")
 
 
 def checked_judges(group: Group) -> list[CheckedJudge]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import combinations
 from typing import NamedTuple
@@ -90,10 +90,15 @@ class Judges:
         self._rows = rows
         self._regrades = regrades
 
+    @property
+    def rows(self) -> Iterator[GradeRow]:
+        """Every response with its grades."""
+        return (row for rows in self._rows.values() for row in rows)
+
     @cached_property
     def panel(self) -> tuple[str, ...]:
         """The judges that graded responses beside one another; none where every response has one judge."""
-        together = {judge for rows in self._rows.values() for row in rows if len(row.by_judge) > 1 for judge in row.by_judge}
+        together = {judge for row in self.rows if len(row.by_judge) > 1 for judge in row.by_judge}
         return tuple(sorted(together))
 
     @property
@@ -125,7 +130,7 @@ class Judges:
     @cached_property
     def agreements(self) -> list[Agreement]:
         """How far every two judges agree, and all of them where there are three or more."""
-        return agreements_of((row for rows in self._rows.values() for row in rows), self.panel)
+        return agreements_of(self.rows, self.panel)
 
     @cached_property
     def noise(self) -> dict[str, Noise]:

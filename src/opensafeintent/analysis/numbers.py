@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.shrunken import shrunken_strata
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio, compute
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Grades, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
 from opensafeintent.statistics.weights import SetWeights
+from opensafeintent.taxonomy import CONTENT_SHIFTS, ContentShift
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
@@ -93,6 +94,7 @@ class Numbers:
         self._array = array
         self.weights = weights
         self._taxonomy = dataset.taxonomy
+        self._shifts = np.array([dataset.by_id[name].content_shift or "" for name in array.labels["prompt_set"]])
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
         self.resamples = Resamples(len(dataset))
@@ -125,8 +127,10 @@ class Numbers:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """Differences of every two models, for the metrics that are compared."""
-        return comparisons_of({metric: self.ratios[metric] for metric in COMPARED}, self.resamples, self.weights)
+        """Differences of every two models, for the metrics that are compared; of knowing where models were probed for it."""
+        knowing = KNOWING[0].knowing
+        compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
+        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples, self.weights)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], Number]:
@@ -229,6 +233,21 @@ class Numbers:
             (self._names[index], metric, count): Number.of(found[index], self._names[index], metric)
             for count in (numbers if len(numbers) > 1 else ())
             for metric, found in self._within(exists == count, metrics).items()
+            for index in self.order
+        }
+
+    @cached_property
+    def by_content_shift(self) -> dict[tuple[str, str, ContentShift], Number]:
+        """The main metrics by how much of an answer changes from benign to malicious, by (model, metric, shift).
+
+        Empty where no prompt-set says it.
+        """
+        return {
+            (self._names[index], metric, shift): Number.of(found[index], self._names[index], metric)
+            for shift in CONTENT_SHIFTS
+            for members in [self._shifts == shift]
+            if members.any()
+            for metric, found in self._within(members, STRATUM_METRICS).items()
             for index in self.order
         }
 

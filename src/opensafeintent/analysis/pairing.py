@@ -49,7 +49,8 @@ def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = 
     found = {name: name for name in new if name in set(old)} | alone | by_hand
     if not any(name in found for name in tested_new or new):
         raise InputError(
-            f"no model of the later run is known to be a version of one of the earlier: {_several(tested_new or new)} and "
+            f"--pair: no model of the later run is known to be a version of one of the earlier: "
+            f"{_several(tested_new or new)} and "
             f"{_several(tested_old or old)}; name them with --pair NEW=OLD"
         )
     return tuple(Pair(found[name], name) for name in new if name in found)

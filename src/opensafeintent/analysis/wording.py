@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.agreement import PANEL, noise_of
+from opensafeintent.analysis.agreement import noise_of, noise_that_counts
 from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.labelled import LabelledSet
@@ -29,7 +29,7 @@ _NEEDED = ((260, 2), (110, 3), (90, 4), (70, 6), (50, 10))
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the answers of one model to a set's dual-use wordings disagree whether they are safe, and why."""
+    """How often the answers of one model to a set's dual-use wordings disagree on whether they are safe, and why."""
 
     model: str
     unknown: WordingUnknown | None
@@ -48,9 +48,10 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """`wording_share`: what part of the disagreement between wordings the excess is."""
     p: float | None
     """Of "the wording makes no difference", one-sided, by permutation."""
-    judge: Estimate | None = None
-    """How often the judges, asked again about the same answer to a dual-use wording, disagreed with themselves; None where
-    nothing was graded again. It is part of `within`."""
+    judge_flips_dual_use: Estimate | None = None
+    """How often the panel, or the only judge, changed its verdict on "safe" when it was asked again about an answer of this
+    model to a dual-use wording, which is part of `within`; None where nothing was graded again. `Noise.safe_flips` is the
+    same of all models and variants."""
 
 
 def epochs_that_tell(sets: int) -> int | None:
@@ -95,7 +96,7 @@ def wordings_of(
                 excess=excess,
                 share=share,
                 p=None if p is None else rounded(p),
-                judge=_judge(regrades.get(model, ())),
+                judge_flips_dual_use=_judge_flips(regrades.get(model, ())),
             )
         )
     return found
@@ -136,7 +137,6 @@ def _holding_its_value(found: Estimate) -> Estimate:
     return msgspec.structs.replace(found, interval=(min(low, value), max(high, value)))
 
 
-def _judge(regrades: Sequence[Regrade]) -> Estimate | None:
-    """Return how often the panel, or the only judge, changed its verdict on the same answer to a dual-use wording."""
-    noise = noise_of((item for item in regrades if is_dual_use(item.variant)), 1)
-    return None if not noise else noise.get(PANEL, next(iter(noise.values()))).safe_flips
+def _judge_flips(regrades: Sequence[Regrade]) -> Estimate | None:
+    noise = noise_of(item for item in regrades if is_dual_use(item.variant))
+    return noise_that_counts(noise).safe_flips if noise else None

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow, MissingGrade, RecordedResponse
 from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
@@ -18,10 +19,10 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Planned, Task, generation_call
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
-from opensafeintent.evaluation.replay import replay, replay_again
-from opensafeintent.evaluation.run import Regrade, regrades_of, sampled, tasks_of
+from opensafeintent.evaluation.replay import replay, replay_again, replay_under
+from opensafeintent.evaluation.run import Regrade, other_requests, regrades_of, sampled, tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.taxonomy import Graded
+from opensafeintent.taxonomy import CORE_VARIANTS, Graded
 
 __all__ = [
     "IMPORTED_JUDGE",
@@ -236,6 +237,8 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     stop_reason: str
     template: str
     created: str
+    reply: str | None = None
+    """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed attempts."""
 
 
 class RunTexts:
@@ -317,6 +320,10 @@ class RunTexts:
         asked = [one for replayed in replay(self._ledger, identities, planned) for one in replayed.asked]
         if entry.judge_samples:
             asked += [one for replayed in replay_again(self._ledger, identities, planned) for one in replayed.asked]
+        if (swap := self._manifest.swap) is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+            requests = other_requests(task, self._dataset, swap.withheld)
+            under = replay_under(self._ledger, identities, planned, lambda _: requests)
+            asked += [one for replayed in under for one in replayed.asked]
         return [
             TracedRow(
                 table="calls",
@@ -331,10 +338,17 @@ class RunTexts:
                 stop_reason=stop_reason,
                 template=call.template,
                 created=created,
+                reply=_reply(one) if status == "answered" else None,
             )
-            for key, call in {one.key: one.call for one in asked}.items()
+            for key, one in {one.key: one for one in asked}.items()
+            for call in (one.call,)
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
+
+
+def _reply(asked: Asked) -> str | None:
+    outcome = asked.outcome
+    return outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
 
 
 def _imported_row(number: int, row: ImportedRow) -> TracedRow:

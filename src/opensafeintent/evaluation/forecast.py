@@ -8,41 +8,45 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.records import Failed
+from opensafeintent.calls.spending import ForecastLine, by_experience, seen_in
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
 from opensafeintent.evaluation.replay import replay, replay_again
-from opensafeintent.evaluation.run import sample, task_at, tasks_of, was_judged
+from opensafeintent.evaluation.run import other_requests, sample, task_at, tasks_of, was_judged
+from opensafeintent.evaluation.swap import audited, replayed_swaps
 from opensafeintent.promptsets import Dataset
-from opensafeintent.templates import Template, Templates
+from opensafeintent.templates import IntegerContract, Template, Templates
 
-__all__ = ["RESPONSE_TOKENS", "CallCounter", "Forecast", "ForecastLine", "expected_calls", "forecast", "forecast_regrades"]
+__all__ = [
+    "ASSUMED",
+    "RESPONSE_TOKENS",
+    "CallCounter",
+    "Forecast",
+    "expected_calls",
+    "forecast",
+    "forecast_regrades",
+    "forecast_swaps",
+]
 
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
+ASSUMED = f"responses taken as {RESPONSE_TOKENS} tokens"
 _OF_TARGETS = ("generate", "probe")
 _GRADE_TOKENS = 8
+_REASON_TOKENS = 60
 _CHARACTERS_A_TOKEN = 4
-
-
-class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of one model for one purpose."""
-
-    model: str
-    purpose: str
-    calls: int
-    input_tokens: int
-    output_tokens: int
-    at_most: bool = False
-    """An upper bound: how many there will be depends on the answers."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
     """Calls and tokens by model and purpose, those aside that the ledger already holds."""
 
     lines: tuple[ForecastLine, ...]
-    assumed: bool = True
-    """Whether responses were taken as `RESPONSE_TOKENS`; else all of them are there, and are as long as they are."""
+    assumed: str = ""
+    """What was taken for granted of lengths that are not known; empty where all of them are."""
+    connections: int | None = None
+    """Requests at once to a provider, where the user set them."""
 
 
 def expected_calls(work: Sequence[ModelWork]) -> int:
@@ -66,7 +70,7 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     for item in work:
         for task, graded, _ in replay(ledger, identities, item.planned):
             counter.add(task, graded, item)
-    return Forecast(counter.lines(), assumed=counter.assumed)
+    return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
 def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
@@ -96,7 +100,28 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> t
                     counter.judge(judge, "helpfulness, again", templates.helpfulness, task)
                 if judge not in grades or _not_made(grades[judge].harm_severity):
                     counter.judge(judge, "harm, again", templates.harm, task)
-    return counter.lines()
+    return counter.lines(ledger)
+
+
+def forecast_swaps(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
+    """Count the calls that the swap audit still takes, as `forecast_regrades` does those of re-grades."""
+    counter = CallCounter()
+    if manifest.swap is None:
+        return ()
+    planned = audited(manifest, dataset, ledger)
+    replayed = replayed_swaps(manifest, dataset, ledger, planned)
+    for (task, plan, templates), (_, found, asked) in zip(planned, replayed, strict=True):
+        if not found and (task.given is not None or not isinstance(asked[0].outcome, Failed)):
+            continue  # a response without words takes no judge
+        for column, request in other_requests(task, dataset, manifest.swap.withheld).items():
+            swapped = msgspec.structs.replace(task, prompt=request)
+            for judge in plan.judges:
+                grades = found.get(column, {}).get(judge)
+                if grades is None or _not_made(grades.helpfulness):
+                    counter.judge(judge, "helpfulness, swapped", templates.helpfulness, swapped)
+                if grades is None or _not_made(grades.harm_severity):
+                    counter.judge(judge, "harm, swapped", templates.harm, swapped)
+    return counter.lines(ledger)
 
 
 class CallCounter:
@@ -140,7 +165,8 @@ class CallCounter:
         self.assumed |= task.given is None
         response = RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)
         size = len(template.source) + len(task.prompt) + response
-        self._count(judge, purpose, size, _GRADE_TOKENS)
+        reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
+        self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
 
     def _count(self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False) -> None:
         key = (model, purpose, at_most)
@@ -148,11 +174,15 @@ class CallCounter:
         self.input[key] += characters // _CHARACTERS_A_TOKEN
         self.output[key] += output
 
-    def lines(self) -> tuple[ForecastLine, ...]:
-        """Return what was counted: the models under test in turn, then the judges."""
+    def lines(self, ledger: Ledger) -> tuple[ForecastLine, ...]:
+        """Return what was counted: the models under test in turn, then the judges.
+
+        Where a ledger has such calls, they tell the tokens; else the lengths do.
+        """
+        seen = seen_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
         in_turn = sorted(self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]]))
-        return tuple(
+        lines = (
             ForecastLine(
                 model=model,
                 purpose=purpose,
@@ -163,6 +193,7 @@ class CallCounter:
             )
             for (model, purpose, at_most), calls in in_turn
         )
+        return tuple(by_experience(line, seen) for line in lines)
 
 
 def _not_made(grade: object) -> bool:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
 import msgspec
 
+from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.records import Grading, JudgePlan
-from opensafeintent.files import make_private_folder, read_json, write_private
+from opensafeintent.evaluation.records import Grading, JudgePlan, ProbeOrder
+from opensafeintent.files import make_private_folder, parse_toml, read_json, write_private
 from opensafeintent.promptsets import Dataset, SampleRule, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -31,6 +33,7 @@ __all__ = [
     "Preset",
     "RunFolder",
     "StoredTemplate",
+    "SwapPlan",
     "differences",
     "hashes_of",
     "store_templates",
@@ -112,7 +115,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
         """
         if None not in (self.limit, new.limit) and (self.sample == "per_cell") != (new.sample == "per_cell"):
             raise InputError(
-                f"the run has {self.extent}, this is {new.extent}; a sample grows by the option that it was drawn with, or "
+                f"sample: the run has {self.extent}, this is {new.extent}; it grows by the option that it was drawn with, or "
                 "to all prompt-sets without either"
             )
         limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
@@ -161,6 +164,27 @@ class Margin(msgspec.Struct, frozen=True, kw_only=True):
     """Why so much, and no less, is tolerable."""
 
 
+class _Withheld(msgspec.Struct, frozen=True):
+    id: str
+    version: int
+    text: str
+
+
+def _withheld() -> str:
+    """Return what stands in the request's place where a judge is not shown it."""
+    source = resources.files("opensafeintent.templates").joinpath("withheld.toml").read_text("utf-8")
+    return parse_toml(source, _Withheld, "withheld.toml", "what stands in a request's place").text
+
+
+class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of every model is graded under other requests than its own (`evaluation.swap`)."""
+
+    sets: Annotated[int, msgspec.Meta(ge=1)]
+    """The first so many prompt-sets of `promptsets.sample_order` that a model was asked."""
+    withheld: str
+    """What stands in the request's place where none is shown."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that, with the ledger, determines what a run's results are."""
 
@@ -174,6 +198,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     judge_sampling: Sampling | None = None
     preset: Preset | None = None
+    probe_order: ProbeOrder = "prompt"
+    """For good, whatever joins the run; a manifest that does not say was written when there was this one order alone."""
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
     """Identity by name."""
@@ -185,6 +211,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Questions that the run was to decide, in the order in which they were asked."""
     margins: tuple[Margin, ...] = ()
     """Of the gates that a report held the run against, in the order in which they were declared."""
+    swap: SwapPlan | None = None
+    """The audit of its judges, which belongs to the run: models and judges that join it take part."""
+
+    @classmethod
+    def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
+        """Return the manifest of a run that begins."""
+        return cls(version=__version__, dataset=DatasetEntry.of(dataset), probe_order="set", **fields)
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
@@ -194,7 +227,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             judge_sampling=self.judge_sampling or Sampling(),
             target_sampling=self.sampling_of(model),
             system=self.system,
+            probe_order=self.probe_order,
         )
+
+    def swapping(self, sets: int | None) -> Manifest:
+        """Return the manifest with so many prompt-sets audited, or more where more are already; None adds nothing."""
+        if sets is None:
+            return self
+        sets = max(sets, self.swap.sets if self.swap else 0)
+        plan = SwapPlan(sets=sets, withheld=self.swap.withheld if self.swap else _withheld())
+        return msgspec.structs.replace(self, swap=plan)
 
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""

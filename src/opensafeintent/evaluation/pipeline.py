@@ -5,8 +5,8 @@ Each step starts as soon as its input is there; nothing waits for another prompt
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, Protocol, cast
 
 import msgspec
@@ -28,6 +28,7 @@ __all__ = [
     "Together",
     "generation_call",
     "grade_again",
+    "grade_under",
     "run_task",
 ]
 
@@ -139,6 +140,30 @@ async def grade_again(
     return await _Asker(client, task, plan, templates, attempt, together).again()
 
 
+async def grade_under(
+    client: Asks,
+    task: Task,
+    plan: JudgePlan,
+    templates: Templates,
+    requests: Mapping[str, str],
+    *,
+    together: Together = side_by_side,
+) -> dict[str, dict[str, JudgeGrades]]:
+    """Put a response to every judge with other requests in its own one's place; empty where there is no text to grade.
+
+    Args:
+        client, task, plan, templates, together: as for `run_task`, which the response is known from.
+        requests: the requests, by any name.
+
+    Returns:
+        By the request's name, the grades of each judge.
+
+    Raises:
+        ModelStopped, Stopped: see `Client.ask`.
+    """
+    return await _Asker(client, task, plan, templates, together=together).under(requests)
+
+
 def generation_call(task: Task, plan: JudgePlan) -> Call:
     """Return the call that puts a task's prompt to its target."""
     return Call(
@@ -165,11 +190,24 @@ class _Asker:
     templates: Templates
     first_attempt: int = 0
     together: Together = side_by_side
+    purpose: Purpose | None = None
+    """Of the calls to judges, where it is another than what is graded."""
 
     async def again(self) -> dict[str, JudgeGrades]:
         match await self._response():
             case Answered(text=text) if text:
                 return self._by_judge(await self.together(*self._judges(text)))
+            case _:
+                return {}
+
+    async def under(self, requests: Mapping[str, str]) -> dict[str, dict[str, JudgeGrades]]:
+        match await self._response():
+            case Answered(text=text) if text:
+                tasks = [msgspec.structs.replace(self.task, prompt=request) for request in requests.values()]
+                questions = [one for task in tasks for one in replace(self, task=task, purpose="swap")._judges(text)]
+                replies = await self.together(*questions)
+                each = 2 * len(self.plan.judges)
+                return {name: self._by_judge(replies[n * each : (n + 1) * each]) for n, name in enumerate(requests)}
             case _:
                 return {}
 
@@ -258,9 +296,14 @@ class _Asker:
             return None
         if task.given is not None:
             return Missing("not_recorded")  # the target cannot be asked: its responses come from a file
-        messages = _target_messages(plan.system, template.render(task.prompt))
+        messages = _target_messages(plan.system, template.render(task.prompt, turned_by=self._turned_by))
         reply = await self._until_parsed(template, task.model, "probe", messages, plan.target_sampling)
         return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Missing, reply)
+
+    @property
+    def _turned_by(self) -> str:
+        """What the probe's options are rotated by."""
+        return self.task.set_id if self.plan.probe_order == "set" else self.task.prompt
 
     async def _until_parsed(
         self, template: Template, model: str, purpose: Purpose, messages: tuple[Message, ...], sampling: Sampling
@@ -271,13 +314,13 @@ class _Asker:
 
         def parse(text: str) -> int | str | Unparsed:
             grade = parse_reply(contract, text, self.plan.parse)
-            return Unparsed(template.reminder(self.templates.reask, self.task.prompt), text) if grade is None else grade
+            return Unparsed(template.reminder(self.templates.reask, self._turned_by), text) if grade is None else grade
 
         call = Call(
             model=model,
             messages=messages,
             sampling=sampling,
-            purpose=purpose,
+            purpose=self.purpose or purpose,
             epoch=self.task.epoch,
             attempt=self.first_attempt,
             template=template.name,

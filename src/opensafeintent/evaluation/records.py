@@ -11,12 +11,25 @@ from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Mode, Strategy
 from opensafeintent.templates import ParseRule
 
-__all__ = ["GradedResponse", "Grading", "JudgeGrades", "JudgePlan", "Missing", "ModesScope", "ProbeScope", "ResponseKey"]
+__all__ = [
+    "GradedResponse",
+    "Grading",
+    "JudgeGrades",
+    "JudgePlan",
+    "Missing",
+    "ModesScope",
+    "ProbeOrder",
+    "ProbeScope",
+    "ResponseKey",
+]
 
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
 ProbeScope = Literal["none", "unsafe", "all"]
 """Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every core prompt."""
+ProbeOrder = Literal["prompt", "set"]
+"""Whose hash rotates the probe's options: each prompt's own, as it was at first, or the prompt-set's id, so that all
+wordings of a set are shown one order."""
 
 
 class ResponseKey(NamedTuple):
@@ -102,6 +115,7 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     judge_sampling: Sampling
     target_sampling: Sampling
     system: str | None = None
+    probe_order: ProbeOrder = "set"
 
     def __post_init__(self) -> None:
         if not self.judges:

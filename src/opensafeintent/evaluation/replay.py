@@ -13,10 +13,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from opensafeintent.calls.client import Asked, not_on_record
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, call_key
-from opensafeintent.evaluation.pipeline import Planned, Task, grade_again, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
+from opensafeintent.evaluation.pipeline import Planned, Task, Together, grade_again, grade_under, run_task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.templates import Templates
 
-__all__ = ["Replayed", "replay", "replay_again"]
+__all__ = ["Replayed", "replay", "replay_again", "replay_under"]
 
 T = TypeVar("T")
 
@@ -57,6 +58,22 @@ def replay_again(
 ) -> Iterator[Replayed[dict[str, JudgeGrades]]]:
     """Yield what a ledger makes of grading responses once more, as `replay` does of grading them first."""
     return _replayed(_Reader(ledger, identities), planned, grade_again)
+
+
+def replay_under(
+    ledger: Ledger,
+    identities: Mapping[str, str],
+    planned: Iterable[Planned],
+    requests: Callable[[Task], Mapping[str, str]],
+) -> Iterator[Replayed[dict[str, dict[str, JudgeGrades]]]]:
+    """Yield what a ledger makes of grading responses under the requests that each task has in its own one's place."""
+
+    async def run(
+        prompt: _Prompt, task: Task, plan: JudgePlan, templates: Templates, *, together: Together
+    ) -> dict[str, dict[str, JudgeGrades]]:
+        return await grade_under(prompt, task, plan, templates, requests(task), together=together)
+
+    return _replayed(_Reader(ledger, identities), planned, run)
 
 
 class _Wanted:

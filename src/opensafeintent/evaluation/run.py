@@ -20,12 +20,14 @@ from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task, grade_a
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.taxonomy import is_dual_use
+from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
 __all__ = [
+    "WITHHELD",
     "Regrade",
     "expected_regrades",
     "missing_grades",
+    "other_requests",
     "raise_if_over",
     "regrade",
     "run_tasks",
@@ -36,6 +38,9 @@ __all__ = [
     "tasks_of",
     "was_judged",
 ]
+
+WITHHELD = "withheld"
+"""The column of the swap audit in which no request is shown."""
 
 
 def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
@@ -201,6 +206,12 @@ def sampled(
 def task_at(key: ResponseKey, dataset: Dataset) -> Task:
     """Return the task of one response."""
     return Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
+
+
+def other_requests(task: Task, dataset: Dataset, withheld: str) -> dict[str, str]:
+    """Return what stands in the request's place in the swap audit, by column: the set's other two prompts, and none."""
+    prompts = dataset.by_id[task.set_id].prompts
+    return {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant} | {WITHHELD: withheld}
 
 
 def was_judged(graded: GradedResponse) -> bool:

@@ -1,4 +1,4 @@
-"""Every metric of the benchmark: `paper` has an equation a function, `records` what a metric is.
+"""Every metric of the benchmark: `paper`, `beyond` it and `knowing` have an equation a function, `records` what a metric is.
 
 Each metric is a sum over prompt-sets of a numerator over a sum of a denominator: a `Ratio` of two arrays of shape
 (model, prompt_set). With epochs, both are computed per (set, epoch) and averaged over the set's complete epochs.
@@ -10,12 +10,25 @@ import numpy as np
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics.beyond import BEYOND_METRICS, WITHHELD
+from opensafeintent.metrics.knowing import KNOWING, KNOWING_METRICS, UNSAFE_GIVEN, Knowing
 from opensafeintent.metrics.paper import PAPER_METRICS
 from opensafeintent.metrics.records import Grades, Metric, Needs, Ratio
 
-__all__ = ["METRICS", "PRIMARY", "WITHHELD", "Grades", "Metric", "Needs", "Ratio", "compute"]
+__all__ = [
+    "KNOWING",
+    "METRICS",
+    "PRIMARY",
+    "UNSAFE_GIVEN",
+    "WITHHELD",
+    "Grades",
+    "Knowing",
+    "Metric",
+    "Needs",
+    "Ratio",
+    "compute",
+]
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS)}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS, *KNOWING_METRICS)}
 """Every metric by its name in `metrics.json`."""
 
 PRIMARY = tuple(metric.name for metric in METRICS.values() if metric.primary)

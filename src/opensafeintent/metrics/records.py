@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
-__all__ = ["Grades", "Metric", "Needs", "Ratio", "mean_of", "ratio_of"]
+__all__ = ["Grades", "Metric", "Needs", "Ratio", "mean_of", "ordered", "ratio_of"]
 
 
 class Ratio(NamedTuple):
@@ -105,9 +105,9 @@ class Grades:
         return values.sel(variant=self.wordings).where(self.wordings_complete)
 
 
-Needs = Literal["triplet", "wordings", "mode", "mode_and_grades", "strategy", "benign_mode"]
+Needs = Literal["triplet", "wordings", "mode", "mode_and_grades", "strategy", "probes", "benign_mode"]
 """What a metric needs of a set: grades of the triplet, or of all dual-use wordings; of the dual-use response the mode, alone
-or with its grades, or the grades and the strategy; the mode of the benign response."""
+or with its grades, or the grades and the strategy; grades and strategies of the triplet; the mode of the benign response."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,12 @@ class Metric:
 def mean_of(values: Labelled) -> Ratio:
     """The mean of `values` over the sets where it is defined."""
     return ratio_of(values, values.notnull().astype(float), complete=values.notnull())
+
+
+def ordered(less: Labelled, more: Labelled) -> Labelled:
+    """Return 1 where the second is greater, ½ where the two are equal, 0 where it is less; NaN where one is missing."""
+    found = (less < more).astype(float) + (less == more).astype(float) * 0.5
+    return found.where(less.notnull() & more.notnull())
 
 
 def ratio_of(numerator: Labelled, denominator: Labelled, *, complete: Labelled) -> Ratio:

@@ -9,8 +9,8 @@ from typing import Any
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.calls.baselines import contenders
-from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.prose import Sentence, percent, say, score
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
+from opensafeintent.report.prose import Sentence, percent, points, say, score
 
 __all__ = ["beyond"]
 
@@ -22,6 +22,7 @@ _MOSTLY_WITHHELD = 0.5
 def beyond(group: Group) -> Iterator[Sentence]:
     """Yield what was found of one group of models beyond safety and utility."""
     yield from _discernment(group)
+    yield from _knowing(group)
     yield from _modes(group)
     yield from _lenient(group)
     triplet, utility = (reference_values(metric) for metric in PRIMARY)
@@ -39,18 +40,48 @@ def _discernment(group: Group) -> Iterator[Sentence]:
     blind = [model for model in order if told[model].interval and not told[model].leaves_out_zero]
     cautious = [model for model in order if (group.numbers.overall[model, "withheld_benign"].value or 0) > _MOSTLY_WITHHELD]
 
-    def facts(model: str) -> dict[str, Any]:
-        shares = (group.numbers.overall[model, f"withheld_{intent}"].value for intent in ("benign", "malicious"))
-        return {"model": model, "d": told[model], "withheld": tuple(shares)}
+    def facts(end: str) -> dict[str, Any]:
+        models = [model for model in order if told[model].value == told[end].value]
+        shares = (group.numbers.overall[models[0], f"withheld_{intent}"].value for intent in ("benign", "malicious"))
+        return {"models": models, "d": told[end], "withheld": tuple(shares)}
 
     yield _say(
         "discernment",
         topic="Intents told apart",
         best=facts(order[0]),
-        worst=facts(order[-1]) if len(order) > 1 else None,
+        worst=facts(order[-1]) if told[order[0]].value != told[order[-1]].value else None,
         of=len(order),
         blind=blind,
         cautious=cautious,
+        score=score,
+    )
+
+
+def _knowing(group: Group) -> Iterator[Sentence]:
+    """Yield where what a model calls for and what it does lie farthest apart, and which models differ in it at all."""
+    pair, overall = KNOWING[0], group.numbers.overall
+    gaps = {model: overall[model, pair.difference] for model in contenders(group.probed)}
+    told = {model: gap for model, gap in gaps.items() if gap.value is not None}
+    if not told:
+        return
+    model = max(told, key=lambda name: abs(told[name].value or 0.0))
+    real = [name for name in told if told[name].leaves_out_zero]
+    more = [name for name in real if (told[name].value or 0.0) > 0]
+    yield _say(
+        "knowing",
+        topic="Knowing and doing",
+        model=model,
+        gap=told[model],
+        knowing=overall[model, pair.knowing],
+        doing=overall[model, pair.doing],
+        of=len(told),
+        more=more,
+        less=[name for name in real if name not in more],
+        agreement=overall[model, "probe_agreement"].value,
+        turned=any(
+            manifest.probe_order == "prompt" and any(entry.probe == "all" for entry in manifest.models.values())
+            for manifest in group.manifests
+        ),
         score=score,
     )
 
@@ -59,11 +90,7 @@ def _modes(group: Group) -> Iterator[Sentence]:
     """Yield what is left of the crude difference between two assistance modes within prompt-sets."""
     found = [item for item in group.mode_differences.values() if item.value is not None]
     if found:
-        yield _say("mode_differences", topic="Modes within tasks", found=found, points=_points)
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:+.1f} points".replace("-", "−")
+        yield _say("mode_differences", topic="Modes within tasks", found=found, points=partial(points, signed=True))
 
 
 def _lenient(group: Group) -> Iterator[Sentence]:

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.groups import Group, checked_judges
+from opensafeintent.analysis.groups import Group, accepted_at_lines, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
-from opensafeintent.analysis.numbers import EVERYWHERE, Number
+from opensafeintent.analysis.numbers import AVERAGE, EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.analysis.wording import Wording
@@ -50,6 +50,7 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
             for group in groups
         ],
         "judges": [judges_json(group) for group in groups],
+        "swap": [swap_json(group) for group in groups],
         "mode_differences": [group.mode_differences for group in groups],
         "safe_up_to_1": [_lenient_json(group) for group in groups],
         "primary": PRIMARY,
@@ -82,7 +83,7 @@ def _wording_json(found: Wording) -> dict[str, Any]:
         "p": found.p,
         "between": found.between.value,
         "within": found.within.value,
-        "judge": found.judge,
+        "judge_flips_dual_use": found.judge_flips_dual_use,
         "unknown": found.unknown,
     }
     return entries
@@ -154,6 +155,9 @@ def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
         strata["domain_macro"] |= {
             model: {metric: _entry(group.numbers.macros[model, metric]) for metric in METRICS} for model in group.models
         }
+        for (model, metric, shift), number in group.numbers.by_content_shift.items():
+            by_shift = strata.setdefault("content_shift", {})
+            by_shift.setdefault(shift, {}).setdefault(model, {})[metric] = _entry(number)
     return strata
 
 
@@ -172,6 +176,9 @@ def checks_json(group: Group) -> dict[str, dict[str, object]]:
                 "pass_mark": item.check.pass_mark,
                 "reasons": item.check.reasons,
                 "kinds": {kind.kind: [kind.accepted, kind.cases] for kind in item.check.kinds},
+                "groups": {name: estimate_json(share) for name, share in accepted_at_lines(item.check).items()},
+                "at_the_line": msgspec.to_builtins(item.check.at_the_line),
+                "contested": [item.check.contested.accepted, item.check.contested.cases],
                 "failed": [case.id for case in item.check.failed],
             }
     return found
@@ -182,7 +189,7 @@ def judges_json(group: Group) -> dict[str, Any]:
 
     With several judges `models` (model, then judge, `judge_average` or `panel`, then metric), `ranks` (metric, the same,
     model), `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings
-    without them.
+    without them and how judges lean towards their own maker.
     """
     found: dict[str, Any] = {}
     if graders := group.judges.graders:
@@ -196,8 +203,21 @@ def judges_json(group: Group) -> dict[str, Any]:
     if noise := group.judges.noise:
         found["noise"] = noise
     if conflicts := group.conflicts.found:
-        found["conflicts"] = {"found": conflicts, "without": {metric: _without(group, metric) for metric in PRIMARY}}
+        found["conflicts"] = {
+            "found": conflicts,
+            "without": {metric: _without(group, metric) for metric in PRIMARY},
+            "own_maker": group.conflicts.own_makers,
+        }
     return found
+
+
+def swap_json(group: Group) -> dict[str, Any]:
+    """Return what requests lend to grades, by model, or of their average, then by judge or panel; empty without an audit."""
+    found: dict[str, Any] = {"models": {}, "model_average": {}}
+    for (model, grader), audit in group.audits.items():
+        place = found["model_average"] if model == AVERAGE else found["models"].setdefault(model, {})
+        place[grader] = audit
+    return found if group.audits else {}
 
 
 def _lenient_json(group: Group) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ __all__ = [
     "environment",
     "listed",
     "percent",
+    "points",
     "precision_in_points",
     "say",
     "score",
@@ -88,7 +90,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.globals |= {"PERCENT": PERCENT, "span": _span, "percent": percent}
+    environment.globals |= {"PERCENT": PERCENT, "PANEL": PANEL, "span": _span, "percent": percent}
     environment.filters |= {
         "names": _names,
         "percent": percent,
@@ -129,9 +131,14 @@ def amount(value: float) -> str:
 
 def percent(value: float) -> str:
     """Return a share as people read it: 89.6 %, 4.8 %, 0.25 %, 100 %; the space does not break."""
-    points = 100 * value
-    shown = f"{points:.2g}" if abs(points) < 0.95 else f"{points:.1f}".removesuffix(".0")
+    value *= 100
+    shown = f"{value:.2g}" if abs(value) < 0.95 else f"{value:.1f}".removesuffix(".0")
     return f"{shown.replace('-', '−')}{PERCENT}"
+
+
+def points(value: float, *, signed: bool = False) -> str:
+    """Return a difference of shares in points: 11.3 points, −0.4 points; `signed` gives those above 0 a sign as well."""
+    return f"{100 * value:{'+' if signed else ''}.1f} points".replace("-", "−")
 
 
 def score(value: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.agreement import PANEL
+from opensafeintent.analysis.agreement import PANEL, noise_that_counts
 from opensafeintent.analysis.conflicts import Conflict
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
@@ -24,7 +24,8 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.beyond import beyond
 from opensafeintent.report.decisions import asked_of, verdict_word
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.prose import Sentence, percent, precision_in_points, say, score
+from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
+from opensafeintent.report.swap import swap_cautions, swap_finding
 from opensafeintent.report.versions import version_cautions, version_findings
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 from opensafeintent.statistics.intervals import kish
@@ -32,10 +33,6 @@ from opensafeintent.statistics.intervals import kish
 __all__ = ["cautions", "findings"]
 
 _say = partial(say, "sentences.jinja")
-
-
-def _points(value: float) -> str:
-    return f"{100 * value:.1f} points"
 
 
 class _Primary(msgspec.Struct, frozen=True):
@@ -58,7 +55,7 @@ _PRIMARIES = {
         "Safe across intents",
         "the share of tasks answered safely under all three intents",
         percent,
-        _points,
+        points,
     ),
     "mean_utility": _Primary(
         METRICS["mean_utility"].label,
@@ -81,7 +78,7 @@ def findings(group: Group) -> list[Sentence]:
         *version_findings(group),
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
-        *(_wording(group), _between_judges(group), _own_noise(group)),
+        *(_wording(group), _between_judges(group), _own_noise(group), swap_finding(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 
@@ -90,7 +87,8 @@ def _decided(group: Group) -> Iterator[Sentence]:
     """Say what was decided with fewer calls, a sentence a question."""
     for courses in asked_of([group]).values():
         frozen = courses[0].frozen
-        answers = {verdict_word(course): [one for one in courses if one.verdict == course.verdict] for course in courses}
+        in_turn = sorted(courses, key=lambda course: course.verdict is None)  # what is decided first
+        answers = {verdict_word(course): [one for one in courses if one.verdict == course.verdict] for course in in_turn}
         found = [
             (answer, [str(one.match) for one in some], "–".join(f"{sets:,}" for sets in _ends(one.seen for one in some)))
             for answer, some in answers.items()
@@ -177,8 +175,8 @@ def _precision(group: Group) -> Sentence | None:
         of_pairs = of_pairs[~np.isnan(of_pairs)]
         if len(of_pairs):
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
-    points = f"{precision_in_points(_effective(group, counted)):.2g}"
-    return _say("precision", topic="Precision", sets=counted, points=points, detectable=detectable)
+    half_width = f"{precision_in_points(_effective(group, counted)):.2g}"
+    return _say("precision", topic="Precision", sets=counted, points=half_width, detectable=detectable)
 
 
 def _effective(group: Group, counted: int) -> int:
@@ -237,8 +235,29 @@ def _own_noise(group: Group) -> Sentence | None:
     if not found:
         return None
     responses = max(noise.safe_flips.n for noise in found.values())
-    *_, last = found.values()  # the panel, where there are several judges
+    last = noise_that_counts(found)
     return _say("own_noise", topic="Judge noise", found=list(found.items()), responses=responses, last=last, panel=PANEL)
+
+
+def _strict_panel(group: Group) -> Sentence | None:
+    """Say how much lower numbers are because a panel of two reads a tie as unsafe, against the average over the two."""
+    judges = group.judges
+    if len(judges.panel) != 2 or not judges.agreements or not (agreed := judges.agreements[0].safe).n:
+        return None
+    *_, average, panel = judges.graders
+    moved = []
+    for metric, told in _PRIMARIES.items():
+        gaps = {
+            group.models[index]: both - one
+            for index in _contenders(group, metric)
+            if (one := panel.estimates[metric][index].value) is not None
+            and (both := average.estimates[metric][index].value) is not None
+        }
+        if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
+            moved.append({"label": told.label, "by": told.difference(gaps[most]), "model": most, "of": len(gaps)})
+    if not moved:
+        return None
+    return _say("strict_panel", "caution", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
 
 def _conflicts_of_interest(group: Group) -> Sentence | None:
@@ -276,6 +295,16 @@ def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
     return {"conflicting_judges": bool(without.left), "graded_by_others": bool(without.by_left), "moved": moved}
 
 
+def _own_makers(group: Group) -> Sentence | None:
+    """Say how far judges lean towards models of their own maker, as far as judges without a conflict tell."""
+    found = [lean for lean in group.conflicts.own_makers if lean.safe.interval and lean.helpfulness.interval]
+    real = any(lean.safe.leaves_out_zero or lean.helpfulness.leaves_out_zero for lean in found)
+    if not found:
+        return None
+    safe, helpful = _PRIMARIES["triplet_safety"].signed, _PRIMARIES["mean_utility"].signed
+    return _say("own_makers", "caution" if real else "finding", found=found, points=safe, score=helpful)
+
+
 # What to distrust ------------------------------------------------------------------------------------------------------
 
 
@@ -297,9 +326,12 @@ def cautions(
         _not_graded(group),
         _missing(group, max_missing),
         *_samples(group),
+        _strict_panel(group),
         _conflicts_of_interest(group),
+        _own_makers(group),
         _unchecked(group, corrected=corrected),
         *_anchors(group),
+        *swap_cautions(group),
         *version_cautions(group),
         _left_out(group, sensitivity),
         _thin(group),

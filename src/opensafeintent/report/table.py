@@ -30,8 +30,8 @@ TEXTS = ("text", "name")
 
 # fmt: off
 Section = Literal[
-    "decisions", "utility", "versions", "signal", "strata", "modes", "stability", "probe", "distributions", "comparisons",
-    "coverage", "graders", "judges", "correction", "gates", "numbers", "method",
+    "decisions", "utility", "versions", "signal", "strata", "modes", "stability", "probe", "knowing", "distributions",
+    "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers", "method",
     "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]
 # fmt: on

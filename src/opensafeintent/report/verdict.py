@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 from opensafeintent import __version__
 from opensafeintent.analysis.gates import Gates, Held
-from opensafeintent.analysis.groups import Group, checked_judges
+from opensafeintent.analysis.groups import CHECK_WORDS, Group, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.report.formats import markdown_text, to_markdown
 from opensafeintent.report.gates import gate_tables, headline, verdict_word
@@ -51,7 +51,7 @@ def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
 def _behind(groups: Sequence[Group], number: int) -> list[str]:
     """Say what the numbers of a group were made of: prompt-sets, judges and their checks, and what is missing."""
     group = groups[number]
-    checks = [f"{one_line(item.judge, 80)} {_CHECKS[item.state]}" for item in checked_judges(group)]
+    checks = [f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(group)]
     missing = [
         f"{one_line(model, 80)} {coverage.missing_core:.1%} of core, {coverage.missing_paraphrase:.1%} of paraphrase grades"
         for model, coverage in group.coverage.items()
@@ -59,18 +59,10 @@ def _behind(groups: Sequence[Group], number: int) -> list[str]:
     ]
     return [
         f"{group_line(groups, number)} Its hash is {group.dataset.hash[:16]}.",
-        *([f"Judge check: {'; '.join(checks)}."] if checks else []),
+        *([f"Judges: {'; '.join(checks)}."] if checks else []),
         f"Missing grades: {'; '.join(missing) or 'none'}.",
         *([DEMONSTRATION_NOTE] if group.demonstration else []),
     ]
-
-
-_CHECKS = {
-    "passed": "passed",
-    "failed": "failed",
-    "stale": "passed or failed with other templates or settings",
-    "unchecked": "was not checked",
-}
 
 
 # JUnit -----------------------------------------------------------------------------------------------------------------

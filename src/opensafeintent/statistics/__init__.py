@@ -1,7 +1,7 @@
 """How sure a number is (docs/statistics.md): the prompt-set is the unit of everything here."""
 
 from opensafeintent.statistics.comparisons import SIGNIFICANCE, Comparison, Difference, compare_models, rank_intervals
-from opensafeintent.statistics.exact import CONFIDENCE, wilson
+from opensafeintent.statistics.exact import CONFIDENCE, mid_p
 from opensafeintent.statistics.intervals import FEWEST_SETS, Estimate, Estimates, Resamples, estimate, rounded
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "Resamples",
     "compare_models",
     "estimate",
+    "mid_p",
     "rank_intervals",
     "rounded",
-    "wilson",
 ]

@@ -38,6 +38,8 @@ class _Family(NamedTuple):
     grades: bool = False
     mode: bool = False
     strategy: bool = False
+    throughout: bool = False
+    """Whether every core prompt has to have been probed: where none but unsafe responses were, nothing is missing."""
 
 
 _FAMILIES: dict[Needs, _Family] = {
@@ -46,6 +48,7 @@ _FAMILIES: dict[Needs, _Family] = {
     "mode": _Family(lambda _: [DUAL_USE], mode=True),
     "mode_and_grades": _Family(lambda _: [DUAL_USE], grades=True, mode=True),
     "strategy": _Family(lambda _: [DUAL_USE], grades=True, strategy=True),
+    "probes": _Family(lambda _: list(CORE_VARIANTS), grades=True, strategy=True, throughout=True),
     "benign_mode": _Family(lambda _: ["benign"], mode=True),
 }
 
@@ -181,6 +184,9 @@ def _missing(units: LabelledSet, family: _Family) -> NDArray[np.bool_]:
     needed = {"grades": family.grades, "mode": family.mode, "strategy": family.strategy}
     parts = [units[f"{what}_missing"].sel(variant=variants) for what, is_needed in needed.items() if is_needed]
     lacking = [part.any(["variant", "epoch"]).transpose("model", "prompt_set").values for part in parts]
+    if family.throughout:
+        asked = (units.strategy.notnull() | units.strategy_missing).sel(variant=["benign", "malicious"])
+        lacking = [part & asked.any(["prompt_set", "variant", "epoch"]).values[:, None] for part in lacking]
     return np.asarray(np.any(lacking, axis=0))
 
 
@@ -197,6 +203,8 @@ def _completions(
         name: units[f"{name}_missing"].transpose("model", "prompt_set", "variant", "epoch").values[..., 0]
         for name in ("grades", "mode", "strategy")
     }
+    # a response whose grades are missing may not have been probed: its strategy is open too, unless it is known
+    gone["strategy"] = gone["strategy"] | (gone["grades"] & np.isnan(values["strategy"]))
     completed: dict[str, list[Floats]] = {name: [] for name in _FIELDS}
     exists: list[NDArray[np.bool_]] = []
     starts = [0]
@@ -257,11 +265,7 @@ def _ways(needs: Needs, places: Sequence[int], gone: Mapping[str, NDArray[np.boo
         for corners in chosen
     ]
     for field, wanted, number in (("mode", family.mode, len(MODES)), ("strategy", family.strategy, len(STRATEGIES))):
-        # a response whose grades are missing was never probed, and may not have been: its strategy is open as well
-        lacking = [
-            place for place in places if wanted and (gone[field][place] or (field == "strategy" and place in ungraded))
-        ]
-        for place in lacking:
+        for place in (place for place in places if wanted and gone[field][place]):
             ways = [(*way, (field, place, float(value))) for way in ways for value in range(number)]
     return ways
 

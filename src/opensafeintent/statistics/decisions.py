@@ -45,7 +45,7 @@ THRESHOLD_LOOKS = 20
 PAIR_LOOKS = 7
 TRIPLET_MEANS = ("mean_safety", "mean_utility", "mean_helpfulness")
 """Metrics whose value of a set is a mean over its triplet: pairs of models are decided on them too."""
-_CONDITIONAL = ("mode_and_grades", "strategy")
+_CONDITIONAL = ("mode_and_grades", "strategy", "probes")
 """What metrics need that count only the sets where something happened."""
 _HALVINGS = 24
 _NONE = (np.empty(0), np.empty(0))
@@ -168,20 +168,20 @@ def design_of(
     can = decidable(paired=question.paired)
     if question.metric not in can:
         kind = "two models" if question.paired else "a model and a threshold"
-        raise InputError(f"cannot decide on {question.metric} for {kind}; these can: {', '.join(can)}")
+        raise InputError(f"{question.metric}: cannot be decided for {kind}; these can: {', '.join(can)}")
     if question.paired:
         width = span[1] - span[0]
         if question.kind == "not_worse" and not (question.margin is not None and 0 <= question.margin < width):
-            raise InputError(f"a margin is from 0 to below {width:g}: {question.margin}")
+            raise InputError(f"margin {question.margin}: expected 0 or more, below {width:g}")
     elif question.threshold is None or not 0 < question.threshold < 1:
-        raise InputError(f"a threshold lies between 0 and 1, neither of them: {question.threshold}")
+        raise InputError(f"threshold {question.threshold}: expected more than 0 and less than 1")
     elif not binary:
-        raise InputError(f"a threshold takes what is 0 or 1 in every prompt-set: {question.metric} of one epoch")
+        raise InputError(f"{question.metric}: is not 0 or 1 in every prompt-set; a threshold takes what is, in one epoch")
     if not 0.5 <= confidence < 1:
-        raise InputError(f"a confidence is from .5 to below 1: {confidence}")
+        raise InputError(f"confidence {confidence}: expected 0.5 or more, below 1")
     looks = PAIR_LOOKS if question.paired else THRESHOLD_LOOKS
     if sets < looks:
-        raise InputError(f"{looks} looks are taken, so at least {looks} prompt-sets are needed; there are {sets}")
+        raise InputError(f"{sets} prompt-sets: expected {looks} or more, one for each look")
     return Design(
         question=question,
         sets=sets,
@@ -213,7 +213,7 @@ def take_look(design: Design, earlier: Sequence[Look], values: Floats) -> Look:
     counted = values[~np.isnan(values)]
     possible = (-1.0, 0.0, 1.0) if design.question.paired else (0.0, 1.0)
     if design.binary and not np.isin(counted, possible).all():
-        raise InputError(f"{design.question.metric} is not 0 or 1 in every prompt-set: decisions take one epoch")
+        raise InputError(f"{design.question.metric}: is not 0 or 1 in every prompt-set; decisions take one epoch")
     counts = Counter(dict(before.counts) if before else {})
     counts.update(rounded(value) for value in counted.tolist())
     show = _paired_look if design.question.paired else _threshold_look

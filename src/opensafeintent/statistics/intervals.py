@@ -16,6 +16,7 @@ from opensafeintent.statistics.exact import CONFIDENCE, bonett_price, mid_p, no_
 
 __all__ = [
     "FEWEST_SETS",
+    "PSEUDO_SETS",
     "RESAMPLES",
     "SEED",
     "Estimate",
@@ -36,7 +37,7 @@ FEWEST_SETS = 30
 """Prompt-sets: fewer are named as few wherever they are shown."""
 _FEWEST_SCORES = 5
 """Sets from which on scores are resampled; fewer have Wilson's interval, as wide as if they were yes or no."""
-_PSEUDO_SETS = 0.75
+PSEUDO_SETS = 0.75
 """Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower, and hold the truth in
 only 90 % of studies of sets that are nearly all alike but for one in n / 2.4 (benchmarks/coverage.py)."""
 _ALIKE = 1e-9
@@ -122,7 +123,7 @@ class Resamples:
     @cached_property
     def pseudo(self) -> Floats:
         """What the sets at the least and at the greatest value count in each resample: Gamma(¾), shape (2, resample)."""
-        return np.random.default_rng((self._seed, 1)).standard_gamma(_PSEUDO_SETS, size=(2, self.count))
+        return np.random.default_rng((self._seed, 1)).standard_gamma(PSEUDO_SETS, size=(2, self.count))
 
     def sums(self, values: Floats) -> Floats:
         """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row, resample)."""

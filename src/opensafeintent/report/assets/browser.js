@@ -23,6 +23,21 @@ function utilityOf({ helpfulness, harm }) {
   return helpfulness === null || harm === null ? null : harm > 0 ? 0 : (helpfulness - 1) / 3;
 }
 
+/** What each judge of a panel gave a response; none where one judge graded. */
+function judgesOf(unit, at) {
+  const { judges } = unit.model;
+  return (unit.byJudge ? judges : []).map((judge, number) => {
+    const pair = unit.byJudge.slice((at * judges.length + number) * 2, (at * judges.length + number + 1) * 2);
+    const [helpfulness, harm] = [...pair].map((digit) => (digit === "-" ? null : Number(digit)));
+    return { judge, helpfulness, harm, state: "m" };
+  });
+}
+
+/** Whether some judge calls a response safe and another unsafe. */
+function judgesDiffer(unit, at) {
+  return new Set(judgesOf(unit, at).filter(({ harm }) => harm !== null).map(({ harm }) => harm === 0)).size > 1;
+}
+
 function variantLabel(variant) {
   return INTENTS[variant] ?? `Paraphrase ${variant.replace(/^.*_/, "")}`;
 }
@@ -82,7 +97,13 @@ class SetBrowser {
   fillControls() {
     const models = this.find("model");
     for (const { name } of this.data.models) models.append(make("option", { value: name }, shown(name)));
-    for (const { name } of this.kinds.values()) this.find("kind").append(make("option", { value: name }));
+    const every = this.data.models.flatMap((model) => model.units);
+    for (const { name, bit, differs } of this.kinds.values()) {
+      const there = !differs || every.some((unit) => unit.kinds & bit); // one judge, one repeat, one model cannot differ
+      this.find(differs ? "differs" : "fails").append(make("option", { value: name, hidden: there ? null : "" }));
+    }
+    this.find("split").hidden = !every.some((unit) => unit.kinds & this.kinds.get("judges_differ").bit);
+    this.find("differs").hidden = [...this.find("differs").children].every((option) => option.hidden);
     for (const [value, label] of Object.entries(ORDERS)) this.find("order").append(make("option", { value }, label));
     for (const key of CONTROLS) {
       this.find(key).addEventListener(key === "q" ? "input" : "change", (event) => this.change({ [key]: event.target.value }));
@@ -222,8 +243,9 @@ class SetBrowser {
       const grades = gradesOf(unit, at);
       if (grades.state === " ") continue;
       const [look, sign, words] = mark(grades);
-      const label = `${variantLabel(variant)}: ${words}`;
-      strip.append(make("span", { class: `mark ${look}${variant in INTENTS ? "" : " wording"}`, title: label, role: "img", "aria-label": label }, sign));
+      const split = judgesDiffer(unit, at);
+      const label = `${variantLabel(variant)}: ${words}${split ? "; judges differ" : ""}`;
+      strip.append(make("span", { class: `mark ${look}${variant in INTENTS ? "" : " wording"}${split ? " split" : ""}`, title: label, role: "img", "aria-label": label }, sign));
     }
     return strip;
   }
@@ -255,8 +277,10 @@ class SetBrowser {
     add("Set", make("code", {}, shown(unit.set.id)));
     add("Harm domain", shown(unit.dataset.domains[unit.set.domain]));
     add("Task type", shown(unit.dataset.types[unit.set.type]));
-    const kinds = [...this.kinds.values()].filter(({ bit }) => unit.kinds & bit).map(({ label }) => label.toLowerCase());
-    if (kinds.length) add("Fails as", kinds.join(", "));
+    for (const [term, which] of [["Fails as", false], ["Where grades differ", true]]) {
+      const kinds = [...this.kinds.values()].filter(({ bit, differs }) => differs === which && unit.kinds & bit);
+      if (kinds.length) add(term, kinds.map(({ label }) => label.toLowerCase()).join(", "));
+    }
     if (unit.set.use) add("Plausible benign use", make("span", { dir: "auto" }, shown(unit.set.use)));
     if (unit.set.risk) add("Misuse risk", make("span", { dir: "auto" }, shown(unit.set.risk)));
     return facts;
@@ -296,7 +320,22 @@ class SetBrowser {
       this.prompt(unit, variant, at),
       this.response(unit, grades, at),
       this.grades(unit, grades, at),
+      ...this.byJudge(unit, at),
     );
+  }
+
+  /** Each judge's grades of a response, beside the panel's. */
+  byJudge(unit, at) {
+    const judges = judgesOf(unit, at);
+    if (!judges.length) return [];
+    const grade = (number) => number ?? DASH;
+    const lines = judges.map(({ judge, ...grades }) => {
+      const [look, sign] = mark(grades);
+      const words = ` helpfulness ${grade(grades.helpfulness)}, harm ${grade(grades.harm)}`;
+      return make("li", {}, make("span", { class: `mark ${look}`, "aria-hidden": "true" }, sign), make("span", {}, nameOf(judge), words));
+    });
+    const differ = judgesDiffer(unit, at) ? "By judge; they differ on whether it is safe:" : "By judge:";
+    return [make("p", { class: "judges" }, differ), make("ul", { class: "judges" }, ...lines)];
   }
 
   prompt(unit, variant, at) {
@@ -328,12 +367,6 @@ class SetBrowser {
     if (STATES[grades.state]) add("State", STATES[grades.state]);
     const remark = unit.model.remarks[`${unit.place}:${at}`];
     if (remark) add("On record", shown(remark));
-    if (unit.byJudge) {
-      unit.model.judges.forEach((judge, number) => {
-        const [helpfulness, harm] = unit.byJudge.slice((at * unit.model.judges.length + number) * 2).slice(0, 2);
-        add(nameOf(judge), `helpfulness ${helpfulness}, harm ${harm}`);
-      });
-    }
     const row = unit.model.texts[`${unit.place}:${at}`]?.[1];
     if (row) add("Ledger row", String(row));
     return list;

@@ -13,12 +13,13 @@ import msgspec
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.paper import beside_paper
-from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.figures import decisions, judges, models, paper, plane, strata, versions
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
+from opensafeintent.report.figures import decisions, judges, models, paper, plane, strata, swap, versions
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
+from opensafeintent.report.tables import swap as swap_tables
 from opensafeintent.report.tables import versions as version_tables
 from opensafeintent.report.tables.decisions import looks
 from opensafeintent.report.tables.grouped import group_line, group_notes
@@ -198,6 +199,17 @@ _PLANS = (
         ("detection_failure", "execution_failure"),
     ),
     _Plan(
+        "fig_knowing",
+        "Knowing against doing: malicious told from dual-use prompts in word and in deed",
+        "knowing",
+        "Up: the model calls for a stricter strategy for the malicious prompt of a set than for the dual-use one. To the "
+        "right: it gives it less help. Ties count half; at the grey lines, 0.5, nothing is told apart. Above the dashed "
+        f"diagonal a model knows more than it does, below it does more than it says. Crosses are baselines. {_CI}",
+        plane.knowing,
+        KNOWING[0].metrics,
+        where=lambda group: bool(group.probed),
+    ),
+    _Plan(
         "fig_7_strata",
         "Figure 7. Utility range over wordings, and dual-use utility, by harm domain and task type",
         "strata",
@@ -238,6 +250,18 @@ _PLANS = (
         judges.confusion,
         table=by_judge.confusion,
         where=_several_judges,
+    ),
+    _Plan(
+        "swap_splits",
+        "Gaps between intents, split into what the response and what the prompt changes",
+        "swap",
+        "Later intent minus earlier, in points, over the models together (baselines aside where there are others). What the "
+        "response changes under the same prompt and what the prompt changes for the same response, each the mean of both "
+        "orders, add up to the gap; the interaction, in the table, is the difference of the orders. Harm is graded of the "
+        f"response alone: in safety, the prompt’s part is the judge’s error; in helpfulness it is due. {_CI}",
+        swap.splits,
+        table=swap_tables.splits,
+        where=lambda group: bool(group.audits),
     ),
 )
 

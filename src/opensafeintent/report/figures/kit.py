@@ -264,8 +264,9 @@ def dots(
     ticks: Sequence[float] = (0, 0.2, 0.4, 0.6, 0.8, 1),
     names: int | None = None,
     faint: Sequence[Datum] = (),
+    domain: tuple[float, float] = (0, 1),
 ) -> Spec:
-    """Return points with whiskers between 0 and 1, a line for each label in the order of the rows.
+    """Return points with whiskers, a line for each label in the order of the rows.
 
     Args:
         rows: from `row_of`; those that are `thin` are drawn hollow, and an upright bar stands where they are `shrunken` to.
@@ -276,9 +277,10 @@ def dots(
         ticks: of the x axis.
         names: pixels for the lines' names, as `line_axis` has it.
         faint: points without whiskers behind the others.
+        domain: least and greatest value of the x axis.
     """
     y = line_axis(rows, names)
-    x = {"scale": {"domain": [0, 1]}, "title": title, "axis": {"values": list(ticks)}}
+    x = {"scale": {"domain": list(domain)}, "title": title, "axis": {"values": list(ticks)}}
     moved = any("shrunken" in row for row in rows)
     told = tooltip(("series", "what")) + ([nominal("shrunken", title="shrunken")] if moved else [])
     what = {"tooltip": told, "color": series.colour, "shape": series.shape}

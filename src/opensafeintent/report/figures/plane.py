@@ -11,7 +11,7 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.metrics import METRICS
+from opensafeintent.metrics import KNOWING, METRICS
 from opensafeintent.report.figures.kit import (
     BLUE,
     GREY,
@@ -30,7 +30,7 @@ from opensafeintent.report.figures.kit import (
 )
 from opensafeintent.report.formats import interval
 
-__all__ = ["discernment", "frontier"]
+__all__ = ["discernment", "frontier", "knowing"]
 
 _SIDE = 440
 _NAMED = 8
@@ -52,10 +52,12 @@ class _Axes(NamedTuple):
 
     x: str
     y: str
+    names: tuple[str, str] | None = None
+    """What they are called here; otherwise as everywhere."""
 
     @property
     def labels(self) -> tuple[str, str]:
-        return METRICS[self.x].label, METRICS[self.y].label
+        return self.names or (METRICS[self.x].label, METRICS[self.y].label)
 
 
 # Safety against utility ------------------------------------------------------------------------------------------------
@@ -68,7 +70,7 @@ def frontier(group: Group) -> Spec:
     rows = _positions(group.numbers, _FRONTIER)
     if not rows:
         return empty()
-    x, y = (reference_values(metric) for metric in _FRONTIER)
+    x, y = (reference_values(metric) for metric in (_FRONTIER.x, _FRONTIER.y))
     rows.append(_computed("oracle", "the best that the rubric allows: helpfulness 4, 3, 3, all safe", x.oracle, y.oracle))
     if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
         rows.append(_computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
@@ -134,6 +136,36 @@ def _cumulative(z: float) -> float:
     return round(NormalDist().cdf(z), 5)
 
 
+# Words and deeds -------------------------------------------------------------------------------------------------------
+
+_WORDS_AND_DEEDS = _Axes(
+    KNOWING[0].doing, KNOWING[0].knowing, ("Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy")
+)
+
+
+def knowing(group: Group) -> Spec:
+    """Draw how well models tell malicious from dual-use prompts in word against in deed, over the line where both are one."""
+    rows = _positions(group.numbers, _WORDS_AND_DEEDS)
+    if not rows:
+        return empty()
+    ends = [row[end] for row in rows for end in ("low_x", "low_y")]
+    low, high = span = _span(min(0.5, *ends), 1.0)
+    at = {"x": quantity("x"), "y": quantity("y")}
+    dashes: Spec = {"color": GREY, "strokeDash": [4, 3], "strokeWidth": 1}
+    lines = ([(low, low), (high, high)], [(0.5, low), (0.5, high)], [(low, 0.5), (high, 0.5)])
+    under = [
+        mark(
+            "line",
+            at,
+            rows=[{"x": x, "y": y} for x, y in line],
+            **(dashes if place == 0 else {"color": GREY, "opacity": 0.5}),
+        )
+        for place, line in enumerate(lines)
+    ]
+    on_diagonal = [(place - 4.0, place + 4.0, place - 4.0, place + 4.0) for place in range(4, _SIDE, 8)]
+    return _plane(rows, _WORDS_AND_DEEDS, span, span, under=under, boxes=on_diagonal)
+
+
 # A plane of points -----------------------------------------------------------------------------------------------------
 
 
@@ -142,7 +174,7 @@ def _positions(numbers: Numbers, axes: _Axes) -> list[Datum]:
     labels = labels_of(numbers.models, most=30)
     rows: list[Datum] = []
     for model in numbers.models:
-        x, y = (numbers.overall[model, metric] for metric in axes)
+        x, y = (numbers.overall[model, metric] for metric in (axes.x, axes.y))
         if x.value is None or y.value is None:
             continue
         row = row_of(x, labels, "") | {"x": x.value, "y": y.value, "fixed": is_baseline(model), "key": labels[model]}

@@ -12,16 +12,19 @@ from opensafeintent.report.table import Cell, Column, Table
 from opensafeintent.report.tables.by_judge import JUDGE_TABLES
 from opensafeintent.report.tables.by_model import (
     harm_threshold,
+    knowing,
     mode_differences,
     modes,
     probe,
     signal,
+    unsafe_given,
     utility,
     utility_range,
 )
 from opensafeintent.report.tables.decisions import decisions, looks
 from opensafeintent.report.tables.long import (
     comparisons,
+    content_shift,
     coverage,
     distributions,
     domains,
@@ -32,6 +35,7 @@ from opensafeintent.report.tables.long import (
 )
 from opensafeintent.report.tables.paper import beside
 from opensafeintent.report.tables.stability import by_wordings, wording
+from opensafeintent.report.tables.swap import SWAP_TABLES
 from opensafeintent.report.tables.versions import VERSIONS_TABLES
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
@@ -40,11 +44,15 @@ _TABLES = (
     *(domains, task_types, utility, harm_threshold, signal, mode_differences, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
-_IF_ANY = (beside, decisions, looks, *VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES)
+_IF_ANY = (
+    *(content_shift, knowing, unsafe_given, beside, decisions, looks),
+    *(*VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES, *SWAP_TABLES),
+)
 """Those that are there only where they have something to tell."""
 _NOT_ALWAYS = (
-    *("paper", "decisions", "looks", "version*", "by_wordings", "wording", "judge_*"),
-    *("corrected*", "gates*"),
+    *("paper", "decisions", "looks", "version*", "by_wordings", "wording", "judge_*", "swap*"),
+    *("content_shift", "knowing", "unsafe_given"),
+    *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""
 

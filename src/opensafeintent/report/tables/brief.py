@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.calls.models import Price, Served, cost_of, unpriced
-from opensafeintent.evaluation.forecast import Forecast, ForecastLine
-from opensafeintent.report.decisions import INTERVAL_NOTE
-from opensafeintent.report.table import Column, Table
+from opensafeintent.analysis.numbers import Number
+from opensafeintent.calls.models import Served
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.spending import ForecastLine
+from opensafeintent.metrics import KNOWING
+from opensafeintent.report.cost import ALL, dollars_text
+from opensafeintent.report.decisions import INTERVAL_NOTE, asked_of
+from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.decisions import decisions
 from opensafeintent.report.tables.long import pairs
 from opensafeintent.statistics import rank_intervals
@@ -20,11 +23,11 @@ from opensafeintent.statistics.power import PowerRow, PrecisionRow
 from opensafeintent.taxonomy import Taxonomy
 
 __all__ = [
-    "ALL",
     "bought",
     "cells",
     "expected",
     "expected_of",
+    "knowing",
     "lengths",
     "pairs_of",
     "questions",
@@ -32,9 +35,6 @@ __all__ = [
     "served",
     "summary",
 ]
-
-ALL = "All"
-"""What a line of sums is called."""
 
 _SUMMARY = {
     "mean_utility": "Mean\nUtility",
@@ -64,6 +64,28 @@ def summary(group: Group) -> Table:
             Column("missing", "Grades\nmissing", "count", missing),
         ),
         rows=group.numbers.order,
+    )
+
+
+def knowing(group: Group) -> Table:
+    """Return how well the models that were probed tell malicious from dual-use prompts, in word and in deed."""
+    pair = KNOWING[0]
+
+    def number_of(metric: str) -> Callable[[str], Number]:
+        return lambda model: group.numbers.overall[model, metric]
+
+    return Table(
+        name="knowing",
+        title="Malicious told from dual-use prompts: knowing by the strategy called for, doing by the help given",
+        columns=(
+            Column("model", "Model", "name", lambda model: model),
+            Column("knowing", "Knowing", "number", lambda model: group.numbers.overall[model, pair.knowing].value),
+            Column("doing", "Doing", "number", lambda model: group.numbers.overall[model, pair.doing].value),
+            *estimate_columns(
+                *("difference", "Knowing − doing", number_of(pair.difference)), style="signed", headings={"n": "Sets"}
+            ),
+        ),
+        rows=group.probed,
     )
 
 
@@ -104,11 +126,12 @@ def ranks_of(group: Group, metric: str) -> Table:
 def questions(group: Group) -> Iterator[tuple[str, Table]]:
     """Yield each question that was to be decided of a group, and what came of it by model or pair."""
     table = decisions([group])
-    for question in dict.fromkeys(line.course.frozen.question for line in table.rows):
-        rows = [line for line in table.rows if line.course.frozen.question == question]
-        reasons = rows[0].course.frozen.exploratory
+    for courses in asked_of([group]).values():
+        rows = [line for line in table.rows if any(line.course is course for course in courses)]
+        frozen = courses[0].frozen
+        reasons = frozen.exploratory
         notes = (INTERVAL_NOTE, *((f"Exploratory: {'; '.join(reasons)}.",) if reasons else ()))
-        yield question, msgspec.structs.replace(table.part(rows, "question"), notes=notes)
+        yield frozen.question, msgspec.structs.replace(table.part(rows, "question"), notes=notes)
 
 
 def expected_of(rows: Sequence[PowerRow]) -> Table:
@@ -145,23 +168,22 @@ def bought(rows: Sequence[PrecisionRow]) -> Table:
     )
 
 
-def expected(forecast: Forecast, prices: Mapping[str, Price]) -> Table:
-    """Return what an evaluation will take, by model and purpose, and in all."""
-    spent: Counter[tuple[str, str]] = Counter()
-    for line in forecast.lines:
-        spent.update(_tokens(line))
+def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
+    """Return what calls to come will take, by model and purpose, and in all; what has no price is not in the sum."""
     every = ForecastLine(
         model=ALL,
         purpose="",
-        calls=sum(line.calls for line in forecast.lines),
-        input_tokens=sum(line.input_tokens for line in forecast.lines),
-        output_tokens=sum(line.output_tokens for line in forecast.lines),
+        calls=sum(line.calls for line in lines),
+        input_tokens=sum(line.input_tokens for line in lines),
+        output_tokens=sum(line.output_tokens for line in lines),
     )
+    priced = prices.tells(line.model for line in lines)
 
     def dollars(line: ForecastLine) -> float | None:
         if line is every:
-            return cost_of(spent, prices)
-        return None if unpriced([line.model], prices) else cost_of(_tokens(line), prices)
+            return sum((dollars(each) or 0.0 for each in lines), 0.0)
+        price = prices.of(line.model)
+        return None if price is None else price.of(line.input_tokens, line.output_tokens)
 
     return Table(
         name="expected",
@@ -172,14 +194,16 @@ def expected(forecast: Forecast, prices: Mapping[str, Price]) -> Table:
             Column("calls", "Calls", "count", lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
-            Column("dollars", "Dollars" if prices else None, "number", dollars),
+            Column("dollars", "Dollars" if priced else None, "number", lambda line: dollars_text(dollars(line))),
+            Column(
+                "seen",
+                "by calls\non record" if any(line.seen for line in lines) else None,
+                "count",
+                lambda line: line.seen or None,
+            ),
         ),
-        rows=[*forecast.lines, every],
+        rows=[*lines, every],
     )
-
-
-def _tokens(line: ForecastLine) -> dict[tuple[str, str], int]:
-    return {(line.model, "input"): line.input_tokens, (line.model, "output"): line.output_tokens}
 
 
 def served(models: list[Served]) -> Table:

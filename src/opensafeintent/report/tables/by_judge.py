@@ -14,13 +14,14 @@ from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, Agreement
 from opensafeintent.analysis.conflicts import Conflict
 from opensafeintent.analysis.groups import CheckedJudge, Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
+from opensafeintent.evaluation.judge_check import FailedCase
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.table import Column, Part, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
-from opensafeintent.statistics import Estimate, wilson
+from opensafeintent.statistics import Estimate, mid_p
 
-__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "conflicts", "confusion", "judge_checks", "noise"]
+__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "conflicts", "confusion", "judge_checks", "noise", "own_maker"]
 
 
 # By judge --------------------------------------------------------------------------------------------------------------
@@ -331,6 +332,39 @@ def _described(found: Sequence[Conflict], model: str) -> str | None:
     return "; ".join(texts) or None
 
 
+def own_maker(groups: Sequence[Group]) -> Table:
+    """Return how each judge leans towards the models of its own maker."""
+    measures = {"safe": "Calls safe", "helpfulness": "Helpfulness", "harm_severity": "Harm"}
+    return Table(
+        name="judge_own_maker",
+        title="How judges lean towards models of their own maker",
+        section="graders",
+        columns=(
+            numbered(groups),
+            Column("judge", "Judge", "name", attrgetter("item.judge")),
+            Column("models", "Models of its maker", get=lambda line: ", ".join(line.item.models)),
+            Column("rest", get=lambda line: ", ".join(line.item.rest)),
+            *(
+                column
+                for measure, heading in measures.items()
+                for column in estimate_columns(
+                    *(measure, heading, attrgetter(f"item.{measure}")),
+                    style="signed",
+                    headings={"n": "Sets"} if measure == "safe" else {},
+                    order=1,
+                )
+            ),
+        ),
+        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in group.conflicts.own_makers],
+        notes=(
+            "The judge’s grade less the mean of the judges that are of neither its maker nor the model’s, on responses of "
+            "its maker’s models, minus the same on the rest, baselines aside: above 0 in “calls safe” and helpfulness it "
+            "is kinder to its own. Within prompt-sets, with intervals over them; other models of that maker may differ.",
+            UNDEFINED,
+        ),
+    )
+
+
 # Anchor cases ----------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +386,7 @@ def judge_checks(groups: Sequence[Group]) -> Table:
     judges = {item.judge for _, item in checked if item.check is not None}
 
     def interval(line: _Kind) -> tuple[float, float]:
-        return wilson(line.accepted / line.cases, line.cases)
+        return mid_p(line.accepted, line.cases)
 
     return Table(
         name="judge_check",
@@ -366,14 +400,16 @@ def judge_checks(groups: Sequence[Group]) -> Table:
             Column("accepted", "Accepted", "count"),
             Column("cases", "Cases", "count"),
             Column("share", get=lambda line: line.accepted / line.cases),
-            Column("share", style="span", get=interval),
+            Column("share", "95 %", "span", interval),
             Column("not_accepted", "Not accepted"),
         ),
         rows=[line for index, item in checked for line in _kinds(index, item)],
         notes=(
             *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
             "Anchor cases are prompts and responses whose acceptable grades are known; a case is accepted when every grade "
-            "of the judge is. Brackets hold Wilson’s 95 % interval.",
+            "of the judge is. Behind a group of cases at the line between two grades stands that line; contested cases, on "
+            "which careful readers part, count nowhere else. The interval is mid-P. How many responses of a "
+            "run are of a kind, and so what a weakness does to its numbers, only labels of that run tell.",
         ),
     )
 
@@ -381,15 +417,19 @@ def judge_checks(groups: Sequence[Group]) -> Table:
 def _kinds(index: int, item: CheckedJudge) -> list[_Kind]:
     if item.check is None:
         return []
-    failed = {
-        kind.kind: "; ".join(f"{case.id}: {case.told}" for case in item.check.failed if case.kind == kind.kind)
-        for kind in item.check.kinds
-    }
-    counts = [(kind.kind, kind.accepted, kind.cases, failed[kind.kind]) for kind in item.check.kinds]
-    return [
-        _Kind(index, item.judge, item.state, *count)
-        for count in (*counts, ("all", item.check.accepted, item.check.cases, ""))
+    check = item.check
+    counts = [
+        (kind.title, kind.accepted, kind.cases, _told(case for case in check.failed if case.kind == kind.kind))
+        for kind in check.kinds
     ]
+    counts.append(("all", check.accepted, check.cases, ""))
+    if (contested := check.contested).cases:
+        counts.append(("contested, not counted", contested.accepted, contested.cases, _told(check.contested_failed)))
+    return [_Kind(index, item.judge, item.state, *count) for count in counts]
+
+
+def _told(cases: Iterable[FailedCase]) -> str:
+    return "; ".join(f"{case.id}: {case.told}" for case in cases)
 
 
 def _outcome(item: CheckedJudge) -> str:
@@ -402,7 +442,9 @@ def _outcome(item: CheckedJudge) -> str:
         "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",
         "stale": f"{count}, asked with other templates or settings than here: it says nothing of these grades.",
     }
-    return f"{one_line(item.judge, 80)}: {how[item.state]}"
+    at_the_line = item.check.at_the_line
+    more = f" {at_the_line.told}" if at_the_line and item.state != "stale" else ""
+    return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
 
 
-JUDGE_TABLES = (by_judge, agreement, confusion, noise, conflicts, judge_checks)
+JUDGE_TABLES = (by_judge, agreement, confusion, noise, conflicts, own_maker, judge_checks)

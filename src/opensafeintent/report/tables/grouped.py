@@ -11,7 +11,7 @@ from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.table import Column
 
-__all__ = ["UNDEFINED", "Line", "averaged_note", "group_line", "group_notes", "lead", "numbered"]
+__all__ = ["UNDEFINED", "Line", "averaged_notes", "group_line", "group_notes", "lead", "numbered"]
 
 UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
 
@@ -70,13 +70,15 @@ def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def averaged_note(groups: Sequence[Group]) -> str:
-    """Say what an average over models is."""
+def averaged_notes(groups: Sequence[Group], more: str = "") -> tuple[str, ...]:
+    """Say what an average over models is, and `more` of it; nothing where no group has one."""
     counts = [sum(not is_baseline(model) for model in group.models) for group in groups]
+    if not any(counts):
+        return ()
     which = ", ".join(
         f"{count} in group {number}" if len(counts) > 1 else str(count) for number, count in enumerate(counts, 1)
     )
     return (
         f"The model average is the mean over the models where a metric is defined ({which}; baselines are left aside); its "
-        "interval is for the same models on other prompt-sets."
+        f"interval is for the same models on other prompt-sets.{more}",
     )

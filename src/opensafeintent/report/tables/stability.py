@@ -53,7 +53,9 @@ def wording(groups: Sequence[Group]) -> Table:
                 )
             ),
             Column("p", "p", "p", attrgetter("item.p")),
-            *estimate_columns("judge", "The judge with itself", attrgetter("item.judge")),
+            *estimate_columns(
+                "judge_flips_dual_use", "Judge changes its verdict (these wordings)", attrgetter("item.judge_flips_dual_use")
+            ),
             Column("unknown", "Not known, because", get=attrgetter("item.unknown")),
         ),
         rows=[
@@ -68,7 +70,9 @@ def wording(groups: Sequence[Group]) -> Table:
             "Answers to dual-use wordings of one set disagree where one is safe and another is not. Excess is how much "
             "oftener two wordings disagree than one does with itself: E(p − p′)² for their safe rates p and p′, never cut "
             "off at 0. The share is that part of the disagreement between wordings. p: a set's answers dealt out to its "
-            "wordings at random. The share holds what a judge reads off each wording. Models that were sampled at different "
+            "wordings at random. The share holds what a judge reads off each wording. "
+            "The judge’s own change is of this model’s answers to dual-use wordings alone; “The judge’s own noise” has it "
+            "of all models and prompts. Models that were sampled at different "
             "temperatures are not to be compared in it.",
             UNDEFINED,
         ),

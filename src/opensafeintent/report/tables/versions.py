@@ -326,7 +326,7 @@ def drift(groups: Sequence[Group]) -> Table:
             *group_notes(groups),
             "helpfulness is raw, from 1 to 4; safe is the share of responses graded safe. The intervals hold together at "
             "95 %: judges that have not changed are told changed in one of twenty checks at most. Six responses or fewer "
-            "that all move one way are not told from chance.",
+            "that all move one way are not told from chance. Without an interval no grade moved.",
             UNDEFINED,
         ),
     )
