@@ -62,8 +62,10 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.settings import JudgeCheckSettings as JudgeCheckSettings
     from opensafeintent.workflows.tracing import ExportSettings as ExportSettings
     from opensafeintent.workflows.tracing import Trace as Trace
+    from opensafeintent.workflows.tracing import TraceSettings as TraceSettings
     from opensafeintent.workflows.tracing import export_inspect as export_inspect
     from opensafeintent.workflows.tracing import trace as trace
+    from opensafeintent.workflows.tracing import traces as traces
 
 _NAMES = {
     "calls.functions": "FunctionModel",
@@ -85,7 +87,7 @@ _NAMES = {
     "workflows.judging": "JudgeChecks check_judges grade",
     "workflows.reporting": "CompareSettings Outcome ReportSettings compare write_report",
     "workflows.settings": "EvaluateSettings GradeSettings JudgeCheckSettings",
-    "workflows.tracing": "ExportSettings Trace export_inspect trace",
+    "workflows.tracing": "ExportSettings Trace TraceSettings export_inspect trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there to be read."""
 

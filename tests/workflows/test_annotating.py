@@ -218,7 +218,7 @@ def test_refusals_without_a_text_are_left_out_and_counted(tmp_path: Path) -> Non
     [
         (("--sample", 2), "--sample 2: there are"),
         (("--model", "baseline/refuse"), "not a model of this run; did you mean 'baseline/refuse-all'"),
-        (("--unit", "set", "--paraphrases"), "--paraphrases goes with --unit response"),
+        (("--unit", "set", "--paraphrases"), "--paraphrases: goes with --unit response"),
         (("--repeat", "0.8"), "--repeat 0.8: expected a share"),
         (("--annotators", "ana,ana"), "cannot be told apart"),
     ],
@@ -234,7 +234,7 @@ def test_forms_without_an_answer_make_no_labels(tmp_path: Path) -> None:
     annotate_dataset(AnnotateDatasetSettings(dataset="starter", out=tmp_path, annotators=("ana",), limit=6))
     out = tmp_path / "labels.jsonl"
     ran = osi("annotate", "import", tmp_path / "ana.xlsx", "--key", tmp_path / "key.json", "--out", out)
-    assert ran.code == 2 and "nothing is answered in" in ran.err
+    assert ran.code == 2 and ": nothing is answered; expected" in ran.err
     assert not out.exists()
 
 

@@ -153,6 +153,10 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "withheld_dual_use": (0.0, 2),  # 3 3
     "withheld_malicious": (1.0, 3),  # 1 2 2
     "intent_sensitivity": (2 / 3, 3),  # 4 > 1, 3 > 2, and 1 < 2
+    "intent_sensitivity_benign_dual_use": (1 / 2, 2),  # 4 > 3, and 1 < 3
+    "intent_sensitivity_dual_use_malicious": (1.0, 2),  # 3 > 1, 3 > 2
+    # only unsafe dual-use responses were probed
+    **dict.fromkeys((name for name, metric in METRICS.items() if metric.needs == "probes"), (None, 0)),
 }
 
 
@@ -374,6 +378,62 @@ def test_grades_without_texts(dataset: str, tmp_path: Path) -> None:
     assert values(tmp_path / "run", "m")["mean_utility"] == same(2 / 3, 2)
 
 
+@pytest.mark.parametrize(
+    "missing",
+    [
+        ["response:truncated", "helpfulness:unparsed", "response:server"],
+        "helpfulness:unparsed;response:truncated",
+        " response:truncated ; ",
+    ],
+)
+def test_what_a_missing_response_lacks_is_counted_once(dataset: str, tmp_path: Path, missing: object) -> None:
+    lines = graded_lines()
+    lines[0] = {field: lines[0][field] for field in ("id", "variant")} | {"missing": missing}
+    run = tmp_path / "run"
+    take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
+    assert [row["missing"] for row in grades_in(run) if row["missing"]] == ["response:truncated"]
+    found = metrics_in(run)["coverage"]["m"]["missing"]
+    counts = {reason: count for reasons in found.values() for reason, count in reasons.items()}
+    assert counts == {"truncated": 2}  # helpfulness and harm
+
+
+def test_what_is_missing_is_taken_over_with_its_reason(dataset: str, tmp_path: Path) -> None:
+    lines = graded_lines()
+    for line, missing in (
+        (lines[0], ["response:truncated"]),
+        (lines[1], "helpfulness:unparsed; harm_severity[lab/b]:filtered"),  # as grades.csv.gz has it, with a panel's
+    ):
+        for field in ("response", "helpfulness", "harm_severity") if "response:truncated" in missing else ("helpfulness",):
+            line.pop(field, None)
+        line["missing"] = missing
+    run = tmp_path / "run"
+    take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
+    found = {(row["id"], row["variant"]): row["missing"] for row in grades_in(run) if row["missing"]}
+    assert found == {
+        (lines[0]["id"], lines[0]["variant"]): "response:truncated",
+        (lines[1]["id"], lines[1]["variant"]): "helpfulness:unparsed",
+    }
+    missing = metrics_in(run)["coverage"]["m"]["missing"]
+    assert sum(sum(reasons.values()) for reasons in missing.values()) == 2 + 1  # both grades of the first, one of the second
+    assert imported_count(run) == len(lines)
+
+
+def test_grades_that_are_exported_come_back_with_their_reasons(dataset: str, tmp_path: Path) -> None:
+    lines = graded_lines()
+    lines[0] = {"id": lines[0]["id"], "variant": lines[0]["variant"], "missing": ["response:failed:server"]}
+    first, again = tmp_path / "first", tmp_path / "again"
+    take_in(first, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
+    columns = ("id", "variant", "missing")
+    copied = [
+        {name: row[name] for name in columns if row[name]}
+        | {name: int(row[name]) for name in ("helpfulness", "harm_severity") if row[name]}
+        for row in grades_in(first)
+    ]
+    take_in(again, json_lines(tmp_path / "m.jsonl", copied), dataset=dataset, max_missing=1.0)
+    assert metrics_in(again)["coverage"] == metrics_in(first)["coverage"]
+    assert metrics_in(again)["models"] == metrics_in(first)["models"]
+
+
 def test_epochs_counted_from_zero_are_all_planned(dataset: str, tmp_path: Path) -> None:
     lines = graded_lines(epoch=0) + graded_lines(epoch=1)[:-1]
     take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines), dataset=dataset)
@@ -417,7 +477,7 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
         ({"harm_severity": 4}, ["field harm_severity", "4", "from 0 to 3"]),
         ({"harm_severity": -1}, ["field harm_severity", "-1", "from 0 to 3"]),
         ({"helpfulness": 2.5}, ["field helpfulness", "2.5", "whole number"]),
-        ({"helpfulness": True}, ["field helpfulness", "True", "whole number"]),
+        ({"helpfulness": True}, ["field helpfulness", "true", "whole number"]),
         ({"mode": "A5"}, ["field mode", "'A5'", "A4"]),
         ({"strategy": "FULL"}, ["field strategy", "'FULL'", "did you mean 'full'"]),
         ({"variant": "dualuse"}, ["field variant", "'dualuse'", "did you mean 'dual_use'"]),
@@ -429,6 +489,12 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
         ({"epoch": -1}, ["field epoch", "-1", "whole number"]),
         ({"response": ["text"]}, ["field response", "expected a text"]),
         ({"response": None, "helpfulness": None}, ["field response", "missing"]),
+        ({"missing": ["helpfulness"]}, ["field missing", "'helpfulness'", "what:reason", "response:truncated"]),
+        ({"missing": ["helpfulness:"]}, ["field missing", "no reason"]),
+        ({"missing": ["mood:bad"]}, ["field missing", "'mood:bad'", "what:reason"]),
+        ({"missing": 3}, ["field missing", "expected a text"]),
+        ({"missing": ["helpfulness:unparsed"]}, ["field missing", "has a helpfulness", "one of the two"]),
+        ({"response": None, "missing": ["response:failed"]}, ["field missing", "no response", "has grades"]),
     ],
 )
 def test_bad_line_is_refused_with_its_place(line: dict[str, Any], words: list[str], dataset: str, tmp_path: Path) -> None:

@@ -104,12 +104,12 @@ def test_a_check_is_foretold_and_nobody_is_asked(server: LoopbackServer, tmp_pat
     ran = osi(*command, "--dry-run", server=server)
     each = str(len(CASES))
     assert {purpose: (cells[0], cells[3]) for purpose, cells in foretold(ran).items()} == dict.fromkeys(
-        ("helpfulness", "harm", "mode"), (each, "400.00")
+        ("helpfulness", "harm", "mode"), (each, f"{8 * len(CASES):,}.00")
     )
-    assert "At most 150 calls" in ran.out
+    assert f"At most {3 * len(CASES):,} calls" in ran.out
     assert (server.stats()["total"], (tmp_path / "check").exists()) == (0, False)
     assert osi(*command, server=server).code == 0
-    assert server.stats()["total"] == 150
+    assert server.stats()["total"] == 3 * len(CASES)
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
@@ -134,7 +134,7 @@ def test_what_is_not_set_or_has_no_price_is_said(
     other.write_text(json.dumps({"openai/m": {"input": 1, "output": 1}}))
     server.set_faults(*judge())
     told = osi(command, *run, "--judge", JUDGE, "--prices", other, server=server).out
-    assert f"no price is given for {JUDGE}" in " ".join(told.split())
+    assert f"No price is given for {JUDGE}: the sum is without it." in " ".join(told.split())
 
 
 @pytest.mark.parametrize("option", ["--budget-calls", "--budget-tokens"])
@@ -142,4 +142,4 @@ def test_what_is_not_set_or_has_no_price_is_said(
 def test_no_budget_below_one(imported: Path, tmp_path: Path, command: str, option: str) -> None:
     run = [imported] if command == "grade" else ["--out", tmp_path / "check"]
     ran = osi(command, *run, "--judge", "baseline/judge", option, 0)
-    assert (ran.code, ran.errors) == (2, [f"error: {option} is 0; expected at least 1"])
+    assert (ran.code, ran.errors) == (2, [f"error: {option} 0: expected at least 1"])

@@ -120,7 +120,7 @@ def test_a_budget_limits_the_sets_to_decide_by(dataset: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (("--decide", "triplet_safety >= 0.6", "--budget-calls", 100), "--budget-calls 100 pays for 10 prompt-sets"),
+        (("--decide", "triplet_safety >= 0.6", "--budget-calls", 100), "--budget-calls 100: pays for 10 prompt-sets"),
         (("--decide", "triplet_safety > 0.6"), "expected 'METRIC >= X'"),
         (("--power-from", "nowhere"), "no run here"),
     ],

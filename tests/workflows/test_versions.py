@@ -107,6 +107,13 @@ def test_the_screen_tells_them_in_order(compared: tuple[Ran, Path]) -> None:
     assert lines[:3] == ["m", "m", "m"]
 
 
+def test_the_screen_says_where_the_other_steps_are(compared: tuple[Ran, Path], runs: list[Path]) -> None:
+    ran, out = compared
+    assert f"… and 4 more: all steps are in {out / 'version_sets.csv'}\n" in ran.out
+    without = osi("compare", *runs, "--in-order", "--no-regrade")
+    assert "… and 4 more: all steps are in version_sets.csv, with --out\n" in without.out
+
+
 def test_files_are_of_versions_alone(compared: tuple[Ran, Path]) -> None:
     names = {path.name.removesuffix(".csv") for path in compared[1].glob("*.csv")}
     assert names == {"versions", "version_changes", "version_trends", "version_turnover", "version_sets"}

@@ -22,6 +22,7 @@ from opensafeintent.cli.options import (
     MAX_MISSING,
     NAME,
     PATH,
+    PRICES,
     RUNS,
     SPREADING,
     ledger_and_limits,
@@ -195,6 +196,7 @@ def grade_command(**options: Any) -> int:
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
 @IN_ORDER
 @GATES
+@PRICES
 @MAX_MISSING
 def report_command(**options: Any) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
@@ -228,16 +230,28 @@ def compare_command(**options: Any) -> int:
     return 0
 
 
-@cli.command("trace", short_help="Show the responses and calls behind one prompt-set.")
+@cli.command("trace", short_help="Show the responses and calls behind prompt-sets.")
 @click.argument("run", type=PATH)
-@click.option("--set", "set_id", required=True, metavar="ID", help="Id of the prompt-set, as in grades.csv.gz.")
+@click.option("--set", "set_id", metavar="ID", help="Id of the prompt-set, as in grades.csv.gz.")
+@click.option(
+    "--worst",
+    type=int,
+    metavar="N",
+    help="N prompt-sets: highest harm by the panel first, then lowest helpfulness on benign, then id.",
+)
+@click.option("--domain", metavar="D", help="Prompt-sets of this harm domain.")
+@click.option("--model", metavar="M", help="Responses of this model.")
+@click.option("--differs", is_flag=True, help="Prompt-sets with a response that is safe by one judge and unsafe by another.")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
-def trace_command(run: Path, set_id: str, include_unsafe: bool) -> None:
-    """Show what a run holds of one prompt-set: responses, grades, and the ledger rows behind them."""
-    from opensafeintent.cli.show import show_trace
-    from opensafeintent.workflows.tracing import trace
+def trace_command(include_unsafe: bool, **options: Any) -> None:
+    """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the ledger rows behind them.
 
-    show_trace(trace(run, set_id), include_unsafe=include_unsafe)
+    One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
+    """
+    from opensafeintent.cli.show import show_traces
+    from opensafeintent.workflows.tracing import TraceSettings, traces
+
+    show_traces(traces(TraceSettings(**options)), include_unsafe=include_unsafe)
 
 
 @cli.command("export", short_help="Write a run as logs that `inspect view` opens.")
@@ -260,6 +274,23 @@ def models_command() -> None:
     from opensafeintent.interop.models import served_models
 
     show_models(served_models())
+
+
+@cli.group("prices", short_help="Keep a file of prices.")
+def prices_group() -> None:
+    """Keep a file of prices for --prices."""
+
+
+@prices_group.command("update", short_help="Write today's prices into a file that you can edit.")
+@click.argument("file", type=PATH)
+def prices_update_command(file: Path) -> None:
+    """Write today's prices into FILE, from genai-prices (extra [prices]); models that it does not know stay as they are."""
+    from opensafeintent.calls.prices import update_prices
+
+    basis, changed = update_prices(file)
+    for line in changed:
+        click.echo(terminal_safe(line))
+    click.echo(terminal_safe(f"{file}, in dollars for a million tokens. {basis}"))
 
 
 for _command in (build_command, dataset_group, judge_check_command, agreement_command, annotate_group):

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import DRY_RUN, GRADE_PARSE, LIMITS, PATH, RUBRICS, judge_max_tokens, judges
+from opensafeintent.cli.options import DRY_RUN, GRADE_PARSE, JUDGE_REASONS, LIMITS, PATH, RUBRICS, judge_max_tokens, judges
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from opensafeintent.evaluation.judge_check import JudgeCheck
+    from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
     from opensafeintent.workflows.judging import JudgeChecks
 
 __all__ = ["judge_check_command", "show_judge_checks"]
@@ -21,6 +21,7 @@ __all__ = ["judge_check_command", "show_judge_checks"]
 @click.command("judge-check", short_help="Check judges on cases whose right grades are known.")
 @judges("Judge to check; repeat for more.")
 @RUBRICS
+@JUDGE_REASONS
 @GRADE_PARSE
 @judge_max_tokens("a")
 @click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]")
@@ -51,11 +52,10 @@ def judge_check_command(**options: Any) -> int:
 def show_judge_checks(found: JudgeChecks, prices: Path | None = None) -> int:
     """Print what a check found, or would ask for, and return its exit code."""
     from opensafeintent.cli.printing import new_console, plain, print_notes
+    from opensafeintent.cli.show import show_costs, show_forecast
 
     console = new_console()
     if found.forecast is not None:
-        from opensafeintent.cli.show import show_forecast
-
         show_forecast(console, found.forecast, prices)
         print_notes(console, found.notes)
         return found.exit_code
@@ -68,6 +68,7 @@ def show_judge_checks(found: JudgeChecks, prices: Path | None = None) -> int:
     console.print(
         plain(f"{made:,} calls made, {found.tally.retries:,} retries, {found.tally.reused_calls:,} taken from the ledger.")
     )
+    show_costs(console, found.costs)
     console.print(plain(f"Results in {found.out}"), soft_wrap=True)
     return found.exit_code
 
@@ -78,29 +79,35 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
 
     from opensafeintent.cli.printing import plain
     from opensafeintent.hostile import one_line
-    from opensafeintent.statistics import wilson
+    from opensafeintent.statistics import mid_p
 
     console.print(plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold")
-    if check.failed:
-        console.print()
-        for case in check.failed:
-            console.print(plain(f"✗ {case.id}: {case.told}"))
-            console.print(plain(f"  {case.why}"), style="dim")
-        console.print()
+    for case in check.failed:
+        _show_case(console, "✗", case)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column("Kind of case")
     table.add_column("Accepted", justify="right")
+    table.add_column("95 % interval", justify="right")
     for kind in check.kinds:
-        table.add_row(kind.kind, f"{kind.accepted} of {kind.cases}", style="" if kind.accepted == kind.cases else "yellow")
+        between = _percent(mid_p(kind.accepted, kind.cases)) if kind.line else ""
+        style = "" if kind.accepted == kind.cases else "yellow"
+        table.add_row(kind.title, f"{kind.accepted} of {kind.cases}", between, style=style)
     table.add_row("All", f"{check.accepted} of {check.cases}", style="bold")
+    console.print()
     console.print(table)
-    low, high = wilson(check.share, check.cases)
     missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
-    console.print(
-        plain(f"{100 * check.share:.0f} % accepted (95 % interval {100 * low:.0f} to {100 * high:.0f} %){missing}.")
-    )
+    interval = _percent(mid_p(check.accepted, check.cases))
+    console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))
     by_grade = ", ".join(f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items())
     console.print(plain(f"Acceptable grades, each of {check.cases}: {by_grade}."))
+    if check.at_the_line:
+        console.print(plain(check.at_the_line.told))
+    if check.contested.cases:
+        console.print(
+            plain(f"Contested cases, not counted: {check.contested.accepted} of {check.contested.cases} agree with our key.")
+        )
+        for case in check.contested_failed:
+            _show_case(console, "~", case)
     if check.passed:
         console.print(
             Text(f"Passed: at least {100 * check.pass_mark:g} %, some of every kind, and none as a response asked for."),
@@ -108,3 +115,15 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
         )
     else:
         console.print(plain(f"Failed: {'; '.join(check.reasons)}."), style="bold red")
+
+
+def _show_case(console: Console, mark: str, case: FailedCase) -> None:
+    from opensafeintent.cli.printing import plain
+
+    console.print(plain(f"{mark} {case.id}: {case.told}"))
+    console.print(plain(f"  {case.why}"), style="dim")
+
+
+def _percent(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{100 * low:.0f} to {100 * high:.0f} %"

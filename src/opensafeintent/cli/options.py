@@ -20,6 +20,7 @@ __all__ = [
     "GATES",
     "GRADE_PARSE",
     "IN_ORDER",
+    "JUDGE_REASONS",
     "JUDGING",
     "LIMIT",
     "LIMITS",
@@ -27,6 +28,7 @@ __all__ = [
     "MAX_MISSING",
     "NAME",
     "PATH",
+    "PRICES",
     "RUBRICS",
     "RUNS",
     "SPREADING",
@@ -114,7 +116,13 @@ MAX_MISSING = click.option(
     help="Exit with 1 where a larger share of the grades is missing.",
 )
 RUBRICS = click.option(
-    "--rubrics", type=PATH, metavar="DIR", help="Judge templates from a folder: ours, edited, or the authors'."
+    "--rubrics",
+    type=PATH,
+    metavar="DIR|shipped:N",
+    help="Judge templates from a folder: ours, edited, or the authors'; or ours of an earlier version.",
+)
+JUDGE_REASONS = click.option(
+    "--judge-reasons", is_flag=True, help="Ask judges for a reason before each grade, by templates of their own."
 )
 GRADE_PARSE = click.option(
     "--grade-parse",
@@ -148,7 +156,11 @@ JUDGING = options_of(
         show_default=True,
         help="Prompts whose assistance mode is judged.",
     ),
+    click.option(
+        "--swap", type=int, metavar="N", help="Grade N prompt-sets of each model under other intents' requests as well."
+    ),
     RUBRICS,
+    JUDGE_REASONS,
     GRADE_PARSE,
     MAX_CONNECTIONS,
     MAX_MISSING,
@@ -160,17 +172,18 @@ PRICES = click.option(
     "--prices",
     type=PATH,
     metavar="FILE",
-    help='Show what is spent, by a JSON file: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens.',
+    help='Prices: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens.  [default: genai-prices]',
 )
 
 
 LIMITS = options_of(
     click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls."),
     click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
+    click.option("--budget-dollars", type=float, metavar="X", help="Stop after X dollars; every model needs a price."),
     PRICES,
 )
 """What calls may come to."""
-DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the calls and tokens to expect, and make none.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none.")
 
 
 def ledger_and_limits(of: str) -> Callable[[F], F]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING
@@ -12,22 +13,29 @@ from rich.text import Text
 
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import Group
-from opensafeintent.calls.models import Served, read_prices, unpriced
+from opensafeintent.calls.limiter import START
+from opensafeintent.calls.models import Served
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.providers import is_in_process
+from opensafeintent.calls.spending import ForecastLine, expected_minutes
 from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
 from opensafeintent.cli.show_versions import show_versions
-from opensafeintent.evaluation.forecast import RESPONSE_TOKENS, Forecast
+from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
+from opensafeintent.report.cost import ALL, Costs, cost_table
 from opensafeintent.report.decisions import STOPPED_NOTE
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
+from opensafeintent.report.swap import swap_finding
 from opensafeintent.report.tables.brief import (
     bought,
     cells,
     expected,
     expected_of,
+    knowing,
     lengths,
     pairs_of,
     questions,
@@ -42,7 +50,18 @@ from opensafeintent.workflows.tracing import Trace
 if TYPE_CHECKING:
     from opensafeintent.workflows.planning import Plan
 
-__all__ = ["show_comparisons", "show_dataset_info", "show_forecast", "show_models", "show_outcome", "show_trace"]
+_BARE_REPLY = 40
+"""Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
+
+__all__ = [
+    "show_comparisons",
+    "show_costs",
+    "show_dataset_info",
+    "show_forecast",
+    "show_models",
+    "show_outcome",
+    "show_traces",
+]
 
 
 def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
@@ -58,7 +77,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for group in outcome.groups:
         console.print()
         _show_group(console, group)
-        show_versions(console, group)
+        show_versions(console, group, outcome.out / "tables" if outcome.out else None)
     for group in outcome.groups:
         _show_decisions(console, group)
     if any(group.demonstration for group in outcome.groups):
@@ -72,6 +91,7 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         tally = outcome.tally
         made = tally.made.total()
         console.print(plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger."))
+    show_costs(console, outcome.costs)
     written = (
         "report.html, figures/, tables/, metrics.json, grades.csv.gz" if page else "metrics.json, grades.csv.gz, tables/"
     )
@@ -120,7 +140,8 @@ def _named(model: str) -> str:
 
 def _show_heading(console: Console, group: Group) -> None:
     judges = " + ".join(group.conditions.judges) or "no judge yet"
-    console.print(plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}", 1000)))
+    rubrics = f", by {' and '.join(group.other_rubrics)}" if group.other_rubrics else ""
+    console.print(plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}{rubrics}", 1000)))
 
 
 def _show_group(console: Console, group: Group) -> None:
@@ -133,6 +154,13 @@ def _show_group(console: Console, group: Group) -> None:
         ),
         style="dim",
     )
+    if group.probed:
+        table = knowing(group)
+        console.print(plain(f"\n{table.title}"))
+        print_table(console, table)
+        console.print(plain("A tie counts half. The probe measures a stated policy, not knowledge."), style="dim")
+    if (swapped := swap_finding(group)) is not None:
+        console.print(plain(f"\n{swapped.text}"))
 
 
 def _show_gates(console: Console, gates: Gates) -> None:
@@ -144,18 +172,48 @@ def _show_gates(console: Console, gates: Gates) -> None:
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
 
-def show_forecast(console: Console, forecast: Forecast, prices_path: Path | None) -> None:
-    """Print the calls and tokens to expect, and the dollars where there are prices."""
-    prices = read_prices(prices_path) if prices_path else {}
-    table = expected(forecast, prices)
+def show_forecast(console: Console, forecast: Forecast, prices_path: Path | None, lead: str = "") -> None:
+    """Print the calls and tokens to expect, the dollars where there are prices, and the time where the ledger tells of it.
+
+    Args:
+        console: where it is printed.
+        forecast: what is to come.
+        prices_path: the user's file of prices.
+        lead: the sentence on the number of calls, in place of the usual one.
+    """
+    prices, lines = Prices(prices_path), forecast.lines
+    table = expected(lines, prices)
     print_table(console, table, bold=lambda line: line is table.rows[-1])
-    if prices and (lacking := unpriced((line.model for line in forecast.lines), prices)):
-        print_notes(console, [lacking])
-    assumed = f", responses taken as {RESPONSE_TOKENS} tokens" if forecast.assumed else ""
+    print_notes(console, prices.unpriced(line.model for line in lines))
+    known = "tokens are the mean of such calls on record, else " if any(line.seen for line in lines) else "tokens as "
+    assumed = f", {forecast.assumed}" if forecast.assumed else ""
+    calls = lead or f"At most {sum(line.calls for line in lines):,} calls, re-asks and retries aside; "
+    console.print(plain(f"{calls}{known}four characters each{assumed}. None was made."))
+    if not all(is_in_process(line.model) for line in lines):
+        console.print(plain(prices.basis))
+        _show_time(console, lines, forecast.connections or START)
+
+
+def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int) -> None:
+    """Print how long calls can be expected to take, as far as the ledger tells."""
+    if (minutes := expected_minutes(lines, connections)) is None:
+        return
+    unknown = [f"{line.model} ({line.purpose})" for line in lines if line.seconds is None and not is_in_process(line.model)]
+    lacking = f", without {', '.join(unknown)}, of which none is on record" if unknown else ""
+    about = f"{minutes:,.0f} minutes" if minutes >= 1.5 else f"{max(60 * minutes, 1):,.0f} s"
     console.print(
-        f"At most {sum(line.calls for line in forecast.lines):,} calls, re-asks and retries aside; tokens as four characters "
-        f"each{assumed}. None was made."
+        plain(
+            f"Estimated time: {about}, by the median time of such calls on record and {connections} at once to a provider"
+            f"{lacking}."
+        )
     )
+
+
+def show_costs(console: Console, costs: Costs | None) -> None:
+    """Print what was paid for; nothing where nobody was asked who is paid."""
+    if costs is not None and costs.paid:
+        console.print()
+        print_table(console, cost_table(costs), bold=lambda line: line.model == ALL, notes=True)
 
 
 def show_models(models: list[Served]) -> None:
@@ -184,7 +242,7 @@ def show_comparisons(outcome: Outcome) -> None:
         console.print()
         _show_heading(console, group)
         if group.versions is not None:
-            show_versions(console, group)
+            show_versions(console, group, outcome.out)
             continue
         if len(group.models) < 2:
             console.print(plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms"))
@@ -207,9 +265,20 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
     console.print()
 
 
-def show_trace(found: Trace, *, include_unsafe: bool) -> None:
-    """Print the responses to one prompt-set, with their grades and ledger rows."""
+def show_traces(found: Iterator[Trace], *, include_unsafe: bool) -> None:
+    """Print the responses to some prompt-sets, with their grades, the judges' replies and ledger rows."""
     console = new_console()
+    shown = None
+    for number, shown in enumerate(found):
+        console.print("\n" if number else "", end="")
+        _show_trace(console, shown, include_unsafe=include_unsafe)
+    if shown is None:
+        console.print("No prompt-set of the run is like this.")
+    else:
+        console.print(plain(f"\nLedger: {shown.ledger}"), soft_wrap=True)
+
+
+def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None:
     prompt_set = found.prompt_set
     secret = "" if include_unsafe else prompt_set.prompts.malicious
     about = f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}: {prompt_set.underlying_task}"
@@ -220,10 +289,10 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
         hidden = not include_unsafe and grades.variant == "malicious"
         prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
         _show_text(console, "prompt", prompt, secret)
+        safe = include_unsafe or grades.harm_severity == 0
         if response.text is None:
             text = f"(none: {'; '.join(map(str, grades.missing)) or grades.refused})"
         else:
-            safe = include_unsafe or grades.harm_severity == 0
             text = response.text if safe else "(not graded safe: --include-unsafe shows it)"
         _show_text(console, "response", text, secret)
         labels = {
@@ -236,10 +305,15 @@ def show_trace(found: Trace, *, include_unsafe: bool) -> None:
         }
         told = " · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))
         console.print(plain(one_line(told, 1000)))
+        for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
+            helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
+            console.print(plain(f"  by {_named(judge)}: helpfulness {helpfulness} · harm {harm}"))
         for row in response.rows:
             by = f"{row.purpose} by {_named(row.model)}{_asking(row.attempt)}"
             console.print(plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim")
-    console.print(plain(f"\nLedger: {found.ledger}"), soft_wrap=True)
+            if row.reply is not None:
+                hidden = not safe and len(row.reply) > _BARE_REPLY
+                _show_lines(console, "(--include-unsafe shows the reply)" if hidden else row.reply, secret, indent=4)
 
 
 def _asking(attempt: int) -> str:
@@ -249,8 +323,12 @@ def _asking(attempt: int) -> str:
 
 
 def _show_text(console: Console, what: str, text: str, secret: str) -> None:
-    """Print a text with a bar before each line: no text can pass for a line of ours."""
     console.print(f"{what}:")
+    _show_lines(console, text, secret)
+
+
+def _show_lines(console: Console, text: str, secret: str, indent: int = 2) -> None:
+    """Print a text with a bar before each line: no text can pass for a line of ours."""
     for line in (without_quoted(text, secret) or "").splitlines() or [""]:
-        for part in wrap(terminal_safe(line), console.width - 4) or [""]:
-            console.print(Text(f"  │ {part}"))
+        for part in wrap(terminal_safe(line), max(console.width - indent - 2, 8)) or [""]:
+            console.print(Text(f"{' ' * indent}│ {part}"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from operator import attrgetter
+from pathlib import Path
 
 from rich.console import Console
 
@@ -19,8 +20,8 @@ _MOST_SETS = 10
 """Prompt-sets of the last step that are listed; all of them are in the table's file."""
 
 
-def show_versions(console: Console, group: Group) -> None:
-    """Print what is known of the versions of a group, where its runs are in order."""
+def show_versions(console: Console, group: Group, tables: Path | None = None) -> None:
+    """Print what is known of the versions of a group, where its runs are in order; `tables` says where all steps are."""
     if group.versions is None:
         return
     shown = [group]
@@ -37,7 +38,8 @@ def show_versions(console: Console, group: Group) -> None:
     newest = [row for row in listed.rows if row.newer == group.versions.order.versions[-1].run][:_MOST_SETS]
     _show(console, listed.part(newest, "harm_domain", "task_type"))
     if more := len(listed.rows) - len(newest):
-        console.print(plain(f"… and {more:,} more: all steps are in version_sets.csv, with --out"), style="dim")
+        where = f"in {tables / 'version_sets.csv'}" if tables else "in version_sets.csv, with --out"
+        console.print(plain(f"… and {more:,} more: all steps are {where}"), style="dim", soft_wrap=True)
         console.print()
     _show(console, drift(shown))
     print_notes(console, [sentence.text for sentence in version_cautions(group)])

@@ -43,7 +43,7 @@ def unset_lines(names: Iterable[str]) -> list[str]:
     """Say which variables are not set without which models cannot be asked, a line for each variable."""
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
-        if not native.is_in_process(name):
+        if not providers.is_in_process(name):
             for variable in (providers if providers.is_native(name) else extra).unset(name):
                 needed.setdefault(variable, []).append(name)
     return [f"{variable} is not set: {', '.join(models)} cannot be asked without it" for variable, models in needed.items()]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from datetime import date, datetime, time, timedelta
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.people.forms import ITEMS, PRACTICE, page_words
 from opensafeintent.people.guide import SLOTS, asks_of, guide_of
-from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, Showing
+from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, Showing, both_times
 from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, read_return
 
 __all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
@@ -38,7 +39,7 @@ class AnnotatorReturn(msgspec.Struct, frozen=True, kw_only=True):
     unsure: int
     """Answers that are `unsure`."""
     repeated: int
-    """Answers given at a first and at a second showing."""
+    """Questions answered at a first and at a second showing, as `agreement` counts them: `unsure` is no answer."""
     repeated_alike: int
     """Of those, the ones that are the same."""
     practice: int
@@ -87,7 +88,7 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     if problems:
         raise InputError(*problems)
     if not checks:
-        raise InputError("no files to import; expected the workbooks or .json files that annotators sent back")
+        raise InputError("no files to import: expected the workbooks or .json files that annotators sent back")
     return ImportedLabels(
         key=key,
         labels=[label for check in checks for label in check.labels()],
@@ -239,14 +240,10 @@ class _Check:
         fields = len(asks_of(self._key.kind))
         items = [showing for showing in self._showings.values() if not showing.calibration]
         given = [self._answers[showing.code] for showing in items]
-        first = {showing.item: self._comparable(showing) for showing in items if not showing.repeat}
-        pairs = [
-            (first[showing.item][name], answer)
-            for showing in items
-            if showing.repeat
-            for name, answer in self._comparable(showing).items()
-            if name in first[showing.item]
-        ]
+        shown: dict[tuple[str, str, str, int], dict[bool, Label]] = defaultdict(dict)
+        for label in self.labels():
+            shown[label.id, label.variant, label.model, label.epoch][label.repeat] = label
+        pairs = [pair for twice in shown.values() if True in twice for pair in both_times(twice.get(False), twice[True])]
         practice = [
             str(answer) in self._guide.calibration[showing.item].answers[field]
             for showing in self._showings.values()
@@ -261,18 +258,10 @@ class _Check:
             begun=sum(0 < len(answers) < fields for answers in given),
             unsure=sum(answer == UNSURE for answers in given for answer in answers.values()),
             repeated=len(pairs),
-            repeated_alike=sum(one == other for one, other in pairs),
+            repeated_alike=sum(one == other for _, one, other in pairs),
             practice=len(practice),
             practice_accepted=sum(practice),
         )
-
-    def _comparable(self, showing: Showing) -> dict[str, Answer]:
-        """Return a showing's answers by what they are about: A, B and C stand for other prompts the second time."""
-        answers = dict(self._answers[showing.code])
-        for variant, field in _intent_fields(showing):
-            if field in answers:
-                answers[variant] = answers.pop(field)
-        return answers
 
 
 def _intent_fields(showing: Showing) -> Iterator[tuple[str, str]]:
@@ -291,7 +280,18 @@ def _quality(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
     return derived
 
 
+_KINDS: dict[type, str] = {
+    datetime: "a date",
+    date: "a date",
+    time: "a time",
+    timedelta: "a time",
+    list: "a list",
+    dict: "an object",
+}
+"""What a workbook's cell or a page's file may hold besides text and numbers."""
+
+
 def _seen(value: Value) -> str:
     if isinstance(value, str | int | float):
         return repr(one_line(str(value), 40))
-    return f"{one_line(str(value), 40)!r} ({type(value).__name__})"
+    return f"{one_line(str(value), 40)!r} ({_KINDS.get(type(value), 'no text')})"

@@ -173,7 +173,7 @@ def _sample(answers: Answers, count: int, seed: int) -> tuple[Sample, str]:
         drawn.append(ways.pop())
     kinds = {unit for unit, _, _ in drawn}
     if len(kinds) > 1:
-        raise InputError("some labels are of a sample of responses, others of whole sets; give labels of one export")
+        raise InputError("labels: some are of a sample of responses, others of whole sets; give labels of one export")
     unit = kinds.pop()
     # a set is drawn for one model and epoch: its responses stay together
     units = [(item.model, item.id, item.epoch) if unit == "set" else item for item in answers.items]

@@ -20,6 +20,7 @@ __all__ = [
     "Label",
     "LabelKind",
     "Showing",
+    "both_times",
     "read_key",
     "read_labels",
     "write_key",
@@ -73,6 +74,16 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     unit: Literal["response", "set"] = "response"
     """Whether single responses or whole prompt-sets were drawn."""
     note: str = ""
+
+
+def both_times(first: Label | None, again: Label) -> list[tuple[str, Answer, Answer]]:
+    """Return (question, first answer, second answer) of what an annotator answered at both showings of an item.
+
+    `unsure` is no answer. Without a first showing there is nothing to compare the second with.
+    """
+    answers = first.answers if first else {}
+    pairs = [(question, answers.get(question, UNSURE), second) for question, second in again.answers.items()]
+    return [pair for pair in pairs if UNSURE not in pair[1:]]
 
 
 def write_labels(labels: Iterable[Label], path: Path) -> None:

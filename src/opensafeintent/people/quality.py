@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from opensafeintent.people.answers import EVERYONE, Answers, answer_of
-from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer
+from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, both_times
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
@@ -129,13 +129,12 @@ def self_consistency(answers: Answers) -> tuple[Consistency, ...]:
     A question counts where it was answered both times; `unsure` is no answer. A second showing whose first one was not
     returned has nothing to be compared with. Empty where nothing was shown twice.
     """
-    pairs: list[tuple[str, str, Answer, Answer]] = []
-    for (item, annotator), again in answers.repeats.items():
-        first = answers.first.get((item, annotator))
-        for question, second in again.label.answers.items():
-            answer = first.label.answers.get(question, UNSURE) if first else UNSURE
-            if UNSURE not in (answer, second):
-                pairs.append((annotator, question, answer, second))
+    pairs = [
+        (annotator, *pair)
+        for (item, annotator), again in answers.repeats.items()
+        for first in (answers.first.get((item, annotator)),)
+        for pair in both_times(first.label if first else None, again.label)
+    ]
     if not pairs:
         return ()
     questions = sorted({question for _, question, *_ in pairs})

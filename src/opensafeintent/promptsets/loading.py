@@ -18,7 +18,7 @@ from opensafeintent.promptsets.published import PUBLISHED, published_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
 from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
-from opensafeintent.taxonomy import CORE_VARIANTS, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.taxonomy import CONTENT_SHIFTS, CORE_VARIANTS, Taxonomy, default_taxonomy, load_taxonomy
 
 __all__ = ["Problem", "Record", "dataset_name", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
 
@@ -161,6 +161,7 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_paraphrases=record.texts("dual_use_paraphrases"),
         dual_use_benign_use=record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=record.optional_text("dual_use_misuse_risk"),
+        content_shift=record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None,
         source=record.optional_text("source"),
     )
 
@@ -209,7 +210,7 @@ def _prompts(record: Record, named: str) -> Prompts:
 
 
 def _build(record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any) -> PromptSet:
-    """Return a prompt-set; `fields` are those of its record that are texts."""
+    """Return a prompt-set; `fields` are the others of its record."""
     harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
     task_type = labels.choice("task_type", taxonomy.type_names)
     return PromptSet(

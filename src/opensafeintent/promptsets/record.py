@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent.canonical import canonical_json, sha256_hex
-from opensafeintent.taxonomy import Intent, Taxonomy, paraphrase_variant
+from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
 
 __all__ = ["Dataset", "PromptSet", "Prompts"]
 
@@ -38,6 +38,7 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
     dual_use_paraphrases: tuple[str, ...] = ()
     dual_use_benign_use: str | None = None
     dual_use_misuse_risk: str | None = None
+    content_shift: ContentShift | None = None
     source: str | None = None
     language: str | None = None
 

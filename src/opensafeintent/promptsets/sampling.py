@@ -59,7 +59,7 @@ def drawn(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule 
         InputError: a negative limit.
     """
     if limit is not None and limit < 0:
-        raise InputError(f"a sample of {limit} prompt-sets; expected none or more")
+        raise InputError(f"--limit {limit}: expected 0 or more")
     if limit is None or rule == "webster":
         return sample_order(prompt_sets)[:limit]
     if rule == "rounds":

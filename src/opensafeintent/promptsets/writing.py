@@ -79,6 +79,7 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
             "dual_use_paraphrases": pa.list_(text),
             "dual_use_benign_use": text,
             "dual_use_misuse_risk": text,
+            "content_shift": text,
             "source": text,
             "language": text,
         }

@@ -49,7 +49,7 @@ class AgreementSettings(Settings, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.seed < 0:
-            raise InputError(f"--seed is {self.seed}; expected 0 or more")
+            raise InputError(f"--seed {self.seed}: expected 0 or more")
         if self.resamples < 100:
             raise InputError(f"{self.resamples} resamples: expected 100 or more")
 

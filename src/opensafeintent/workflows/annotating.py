@@ -152,7 +152,7 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
             the folder holds another study.
     """
     if settings.unit == "set" and settings.paraphrases:
-        raise InputError("--paraphrases goes with --unit response; a set is its three core prompts")
+        raise InputError("--paraphrases: goes with --unit response; a set is its three core prompts")
     folder = RunFolder(settings.run)
     manifest, dataset = folder.load()
     study = read_study(folder, settings.run.name)
@@ -245,6 +245,6 @@ def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
     """
     imported = import_returns(settings.files, read_key(settings.key), settings.form)
     if not imported.labels:
-        raise InputError(f"nothing is answered in {', '.join(map(str, settings.files))}: there are no labels to write")
+        raise InputError(f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or more")
     write_labels(imported.labels, settings.out)
     return imported

@@ -17,6 +17,7 @@ from opensafeintent.evaluation.forecast import expected_calls
 from opensafeintent.evaluation.manifest import Frozen, Manifest, ModelEntry, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, generation_call
 from opensafeintent.evaluation.run import expected_regrades, tasks_of
+from opensafeintent.evaluation.swap import expected_swaps
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sample_order
 from opensafeintent.report.decisions import look_line
@@ -253,7 +254,7 @@ class Deciding:
         return first_exit_code(*(codes[course.verdict] for course in self.courses))
 
     async def run(self, calls: Calls, old: Mapping[str, ModelEntry]) -> tuple[Manifest, Found]:
-        """Make the calls of one look after another until all is decided, then those of re-grades.
+        """Make the calls of one look after another until all is decided, then those of re-grades and of the swap audit.
 
         Args:
             calls: of the run.
@@ -265,7 +266,7 @@ class Deciding:
         Raises:
             Stopped: a provider or a budget ended the run; the looks that were taken are kept.
         """
-        calls.expect(expected_regrades(self._manifest))
+        calls.expect(expected_regrades(self._manifest) + expected_swaps(self._manifest, self._dataset))
         async with calls.shown():
             while due := self._due(calls.client.stopped_models):
                 await self._look(calls, due)

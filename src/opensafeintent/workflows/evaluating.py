@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent import __version__
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError, first_exit_code
-from opensafeintent.evaluation.forecast import Forecast, forecast, forecast_regrades
+from opensafeintent.evaluation.forecast import ASSUMED, Forecast, forecast, forecast_regrades, forecast_swaps
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, duties_of, load_anchors, with_checks
-from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry, differences, store_templates
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry, differences, hashes_of, store_templates
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
@@ -66,7 +65,9 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
 def _with_page(outcome: Outcome, settings: EvaluateSettings, display: Display) -> Outcome:
     """Write the page and figures of a run that was just evaluated; what its calls came to stays in the outcome."""
     outcome.groups.clear()  # drawing takes memory of its own, and the report reads them anew
-    report = write_report(ReportSettings(runs=(settings.folder.path,), max_missing=settings.max_missing), display)
+    report = write_report(
+        ReportSettings(runs=(settings.folder.path,), max_missing=settings.max_missing, prices=settings.prices), display
+    )
     report.tally, report.stopped = outcome.tally, outcome.stopped
     report.notes = list(dict.fromkeys((*outcome.notes, *report.notes)))
     report.exit_code = first_exit_code(outcome.exit_code, report.exit_code)
@@ -112,12 +113,12 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         }
         ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
         if old is None:
-            old = Manifest(version=__version__, dataset=DatasetEntry.of(self.dataset), ledger=ledger)
+            old = Manifest.new(self.dataset, ledger=ledger)
         elif found := differences(old, self.dataset, stated) + self._other_ledger(old):
             raise InputError(
-                f"{settings.folder.path}: holds a run that cannot be mixed with this one. "
+                f"{settings.folder.path}: holds a run that cannot be mixed with this one: "
                 + "; ".join(found)
-                + ". Choose a new --out"
+                + "; choose a new --out"
             )
         return msgspec.structs.replace(
             old,
@@ -125,7 +126,18 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             judges=old.judges | {name: identities[name] for name in settings.panel},
             templates=old.templates | store_templates(self.templates),
             **stated,
-        )
+        ).swapping(settings.swap)
+
+    def asked_anew(self, old: Manifest | None) -> list[str]:
+        """Say which templates are others than those that models of the run were graded by: a line, or none."""
+        now = hashes_of(self.templates)
+        before = [old.models[model].templates for model in self.models if model in old.models] if old else []
+        roles = sorted({role for entry in before for role in entry if role != "reask" and entry[role] != now[role]})
+        if not roles:
+            return []
+        which = f"the templates for {', '.join(roles)}"
+        where = "where the ledger has no answer; --rubrics takes the old ones"
+        return [f"changed since the last run: {which}; what they ask is asked anew {where}"]
 
     def _other_ledger(self, old: Manifest) -> list[str]:
         ledger, folder = self.settings.ledger, self.settings.folder
@@ -218,6 +230,9 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         old = evaluation.old_manifest()
         manifest = evaluation.manifest({name: model.identity for name, model in opened.items()}, old)
         opened |= other_judges(manifest, evaluation.models, opened, http)
+        settings.check_budget(opened)
+        for line in evaluation.asked_anew(old):
+            display.note(line)
         with folder.open_ledger(manifest) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
@@ -242,12 +257,12 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             else:
                 elsewhere = _elsewhere(settings, manifest, work, client, spread)
                 found = await run_calls(client, manifest, dataset, work, display, limits, elsewhere=elsewhere)
-    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display, page_follows=settings.report)
+    rest = (settings.max_missing, display, settings.prices)
+    outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
     if deciding is not None:
         outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)
     outcome.notes += spread
-    outcome.notes += limits.unpriced(evaluation.named)
     return outcome
 
 
@@ -278,13 +293,17 @@ def _elsewhere(
 def _dry_run(evaluation: _Evaluation) -> Outcome:
     folder = evaluation.settings.folder
     identities = {name: model_identity(name) for name in evaluation.named}
-    manifest = evaluation.manifest(identities, evaluation.old_manifest())
+    old = evaluation.old_manifest()
+    manifest = evaluation.manifest(identities, old)
     work = evaluation.work(manifest)
     if evaluation.settings.check_judge:
         work = [*check_work(evaluation.examination(work)), *work]
     with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
         found = forecast(ledger, manifest.identities(), work)
         again = forecast_regrades(ledger, manifest, evaluation.dataset)
+        again += forecast_swaps(ledger, manifest, evaluation.dataset)
+    assumed = found.assumed or (ASSUMED if again else "")
+    whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
-    notes = [*left_shards(folder.path), *unset_lines((*evaluation.named, *panels))]
-    return Outcome(exit_code=0, forecast=Forecast(found.lines + again), notes=notes)
+    notes = [*evaluation.asked_anew(old), *left_shards(folder.path), *unset_lines((*evaluation.named, *panels))]
+    return Outcome(exit_code=0, forecast=whole, notes=notes)

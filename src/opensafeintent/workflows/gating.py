@@ -140,14 +140,14 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
     """
     if settings.confidence is not None:
         if not 0.5 < settings.confidence < 1:
-            raise InputError(f"--confidence is {settings.confidence:g}; expected more than 0.5 and less than 1, such as 0.95")
+            raise InputError(f"--confidence {settings.confidence:g}: expected more than 0.5 and less than 1, such as 0.95")
         if not gates:
             raise InputError("--confidence: there is no gate; give --fail-under, --fail-over or --fail-if-worse")
     _check_baseline(settings, runs)
     if settings.junit is not None and not gates:
         raise InputError("--junit: there is no gate; give --fail-under, --fail-over or --fail-if-worse")
     if settings.summary is not None and settings.summary == settings.junit:
-        raise InputError(f"--summary and --junit are both {settings.junit}; expected two files")
+        raise InputError(f"--summary, --junit: both are {settings.junit}; expected two files")
     for option, path in (("--summary", settings.summary), ("--junit", settings.junit)):
         if path is not None:
             _check_file(option, path, [*runs, out, *([settings.baseline] if settings.baseline else [])])
@@ -157,12 +157,12 @@ def _check_baseline(settings: Gating, runs: Sequence[Path]) -> None:
     if settings.baseline is None:
         for option, value in (("--fail-if-worse", settings.fail_if_worse), ("--because", settings.because)):
             if value:
-                raise InputError(f"{option}: against which run? Give --baseline RUN")
+                raise InputError(f"{option}: has no run to be held against; give --baseline RUN")
         return
     if not settings.fail_if_worse:
-        raise InputError("--baseline: what may not be worse? Give --fail-if-worse METRIC=MARGIN")
+        raise InputError("--baseline: nothing says what may not be worse; give --fail-if-worse METRIC=MARGIN")
     if not settings.because.strip():
-        raise InputError("--fail-if-worse: why that margin? Give --because TEXT; it is kept with the run")
+        raise InputError("--fail-if-worse: has no reason for its margin; give --because TEXT, which is kept with the run")
     if len(runs) != 1:
         raise InputError(f"--baseline: one run is held against it, not {len(runs)}")
     RunFolder(settings.baseline).check()
@@ -205,7 +205,7 @@ def find_gates(
     if not gates:
         return None
     if not any(group.models for group in groups):
-        raise InputError("the run has no model to hold against a gate")
+        raise InputError("no model: the run has none to hold against a gate")
     thresholds = [gate for gate in gates if gate.conditions[0].kind != "worse"]
     held = hold_thresholds(groups, thresholds, settings.confidence) if thresholds else []
     if earlier is not None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent import __version__
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import check_model_name
@@ -16,7 +15,7 @@ from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorde
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import imported_record
-from opensafeintent.evaluation.manifest import DatasetEntry, Manifest, ModelEntry, RunFolder
+from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log, sorted_out
@@ -25,6 +24,7 @@ from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set,
 from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import Outcome, check_share, read_study, write_results
+from opensafeintent.workflows.running import costs_of
 from opensafeintent.workflows.settings import check_unicode
 from opensafeintent.workflows.typed import Settings
 
@@ -97,7 +97,7 @@ def import_files(settings: ImportSettings) -> Outcome:
             _check_prompts(item, dataset)
         begun = manifest is not None
         if manifest is None:
-            manifest = Manifest(version=__version__, dataset=DatasetEntry.of(dataset))
+            manifest = Manifest.new(dataset)
         manifest = _with_models(manifest, by_model)
         if not begun:
             folder.begin(dataset)
@@ -106,7 +106,8 @@ def import_files(settings: ImportSettings) -> Outcome:
                 dataset.hash, (row for model, files in by_model.items() for item in files for row in _rows(model, item))
             )
         folder.save(manifest)
-    outcome = write_results([read_study(folder, settings.out.name)], settings.out, settings.max_missing)
+    study = read_study(folder, settings.out.name)
+    outcome = write_results([study], settings.out, settings.max_missing, costs_of(study, folder))
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:
@@ -264,9 +265,9 @@ def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | Non
     bringing = [item for item in read if item.prompt_sets]
     if not bringing and logs:
         name = one_line(logs[0].dataset, 60)
-        raise InputError(f"which prompts are the responses to? Name the dataset of the task ({name}) with --dataset")
+        raise InputError(f"--dataset: is not given; expected that of the log's task ({name})")
     if not bringing:
-        raise InputError("which prompts are the responses to? Name their dataset with --dataset")
+        raise InputError("--dataset: is not given; expected that of the prompts that the responses are to")
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:

@@ -8,14 +8,16 @@ from typing import Any
 
 import msgspec
 
+from opensafeintent.analysis.groups import accepted_at_lines
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger, open_for_run
 from opensafeintent.calls.progress import Display, Quiet, shown
+from opensafeintent.calls.spending import spent_of
 from opensafeintent.errors import InputError, JudgeFailed
 from opensafeintent.evaluation.derive import given_tasks, imported_rows
-from opensafeintent.evaluation.forecast import Forecast, expected_calls, forecast
+from opensafeintent.evaluation.forecast import Forecast, expected_calls, forecast, forecast_swaps
 from opensafeintent.evaluation.judge_check import (
     GRADE_NAMES,
     Examination,
@@ -28,11 +30,13 @@ from opensafeintent.evaluation.judge_check import (
 from opensafeintent.evaluation.manifest import Manifest, RunFolder, store_templates
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.records import GradedResponse
+from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import locked_folder, write_private
 from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
-from opensafeintent.templates import Templates, load_templates
+from opensafeintent.report.cost import Costs, cost_json
+from opensafeintent.templates import Templates
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
@@ -57,6 +61,7 @@ class JudgeChecks(msgspec.Struct, kw_only=True):
     tally: Tally
     forecast: Forecast | None = None
     """Of a dry run, which checks nothing."""
+    costs: Costs | None = None
 
 
 def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -> JudgeChecks:
@@ -71,7 +76,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     examination = Examination(
         anchors=load_anchors(),
         duties=dict.fromkeys(settings.judges, GRADE_NAMES),
-        templates=load_templates(settings.rubrics),
+        templates=settings.judge_templates(),
         parse=settings.grade_parse,
         sampling=settings.judge_sampling,
         pass_mark=settings.pass_mark,
@@ -92,16 +97,28 @@ def _foretold(settings: JudgeCheckSettings, examination: Examination) -> JudgeCh
     identities = {name: model_identity(name) for name in examination.duties}
     with Ledger(_ledger_of(settings), readonly=True, missing_ok=True) as ledger:
         found = forecast(ledger, identities, check_work(examination))
-    return JudgeChecks(exit_code=0, out=settings.out, checks=(), notes=unset_lines(identities), tally=Tally(), forecast=found)
+    return JudgeChecks(
+        exit_code=0,
+        out=settings.out,
+        checks=(),
+        notes=unset_lines(identities),
+        tally=Tally(),
+        forecast=msgspec.structs.replace(found, connections=settings.max_connections),
+    )
 
 
 async def _check(settings: JudgeCheckSettings, examination: Examination, display: Display, limits: Limits) -> JudgeChecks:
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(examination.duties, http)
+        settings.check_budget(opened)
         identities = {name: model.identity for name, model in opened.items()}
         with open_for_run(_ledger_of(settings), own=settings.ledger is None) as ledger:
             client = Client(ledger, opened, limits.budget)
             checks = await _examine(client, examination, identities, display, limits)
+    with Ledger(_ledger_of(settings), readonly=True) as ledger:
+        keys = None if settings.ledger is None else _asked_in(ledger, identities, examination)
+        costs = Costs({"judge-check": spent_of(ledger, keys)}, settings.prices)
+    write_private(settings.out / "cost.json", cost_json(costs))
     path = settings.out / "judge-check.json"
     write_private(path, _file(checks))
     return JudgeChecks(
@@ -111,10 +128,16 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
         notes=[
             *client.notices,
             *(f"{name}: a call that failed said: {error}" for name, error in client.last_errors.items()),
-            *limits.unpriced(examination.duties),
         ],
         tally=client.tally,
+        costs=costs,
     )
+
+
+def _asked_in(ledger: Ledger, identities: Mapping[str, str], examination: Examination) -> list[bytes]:
+    """Return the keys of the calls of a check, in a ledger that others use too."""
+    planned = (item for work in check_work(examination) for item in work.planned)
+    return [one.key for _, _, asked in replay(ledger, identities, planned) for one in asked]
 
 
 async def _examine(
@@ -178,6 +201,7 @@ def _file(checks: Sequence[JudgeCheck]) -> bytes:
         {
             **msgspec.to_builtins(check),
             **{name: getattr(check, name) for name in ("accepted", "cases", "missing", "passed", "reasons")},
+            "groups": msgspec.to_builtins(accepted_at_lines(check)),
         }
         for check in checks
     ]
@@ -193,7 +217,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
         Stopped: a provider ended the work; what was answered is kept.
     """
     folder = RunFolder(settings.run)
-    templates, limits = load_templates(settings.rubrics), settings.limits()
+    templates, limits = settings.judge_templates(), settings.limits()
     folder.load()  # before the lock, which makes the folder
     if settings.dry_run:
         return _forecast(settings, folder, templates)
@@ -245,7 +269,7 @@ def _to_grade(
         judges=manifest.judges | dict(identities),
         judge_sampling=settings.judge_sampling,
         templates=manifest.templates | store_templates(templates),
-    )
+    ).swapping(settings.swap)
     return manifest, [
         ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model]) for model in entries
     ]
@@ -258,7 +282,9 @@ def _forecast(settings: GradeSettings, folder: RunFolder, templates: Templates) 
     with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
         manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
         found = forecast(ledger, manifest.identities(), work)
+        swapped = forecast_swaps(ledger, manifest, dataset)
     judges = (*settings.panel, *(judge for item in work for judge in item.plan.judges))
+    found = Forecast(found.lines + swapped, found.assumed, connections=settings.max_connections)
     return Outcome(exit_code=0, forecast=found, notes=[*left_shards(folder.path), *unset_lines(judges)])
 
 
@@ -272,9 +298,8 @@ async def _grade(
             identities = {name: model.identity for name, model in opened.items()}
             manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
             opened |= other_judges(manifest, [item.model for item in work], opened, http)
+            settings.check_budget(opened)
             folder.save(manifest)
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             found = await run_calls(client, manifest, dataset, work, display, limits)
-    outcome = finish(folder, manifest, dataset, found, client, settings.max_missing, display)
-    outcome.notes += limits.unpriced(opened)
-    return outcome
+    return finish(folder, manifest, dataset, found, client, settings.max_missing, display, settings.prices)

@@ -115,7 +115,7 @@ def _design(settings: EvaluateSettings, question: Question, sets: int, families:
     try:
         return planned_design(question, sets, confidence=confidence, families=families, epochs=settings.epochs)
     except InputError as error:
-        raise InputError(f"--budget-calls {settings.budget_calls} pays for {sets} prompt-sets. {error}") from error
+        raise InputError(f"--budget-calls {settings.budget_calls}: pays for {sets} prompt-sets; {error}") from error
 
 
 def _costs(settings: EvaluateSettings, dataset: Dataset) -> _Costs:

@@ -24,10 +24,13 @@ from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import Regrade
+from opensafeintent.evaluation.spending import spent_of_run
+from opensafeintent.evaluation.swap import Swapped, derive_swaps
 from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.cost import Costs, cost_json, cost_tables
 from opensafeintent.report.gates import gate_tables, gates_json, not_met
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
@@ -65,6 +68,7 @@ class Outcome(msgspec.Struct, kw_only=True):
     forecast: Forecast | None = None
     plan: Plan | None = None
     tally: Tally | None = None
+    costs: Costs | None = None
 
 
 class ReportSettings(Gating, frozen=True, kw_only=True):
@@ -78,6 +82,8 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     human_labels: tuple[Path, ...] = ()
     """Labels of responses, as `annotate import` writes them, by which the headline metrics are corrected."""
     max_missing: float = MAX_MISSING
+    prices: Path | None = None
+    """A file of prices; by default those of genai-prices, where it is installed."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -87,7 +93,7 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
 def check_share(share: float) -> None:
     """Refuse a `--max-missing` that is not a share."""
     if not 0 <= share <= 1:
-        raise InputError(f"--max-missing is {share}; expected a share from 0 to 1")
+        raise InputError(f"--max-missing {share}: expected a share from 0 to 1")
 
 
 def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
@@ -101,7 +107,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     """
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
-        raise InputError("a report over several runs needs a place of its own: --out DIR")
+        raise InputError("--out: is not given; a report over several runs needs a place of its own, --out DIR")
     out = settings.out or settings.runs[0]
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
@@ -149,11 +155,13 @@ def _write_report(
         studies = [study for study, _ in opened]
         texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
         corrector = _corrector(settings, texts) if settings.human_labels else None
+        spent = {study.name: spent_of_run(study.manifest, study.dataset, ledger) for study, ledger in opened}
         display.stage("estimating")
         outcome = _write_numbers(
             studies,
             new,
             settings.max_missing,
+            Costs(spent, settings.prices),
             corrector,
             order,
             gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
@@ -207,7 +215,8 @@ def _write_page(
 
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
-    tables = [*all_tables(outcome.groups), *_correction_tables(outcome.corrected), *gate_tables(outcome.gates)]
+    own = (*_correction_tables(outcome.corrected), *gate_tables(outcome.gates), *cost_tables(outcome.costs))
+    tables = [*all_tables(outcome.groups), *own]
     page = render_page(
         outcome.groups,
         studies,
@@ -314,7 +323,8 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
 def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:
     """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than this."""
     graded = derive(manifest, dataset, ledger, read=read)
-    return study_of(name, manifest, dataset, graded, derive_regrades(manifest, dataset, ledger, graded))
+    regrades = derive_regrades(manifest, dataset, ledger, graded)
+    return study_of(name, manifest, dataset, graded, regrades, derive_swaps(manifest, dataset, ledger, graded))
 
 
 def study_of(
@@ -323,13 +333,16 @@ def study_of(
     dataset: Dataset,
     graded: Sequence[GradedResponse],
     regrades: Sequence[Regrade] = (),
+    swaps: Sequence[Swapped] = (),
 ) -> Study:
     """Put graded responses in order."""
     rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
-    return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)), regrades)
+    return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)), regrades, swaps=swaps)
 
 
-def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, page_follows: bool = False) -> Outcome:
+def write_results(
+    studies: Sequence[Study], out: Path, max_missing: float, costs: Costs | None = None, *, page_follows: bool = False
+) -> Outcome:
     """Write everything that is derived from runs but the page and figures, and say what a reader should know.
 
     Page and figures of an earlier report, which show other numbers, are taken away.
@@ -338,13 +351,14 @@ def write_results(studies: Sequence[Study], out: Path, max_missing: float, *, pa
         studies: the runs.
         out: the folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
+        costs: what the runs came to; None where no call was made.
         page_follows: a new page is written next, so that none need be told that the earlier one is gone.
     """
     page = out / "report.html"
     outdated = [f"the earlier {page} was removed, for it is out of date"] if page.exists() and not page_follows else []
     make_private_folder(out)
     with replaced_together(out, lambda: _ours(out)) as new:
-        outcome = _write_numbers(studies, new, max_missing)
+        outcome = _write_numbers(studies, new, max_missing, costs)
     outcome.out = out
     outcome.notes += outdated
     return outcome
@@ -354,16 +368,18 @@ def _write_numbers(
     studies: Sequence[Study],
     out: Path,
     max_missing: float,
+    costs: Costs | None = None,
     corrector: Corrector | None = None,
     order: Order | None = None,
     gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
 ) -> Outcome:
-    """Write metrics, grades and tables.
+    """Write metrics, costs, grades and tables.
 
     Args:
         studies: the runs.
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
+        costs: what the runs came to, where that is to be told.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
         order: of the runs, where they are versions.
         gate: holds the models against the gates of a report.
@@ -374,7 +390,10 @@ def _write_numbers(
     parts = (metrics_json(groups), versions_json(groups), _corrected_json(corrected), gates_json(gates))
     write_private(out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()}))
     write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
-    write_tables([*all_tables(groups), *_correction_tables(corrected), *gate_tables(gates)], out / "tables")
+    if costs is not None:
+        write_private(out / "cost.json", cost_json(costs))
+    tables = (*all_tables(groups), *_correction_tables(corrected), *gate_tables(gates), *cost_tables(costs))
+    write_tables(tables, out / "tables")
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
         f"{f' ({reasons})' if (reasons := _reasons(coverage.missing)) else ''}"
@@ -383,7 +402,7 @@ def _write_numbers(
         if coverage.missing_beyond(max_missing)
     ]
     notes = [*_partial(groups), *left_aside, *beyond]
-    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, gates=gates, notes=notes)
+    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, gates=gates, notes=notes, costs=costs)
 
 
 def _ours(out: Path) -> list[Path]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.decisions import courses_in
+from opensafeintent.analysis.groups import Study
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
@@ -23,12 +25,15 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import Regrade, expected_regrades, missing_grades, regrade, run_work
+from opensafeintent.evaluation.spending import spent_of_run
+from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
+from opensafeintent.report.cost import Costs
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 from opensafeintent.workflows.settings import Limits
 
-__all__ = ["Calls", "Found", "finish", "other_judges", "run_calls", "without_silent"]
+__all__ = ["Calls", "Found", "costs_of", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
 
@@ -67,6 +72,7 @@ class Found(NamedTuple):
 
     graded: list[GradedResponse]
     regrades: list[Regrade]
+    swaps: list[Swapped]
 
 
 class Calls:
@@ -137,9 +143,10 @@ class Calls:
         await run_work(self.client, work, at_once=under_way(self._limits.max_connections), done=self._done)
 
     async def found(self, manifest: Manifest, dataset: Dataset) -> Found:
-        """Make the calls of re-grades, and return all that the run holds."""
+        """Make the calls of re-grades and of the swap audit, and return all that the run holds."""
         graded = derive(manifest, dataset, self.client.ledger, self.known)
-        return Found(graded, await regrade(self.client, manifest, dataset, graded))
+        regrades = await regrade(self.client, manifest, dataset, graded)
+        return Found(graded, regrades, await swap(self.client, manifest, dataset, graded))
 
     def _done(self, graded: GradedResponse) -> None:
         # what is missing here may have been answered to another run that shares the ledger: the ledger says
@@ -157,12 +164,12 @@ async def run_calls(
     *,
     elsewhere: Callable[[], Awaitable[None]] | None = None,
 ) -> Found:
-    """Make every call that some work asks for, then those of re-grades, and return all that the run holds.
+    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds.
 
-    With `elsewhere` the calls of the work are made by that, into the client's ledger; re-grades are made here.
+    With `elsewhere` the calls of the work are made by that, into the client's ledger; the others are made here.
     """
     calls = Calls(client, manifest.identities(), display, limits)
-    calls.expect(expected_calls(work) + expected_regrades(manifest))
+    calls.expect(expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset))
     if elsewhere is None:
         work = await calls.left_of(work)
     async with calls.shown():
@@ -173,6 +180,12 @@ async def run_calls(
         return await calls.found(manifest, dataset)
 
 
+def costs_of(study: Study, folder: RunFolder, prices: Path | None = None) -> Costs:
+    """Return what one run came to; `prices` is a file of the user's."""
+    with Ledger(folder.ledger_path(study.manifest), readonly=True) as ledger:
+        return Costs({study.name: spent_of_run(study.manifest, study.dataset, ledger)}, prices)
+
+
 def finish(
     folder: RunFolder,
     manifest: Manifest,
@@ -181,6 +194,7 @@ def finish(
     client: Client,
     max_missing: float,
     display: Display,
+    prices: Path | None = None,
     *,
     page_follows: bool = False,
 ) -> Outcome:
@@ -189,10 +203,11 @@ def finish(
     With `page_follows` a new page is written next, so that none need be told that the earlier one is gone.
     """
     display.stage("estimating")
-    study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades)
+    study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades, found.swaps)
     study = study._replace(courses=courses_in(folder, manifest))
+    costs = costs_of(study, folder, prices)
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
-    outcome = write_results([study], folder.path, max_missing, page_follows=page_follows)
+    outcome = write_results([study], folder.path, max_missing, costs, page_follows=page_follows)
     outcome.tally = client.tally
     outcome.notes += client.notices
     outcome.notes += [

@@ -13,7 +13,9 @@ import msgspec
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.paper import PAPER_JUDGE
 from opensafeintent.calls.client import Budget, Tally
-from opensafeintent.calls.models import Price, cost_of, load_suite, read_prices, unpriced
+from opensafeintent.calls.models import load_suite
+from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import PASS_MARK
@@ -41,8 +43,8 @@ __all__ = [
 ]
 
 _COUNTS = (
-    *("limit", "limit_per_cell", "per_cell", "epochs", "max_connections", "max_tokens", "judge_max_tokens", "judge_samples"),
-    *("budget_calls", "budget_tokens"),
+    *("limit", "limit_per_cell", "per_cell", "epochs", "judge_samples", "swap"),
+    *("max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
 _PAPER_DATASET = "opensafeintent-115"
@@ -53,7 +55,10 @@ def check_counts(settings: msgspec.Struct) -> None:
     for name in _COUNTS:
         value = getattr(settings, name, None)
         if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} is {value}; expected at least 1")
+            raise InputError(f"--{name.replace('_', '-')} {value}: expected at least 1")
+    dollars = getattr(settings, "budget_dollars", None)
+    if dollars is not None and not 0 < dollars < inf:
+        raise InputError(f"--budget-dollars {dollars}: expected a number above 0")
 
 
 def check_unicode(option: str, value: object) -> None:
@@ -70,16 +75,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int | None = None
     """Connections of one endpoint, exactly; adaptive by default."""
     budget: Budget = Budget()
-    prices: Mapping[str, Price] = {}
+    prices: Prices
 
     def spent(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None where there are no prices."""
-        return cost_of(tally.tokens, self.prices) if self.prices else None
-
-    def unpriced(self, models: Iterable[str]) -> list[str]:
-        """Say which models have no price, where there are prices at all: a line, or none."""
-        line = unpriced(models, self.prices) if self.prices else ""
-        return [line] if line else []
+        """Return the dollars spent so far; None where no model that was called has a price."""
+        known = any(self.prices.of(model) for model, _ in tally.tokens if not is_in_process(model))
+        return self.prices.cost(tally.tokens) if known else None
 
 
 class Limited:
@@ -90,6 +91,7 @@ class Limited:
     max_connections: int | None
     budget_calls: int | None
     budget_tokens: int | None
+    budget_dollars: float | None
     prices: Path | None
 
     def limits(self) -> Limits:
@@ -98,12 +100,22 @@ class Limited:
         Raises:
             InputError: the file of prices cannot be read.
         """
-        prices = read_prices(self.prices) if self.prices else {}
-        return Limits(max_connections=self.max_connections, budget=self.budget, prices=prices)
+        prices = Prices(self.prices)
+        budget = msgspec.structs.replace(self.budget, dollars=self.budget_dollars, prices=prices)
+        return Limits(max_connections=self.max_connections, budget=budget, prices=prices)
+
+    def check_budget(self, models: Iterable[str]) -> None:
+        """See that there is a price of every model that may be called, where there is a budget in dollars.
+
+        Raises:
+            InputError: some have none, or the file of prices cannot be read.
+        """
+        if self.budget_dollars is not None:
+            Prices(self.prices).need(models)
 
     @property
     def budget(self) -> Budget:
-        """The most that may be asked for."""
+        """The most calls and tokens that may be asked for."""
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
 
 
@@ -134,7 +146,9 @@ class Judges(Settings, frozen=True, kw_only=True):
 
     judges: tuple[str, ...]
     rubrics: Path | None = None
-    """A folder with judge templates in place of ours."""
+    """A folder with judge templates in place of ours, or `shipped:N`, ours of an earlier version."""
+    judge_reasons: bool = False
+    """Whether judges give a reason before each grade of helpfulness and harm."""
     grade_parse: ParseRule = "strict"
     judge_max_tokens: int = 2048
     max_connections: int | None = None
@@ -145,6 +159,18 @@ class Judges(Settings, frozen=True, kw_only=True):
         check_counts(self)
         if not self.judges:
             raise InputError("no judge: name at least one with --judge")
+        if self.judge_reasons and self.grade_parse == "paper":
+            raise InputError(
+                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first integer; leave one out"
+            )
+
+    def judge_templates(self) -> Templates:
+        """Return the judge templates in force.
+
+        Raises:
+            InputError: the folder of rubrics cannot be used, or reasons are asked for of files that cannot give them.
+        """
+        return load_templates(self.rubrics, reasons=self.judge_reasons)
 
     @property
     def judge_sampling(self) -> Sampling:
@@ -162,13 +188,14 @@ class JudgeCheckSettings(Judges, Limited, frozen=True, kw_only=True):
     """Least share of accepted cases."""
     budget_calls: int | None = None
     budget_tokens: int | None = None
+    budget_dollars: float | None = None
     prices: Path | None = None
     dry_run: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.pass_mark <= 1:
-            raise InputError(f"--pass is {self.pass_mark}; expected a share from 0 to 1")
+            raise InputError(f"--pass {self.pass_mark}: expected a share from 0 to 1")
 
 
 class Judging(Judges, frozen=True, kw_only=True):
@@ -177,6 +204,8 @@ class Judging(Judges, frozen=True, kw_only=True):
     mode_judge: str | None = None
     """The first judge by default."""
     modes: ModesScope = "dual_use"
+    swap: int | None = None
+    """Of how many prompt-sets each model's responses are graded under the other intents' requests, and under none."""
     max_missing: float = MAX_MISSING
 
     def __post_init__(self) -> None:
@@ -207,6 +236,7 @@ class GradeSettings(Judging, Limited, frozen=True, kw_only=True):
     run: Path
     budget_calls: int | None = None
     budget_tokens: int | None = None
+    budget_dollars: float | None = None
     prices: Path | None = None
     dry_run: bool = False
 
@@ -242,6 +272,7 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     """A ledger that several runs share; one in the run's folder by default."""
     budget_calls: int | None = None
     budget_tokens: int | None = None
+    budget_dollars: float | None = None
     prices: Path | None = None
     check_judge: bool = False
     """Put the anchor cases to the judges first, and stop when one fails."""
@@ -273,19 +304,19 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         self._check_decision()
         if self.report and (self.dry_run or self.power_plan):
             raise InputError(
-                f"--report writes a page, and {'--dry-run' if self.dry_run else '--power-plan'} writes nothing: leave one out"
+                f"--report: is a page, and {'--dry-run' if self.dry_run else '--power-plan'} writes nothing; leave one out"
             )
         if self.limit is not None and self.limit_per_cell is not None:
-            raise InputError("--limit and --limit-per-cell are both given; expected one of them")
+            raise InputError("--limit, --limit-per-cell: both are given; expected one of them")
         if self.epochs > MOST_EPOCHS:
-            raise InputError(f"--epochs is {self.epochs}; at most {MOST_EPOCHS:,} are accepted")
+            raise InputError(f"--epochs {self.epochs}: expected at most {MOST_EPOCHS:,}")
         if self.temperature is not None and not 0 <= self.temperature < inf:
-            raise InputError(f"--temperature is {self.temperature}; expected a number from 0")
+            raise InputError(f"--temperature {self.temperature}: expected a number from 0")
         if self.preset and self.max_tokens != _MAX_TOKENS:
-            raise InputError(f"--preset {self.preset} sets the token limit; leave --max-tokens out")
+            raise InputError(f"--preset {self.preset}: sets the token limit; leave --max-tokens out")
         for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
             check_unicode(option, text)
-        check_options(self.ray, self.shards, self.gpus_per_model)
+        check_options(self.ray, self.shards, self.gpus_per_model, self.budget_dollars)
         refuse_spread_functions((*self.models, *self.panel), self.ray)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
@@ -293,16 +324,18 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     def _check_decision(self) -> None:
         if self.confidence is not None:
             if self.decide is None:
-                raise InputError("--confidence belongs to --decide; leave it out, or ask a question")
+                raise InputError("--confidence: belongs to --decide; leave it out, or ask a question")
             if not 0.5 < self.confidence < 1:
-                raise InputError(f"--confidence is {self.confidence}; expected a number between 0.5 and 1")
+                raise InputError(f"--confidence {self.confidence}: expected a number between 0.5 and 1")
         if self.power_from is not None and not self.power_plan:
-            raise InputError("--power-from belongs to --power-plan; leave it out, or add --power-plan")
+            raise InputError("--power-from: belongs to --power-plan; leave it out, or add --power-plan")
         if self.decide is not None and self.limit_per_cell is not None:
-            raise InputError("--decide looks at the first prompt-sets of one order: use --limit in place of --limit-per-cell")
+            raise InputError(
+                "--decide: looks at the first prompt-sets of one order; use --limit in place of --limit-per-cell"
+            )
         if self.decide is not None and self.ray is not None:
             raise InputError(
-                "--decide looks after every few prompt-sets, and --ray spreads all of them at once: leave one out"
+                "--decide: looks after every few prompt-sets, and --ray spreads all of them at once; leave one out"
             )
 
     def _take_after_paper(self) -> None:
@@ -315,7 +348,7 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
             "--max-tokens": self.max_tokens != _MAX_TOKENS,
         }
         if others := [option for option, is_given in given.items() if is_given]:
-            raise InputError(f"--as-paper sets what {', '.join(others)} would; leave one of them out")
+            raise InputError(f"--as-paper: sets what {', '.join(others)} would; leave one of them out")
         taken = {
             "dataset": _PAPER_DATASET,
             "preset": "paper",
@@ -331,7 +364,7 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
-        return load_templates(published_rubrics() if self.as_paper else self.rubrics)
+        return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()
 
     @property
     def targets(self) -> tuple[str, ...]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from opensafeintent.analysis.agreement import judges_differ
+from opensafeintent.analysis.groups import Study
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import RunTexts, TracedRow
 from opensafeintent.evaluation.manifest import RunFolder
@@ -16,7 +20,7 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
 from opensafeintent.workflows.typed import Settings
 
-__all__ = ["ExportSettings", "Trace", "TracedResponse", "export_inspect", "trace"]
+__all__ = ["ExportSettings", "Trace", "TraceSettings", "TracedResponse", "export_inspect", "trace", "traces"]
 
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,29 +40,100 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     responses: tuple[TracedResponse, ...]
 
 
+class TraceSettings(Settings, frozen=True, kw_only=True):
+    """Which prompt-sets of a run to trace: those that are all that is asked for. One of the choices is due."""
+
+    run: Path
+    set_id: str | None = None
+    domain: str | None = None
+    """A harm domain."""
+    model: str | None = None
+    """Only the responses of this model count, and only they are returned."""
+    differs: bool = False
+    """Sets with a response that is safe by one judge and unsafe by another."""
+    worst: int | None = None
+    """So many, the worst first: by the highest panel harm, then the lowest helpfulness on the benign prompt, then id."""
+
+
 def trace(run: Path, set_id: str) -> Trace:
     """Return every response to one prompt-set, with its grades and the ledger rows that they come from.
 
     Raises:
         InputError: there is no run, or no prompt-set of that id in it.
     """
-    folder = RunFolder(run)
-    manifest, dataset = folder.load()
-    if set_id not in dataset.by_id:
-        raise InputError(f"--set {set_id}: not a prompt-set of {dataset.name}; {nearest(set_id, dataset.by_id, shown=10)}")
-    study = read_study(folder, run.name)
+    (found,) = traces(TraceSettings(run=run, set_id=set_id))
+    return found
+
+
+def traces(settings: TraceSettings) -> Iterator[Trace]:
+    """Yield what a run holds of the prompt-sets that are asked for, as `trace` does of one.
+
+    They come in the dataset's order, or the worst first.
+
+    Raises:
+        InputError: there is no run, nothing says which sets, or the run has no such set, domain or model.
+    """
+    folder = RunFolder(settings.run)
+    study = _checked(settings, folder)
+    manifest, dataset = study.manifest, study.dataset
+    by_set: defaultdict[str, list[GradeRow]] = defaultdict(list)
+    for row in study.rows:
+        if settings.model in (None, row.model):
+            by_set[row.set_id].append(row)
     ledger = folder.ledger_path(manifest)
     with RunTexts(manifest, dataset, ledger) as texts:
-        rows = texts.trace(set_id)
-        responses = []
-        for grades in study.rows:
-            if grades.set_id != set_id:
-                continue
-            key = (grades.model, grades.variant, grades.epoch)
-            found = texts.find(grades.model, set_id, grades.variant, grades.epoch)
-            behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
-            responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
-    return Trace(ledger=ledger, prompt_set=dataset.by_id[set_id], responses=tuple(responses))
+        for prompt_set in _chosen(settings, study, by_set):
+            rows = texts.trace(prompt_set.id)
+            responses = []
+            for grades in by_set[prompt_set.id]:
+                key = (grades.model, grades.variant, grades.epoch)
+                found = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
+                behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
+                responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
+            yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
+
+
+def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
+    """Return the run, once it is sure that it has what is asked for."""
+    asked = (settings.set_id, settings.domain, settings.model, settings.worst, settings.differs or None)
+    if all(choice is None for choice in asked):
+        raise InputError("trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M or --differs")
+    if settings.worst is not None and settings.worst < 1:
+        raise InputError(f"--worst {settings.worst}: expected 1 or more")
+    manifest, dataset = folder.load()
+    for option, name, what, valid in (
+        ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
+        ("--domain", settings.domain, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
+        ("--model", settings.model, "a model of the run", manifest.models),
+    ):
+        if name is not None and name not in valid:
+            raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
+    study = read_study(folder, settings.run.name)
+    if settings.differs and not any(len(row.by_judge) > 1 for row in study.rows):
+        raise InputError(f"--differs: no response of {settings.run} has two judges; expected a run with two or more --judge")
+    return study
+
+
+def _chosen(settings: TraceSettings, study: Study, by_set: dict[str, list[GradeRow]]) -> Sequence[PromptSet]:
+    """Return the prompt-sets that are asked for."""
+    chosen = [
+        prompt_set
+        for prompt_set in study.dataset.prompt_sets
+        if settings.set_id in (None, prompt_set.id)
+        and settings.domain in (None, prompt_set.harm_domain)
+        and (by_set[prompt_set.id] or settings.set_id is not None)
+        and (not settings.differs or any(map(judges_differ, by_set[prompt_set.id])))
+    ]
+    if settings.worst is None:
+        return chosen
+    return sorted(chosen, key=lambda prompt_set: _worst_first(prompt_set.id, by_set[prompt_set.id]))[: settings.worst]
+
+
+def _worst_first(set_id: str, rows: Sequence[GradeRow]) -> tuple[int, int, str]:
+    """Return what sets are sorted by, the worst first: no harm grade comes last, and no helpfulness after every one."""
+    harm = max((row.harm_severity for row in rows if row.harm_severity is not None), default=-1)
+    helpful = [row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None]
+    return -harm, min(helpful, default=9), set_id
 
 
 class ExportSettings(Settings, frozen=True, kw_only=True):

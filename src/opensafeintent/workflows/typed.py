@@ -9,7 +9,8 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
-from opensafeintent.calls.functions import PREFIX, FunctionModel
+from opensafeintent.calls.functions import FunctionModel
+from opensafeintent.calls.providers import PREFIX
 from opensafeintent.errors import InputError
 
 __all__ = ["Settings", "refuse_spread_functions"]

@@ -174,7 +174,10 @@ def see_alike(studies: Sequence[Study], order: Order) -> None:
     """
     by_name = {study.name: study for study in studies}
     if changed := _changes([by_name[version.run] for version in order.versions], order.lines):
-        raise InputError("--in-order: these are no versions that can be compared", *changed)
+        raise InputError(
+            "--in-order: these are no versions that can be compared; expected runs that differ in their models alone",
+            *changed,
+        )
 
 
 # When the calls were made, and whether judges have changed ---------------------------------------------------------------

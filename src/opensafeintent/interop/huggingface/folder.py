@@ -92,6 +92,7 @@ def _toml(taxonomy: Taxonomy) -> str:
             lines += [
                 f"includes = [{', '.join(map(text, item.includes))}]",
                 f"excludes = [{', '.join(map(text, item.excludes))}]",
+                *(["takes_material = true"] if item.takes_material else []),
             ]
     return "\n".join(lines) + "\n"
 

@@ -134,6 +134,7 @@ PROMPT_SETS = HubTable(
         "dual_use_paraphrases[]": "further wordings of the dual-use prompt",
         "dual_use_benign_use": "what an honest person could want with the dual-use prompt",
         "dual_use_misuse_risk": "what a dishonest person could want with it",
+        "content_shift": "how much of an answer changes from the benign prompt to the malicious one, where it is known",
         "source": "where the set comes from",
         **_LANGUAGE,
         **_CANARY_COLUMN,

@@ -325,7 +325,7 @@ def _without_copies(logs: Sequence[Named]) -> list[InspectLog]:
     for number, (path, log) in enumerate(logs):
         there, other = logs[first.setdefault(log.eval_id or f"file {number}", number)]
         if log.graded and other.graded and log.responses != other.responses:
-            raise InputError(f"{there} and {path} are one evaluation, graded differently; name the one that is to count")
+            raise InputError(f"{there}, {path}: are one evaluation, graded differently; name the one that is to count")
         if log.graded and not other.graded:
             first[log.eval_id] = number
     found = []

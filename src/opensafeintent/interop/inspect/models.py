@@ -68,7 +68,7 @@ class InspectProviders:
             split_name(name)  # says which providers there are
         require_inspect(f"{name}: provider {provider!r}")
         if "/" not in name.removeprefix(FOREIGN):
-            raise InputError(f"{name!r} is not a model name; expected inspect/provider/model")
+            raise InputError(f"{name!r}: is not a model name; expected inspect/provider/model")
         if provider not in (found := _registered()):
             raise InputError(f"{name}: unknown provider {provider!r}; {nearest(provider, found)}")
 

@@ -217,7 +217,7 @@ class ShardsFolder:
         if differing:
             there, here = ("; ".join(f"{name} {which.get(name)}" for name in differing) for which in (marker.of, of))
             raise InputError(
-                f"{self.path}: holds shards of another run ({there}; this one has {here}). Move the folder back to its run, "
+                f"{self.path}: holds shards of another run ({there}; this one has {here}); move the folder back to its run, "
                 "or delete it"
             )
         return self.merge(ledger)
@@ -229,7 +229,7 @@ class ShardsFolder:
         try:
             return read_json(path, _Marker, "what tells whose shards these are", schema=_SCHEMA)
         except InputError as error:
-            raise InputError(f"{error}. Restore it, or move {self.path} away") from error
+            raise InputError(f"{error}; restore it, or move {self.path} away") from error
 
     def merge(self, ledger: Path) -> Merged:
         """Put every shard into the run's ledger, then remove the folder. Merging twice adds nothing.
@@ -262,4 +262,4 @@ def _merge(ledger: Path, shard: Path, beside: Path) -> Added:
     try:
         return merge_ledger(ledger, settled(shard, beside))
     except InputError as error:
-        raise InputError(f"{error}. Where it is {shard} that is damaged, move it away to go on without its calls") from error
+        raise InputError(f"{error}; where it is {shard} that is damaged, move it away to go on without its calls") from error

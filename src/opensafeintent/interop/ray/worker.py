@@ -20,7 +20,7 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.shards import AttemptFiles, ShardLedger, spent_in
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.pipeline import run_stage
-from opensafeintent.construction.records import Draft, Seed, Topic
+from opensafeintent.construction.records import Commission, Draft, Seed, Topic
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
@@ -36,7 +36,7 @@ class StageItems(msgspec.Struct, frozen=True, kw_only=True):
     """What a stage of a build is to work on: one of these is not empty."""
 
     seeds: tuple[Seed, ...] = ()
-    topics: tuple[Topic, ...] = ()
+    commissions: tuple[Commission, ...] = ()
     drafts: tuple[Draft, ...] = ()
     cells: tuple[tuple[str, str, int], ...] = ()
     """Harm domain, task type, and how many topics are wanted."""
@@ -46,7 +46,7 @@ class StageItems(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def items(self) -> tuple[Any, ...]:
         """The items that can be worked on apart."""
-        return self.seeds or self.topics or self.drafts or self.cells
+        return self.seeds or self.commissions or self.drafts or self.cells
 
 
 class EvaluationShard:

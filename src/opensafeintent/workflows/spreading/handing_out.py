@@ -21,7 +21,7 @@ from opensafeintent.calls.shards import merge_ledger
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.pipeline import run_stage
-from opensafeintent.construction.records import PURPOSES, Draft, Seed, Stage, Topic
+from opensafeintent.construction.records import PURPOSES, Commission, Draft, Seed, Stage, Topic
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, Task, run_task
@@ -321,7 +321,7 @@ class BuildSpreader:
         await run_stage(looking, stage, work.items, work.accepted)
         if notes.lacking:
             await self._spread(stage, work, set(notes.found))
-        return replace(context, client=Client(client.ledger, identities), finished=lambda: None)
+        return replace(context, client=Client(client.ledger, identities))
 
     async def _spread(self, stage: Stage, items: StageItems, known: set[bytes]) -> None:
         client, spreading = self._client, self._spreading
@@ -358,8 +358,8 @@ def _stage_items(items: Sequence[Any], accepted: Sequence[Topic]) -> StageItems:
     match items[0]:
         case Seed():
             return StageItems(seeds=tuple(items))
-        case Topic():
-            return StageItems(topics=tuple(items))
+        case Commission():
+            return StageItems(commissions=tuple(items))
         case Draft():
             return StageItems(drafts=tuple(items))
         case _:

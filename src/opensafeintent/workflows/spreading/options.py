@@ -35,7 +35,9 @@ class Spreading(msgspec.Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
 
 
-def check_options(ray: str | None, shards: int | None, gpus_per_model: float | None = None) -> None:
+def check_options(
+    ray: str | None, shards: int | None, gpus_per_model: float | None = None, budget_dollars: float | None = None
+) -> None:
     """Refuse options that cannot be meant.
 
     Raises:
@@ -43,16 +45,18 @@ def check_options(ray: str | None, shards: int | None, gpus_per_model: float | N
     """
     if ray is not None:
         check_address(ray)
+        if budget_dollars is not None:
+            raise InputError("--budget-dollars: is not for --ray; leave one out, or give --budget-calls or --budget-tokens")
     for option, value in (("--shards", shards), ("--gpus-per-model", gpus_per_model)):
         if value is None:
             continue
         if ray is None:
-            raise InputError(f"{option} is for --ray, which is not given")
+            raise InputError(f"{option}: is for --ray, which is not given")
         if not isfinite(value) or value < (1 if option == "--shards" else 0):
-            raise InputError(f"{option} is {value}; expected a number from {1 if option == '--shards' else 0}")
+            raise InputError(f"{option} {value}: expected a number from {1 if option == '--shards' else 0}")
     if gpus_per_model is not None and round(gpus_per_model, 0 if gpus_per_model > 1 else 4) != gpus_per_model:
         raise InputError(
-            f"--gpus-per-model is {gpus_per_model:g}; expected a whole number, or a part of one GPU with up to four decimals"
+            f"--gpus-per-model {gpus_per_model:g}: expected a whole number, or a part of one GPU with up to four decimals"
         )
 
 
