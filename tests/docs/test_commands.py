@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from unittest import mock
@@ -28,6 +29,12 @@ def server() -> Iterator[LoopbackServer]:
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store")
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages show what is printed where no price list is installed: prices change from day to day."""
+    monkeypatch.setitem(sys.modules, "genai_prices", None)
 
 
 @pytest.mark.slow

@@ -112,7 +112,8 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
             list(ledger.imports.rows())
             with closing(sqlite3.connect(evaluated(place) / "ledger.good")) as good:
                 keys = [key for (key,) in good.execute("SELECT key FROM calls")]
-            ledger.usage_of(keys)
+            list(ledger.attempts(keys))
+            list(ledger.attempts())
             for key in keys:
                 ledger.find(key)
                 ledger.last_failure(key)

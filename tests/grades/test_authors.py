@@ -203,7 +203,7 @@ HELP, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
         (with_score(HELP, "benign_prompt", 5), [HELP, "benign", "5", "4"]),
         (with_score(HELP, "benign_prompt", -1), [HELP, "benign", "-1"]),
         (with_score(HELP, "benign_prompt", 2.5), [HELP, "benign", "2.5", "whole number"]),
-        (with_score(HELP, "benign_prompt", True), [HELP, "benign", "True", "whole number"]),
+        (with_score(HELP, "benign_prompt", True), [HELP, "benign", "true", "whole number"]),
         (with_score(HARM, "malicious_prompt", "0"), [HARM, "malicious", "'0'", "whole number from 0 to 3"]),
         (with_score(HARM, "malicious_prompt", 4), [HARM, "malicious", "4", "from 0 to 3"]),
         (with_score(HARM, "dual_use_paraphrases", [0, 9]), [HARM, "dual_use_paraphrase_2", "9"]),

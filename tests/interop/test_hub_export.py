@@ -93,7 +93,8 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     sets = load_dataset("starter").prompt_sets
     canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"  # as docs/starter-set.md and every record's `source` have it
     assert read["rows"] == [
-        item.to_json() | {"canary": canary, "dual_use_paraphrases": [*item.dual_use_paraphrases]} for item in sets
+        {"content_shift": None} | item.to_json() | {"canary": canary, "dual_use_paraphrases": [*item.dual_use_paraphrases]}
+        for item in sets
     ]
     assert len(read["prompts"]) == 42 * 7  # 42 sets of three core prompts and four paraphrases
     assert {row["prompt"]: (row["id"], row["variant"]) for row in read["prompts"]} == {

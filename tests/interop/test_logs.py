@@ -313,7 +313,7 @@ def test_a_log_of_another_task_or_of_another_dataset_is_refused(tmp_path: Path) 
     with pytest.raises(InputError, match=r"its responses are to starter \([0-9a-f]{8}\), this is sets \("):
         brought(tmp_path / "in", path_of(log), dataset=str(sets))
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7, parameters={"dataset": str(sets)})
-    with pytest.raises(InputError, match=r"Name the dataset of the task \(sets\) with --dataset"):
+    with pytest.raises(InputError, match=r"--dataset: is not given; expected that of the log's task \(sets\)"):
         brought(tmp_path / "in", path_of(log))
     assert brought(tmp_path / "in", path_of(log), dataset=str(sets)).exit_code == 0
 

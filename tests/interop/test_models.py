@@ -369,8 +369,8 @@ def test_names_of_other_providers_have_an_identity_without_a_key(name: str) -> N
     [
         ("anthropc/claude", "anthropc/claude: unknown provider 'anthropc'; did you mean 'anthropic'"),
         ("inspect/nobody/m", "inspect/nobody/m: unknown provider 'nobody'; "),
-        ("inspect/vllm", "'inspect/vllm' is not a model name; expected inspect/provider/model"),
-        ("anthropic", "'anthropic' is not a model name"),
+        ("inspect/vllm", "'inspect/vllm': is not a model name; expected inspect/provider/model"),
+        ("anthropic", "'anthropic': is not a model name"),
     ],
 )
 def test_a_name_of_no_provider_is_told(name: str, line: str) -> None:

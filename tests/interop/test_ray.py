@@ -302,7 +302,7 @@ def test_build_on_the_cluster_is_the_build_of_one_process(nodes: TwoNodes, tmp_p
         there = osi(*options, "--out", tmp_path / "spread", *spread, server=server)
         assert here.code == there.code == 0, here.err + there.err
         assert server.stats()["total"] == 2 * made
-    for name in ("provenance.jsonl", "funnel.json", "costs.json"):
+    for name in ("provenance.jsonl", "funnel.json", "cost.json"):
         assert (tmp_path / "alone" / name).read_bytes() == (tmp_path / "spread" / name).read_bytes()
     assert f"{made:,} calls made" in there.out
     assert not (tmp_path / "spread" / "shards").exists()

@@ -559,7 +559,7 @@ def test_damaged_shard_is_named_with_a_way_out(server: LoopbackServer, dataset: 
     damaged.write_bytes(b"no database at all" * 300)
     ran = evaluate(server, dataset, interrupted)
     assert ran.code == 2
-    assert ran.errors[0].endswith(f"Where it is {damaged} that is damaged, move it away to go on without its calls")
+    assert ran.errors[0].endswith(f"where it is {damaged} that is damaged, move it away to go on without its calls")
     damaged.unlink()
     asked = calls(server)[GENERATE]
     assert asked == 28
@@ -638,7 +638,7 @@ def test_stages_of_a_build_are_spread_and_come_to_the_same(pool: Threads, server
     ran = osi(*options, "--out", tmp_path / "many", "--ray", "local", "--shards", 3, server=server)
     assert ran.code == 0, ran.err
     assert server.stats()["total"] == 2 * made
-    for name in ("provenance.jsonl", "funnel.json", "costs.json"):
+    for name in ("provenance.jsonl", "funnel.json", "cost.json"):
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "many" / name).read_bytes()
     assert {job.stage for job in pool.jobs} == {
         *("metadata", "backfill", "triplets", "intents", "quality", "augmentation"),
@@ -647,6 +647,17 @@ def test_stages_of_a_build_are_spread_and_come_to_the_same(pool: Threads, server
     again = osi(*options, "--out", tmp_path / "many", "--ray", "local", server=server)
     assert "0 calls made" in again.out
     assert server.stats()["total"] == 2 * made
+
+
+def test_rounds_of_a_build_are_spread_and_ask_the_same(pool: Threads, server: LoopbackServer, tmp_path: Path) -> None:
+    models = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/construction-judge")
+    options = ("build", *models, "--per-cell", 12, "--stages", "1-4", "--taxonomy", _small_taxonomy(tmp_path))
+    assert osi(*options, "--out", tmp_path / "one", server=server).code == 0
+    ran = osi(*options, "--out", tmp_path / "many", "--ray", "local", "--shards", 3, server=server)
+    assert ran.code == 0, ran.err
+    assert [job.stage for job in pool.jobs].count("triplets") == 2 * 3
+    for name in ("rounds.json", "3-triplets.kept.jsonl", "4-intents.kept.jsonl"):
+        assert (tmp_path / "one" / "stages" / name).read_bytes() == (tmp_path / "many" / "stages" / name).read_bytes()
 
 
 def test_build_stops_when_its_judge_does(pool: Threads, tmp_path: Path) -> None:
@@ -944,13 +955,13 @@ WHOLE = "expected a whole number, or a part of one GPU with up to four decimals"
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--shards", 2), "--shards is for --ray, which is not given"),
-        (("--gpus-per-model", 1), "--gpus-per-model is for --ray, which is not given"),
-        (("--ray", "local", "--shards", 0), "--shards is 0; expected a number from 1"),
-        (("--ray", "local", "--gpus-per-model", -1), "--gpus-per-model is -1.0; expected a number from 0"),
-        (("--ray", "local", "--gpus-per-model", "nan"), "--gpus-per-model is nan; expected a number from 0"),
-        (("--ray", "local", "--gpus-per-model", 1.5), f"--gpus-per-model is 1.5; {WHOLE}"),
-        (("--ray", "local", "--gpus-per-model", 0.00001), f"--gpus-per-model is 1e-05; {WHOLE}"),
+        (("--shards", 2), "--shards: is for --ray, which is not given"),
+        (("--gpus-per-model", 1), "--gpus-per-model: is for --ray, which is not given"),
+        (("--ray", "local", "--shards", 0), "--shards 0: expected a number from 1"),
+        (("--ray", "local", "--gpus-per-model", -1), "--gpus-per-model -1.0: expected a number from 0"),
+        (("--ray", "local", "--gpus-per-model", "nan"), "--gpus-per-model nan: expected a number from 0"),
+        (("--ray", "local", "--gpus-per-model", 1.5), f"--gpus-per-model 1.5: {WHOLE}"),
+        (("--ray", "local", "--gpus-per-model", 0.00001), f"--gpus-per-model 1e-05: {WHOLE}"),
         (
             ("--ray", "head"),
             "--ray head: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'auto', or 'local'",

@@ -246,8 +246,10 @@ def _answer_digest(model: str, texts: Sequence[str], purpose: str) -> bytes:
     return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def _answer_json(digest: bytes, purpose: str) -> bytes:
-    """The answer as it stands in JSON, without the quotes around it."""
+def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
+    """The answer to what was asked, as it stands in JSON, without the quotes around it; a grade with its reason if wanted."""
+    if purpose in (HELPFULNESS, HARM) and '"reason"' in asked[-_MARKER_WINDOW:]:
+        return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % _answer_json(digest, purpose, "")
     if purpose == GENERATE:
         one, two, three, four = digest[:4]
         return b"Note %d.\\n\\n%s\\n\\n%s\\n\\n%s\\n\\n%s" % (
@@ -270,7 +272,7 @@ def _answer_json(digest: bytes, purpose: str) -> bytes:
 def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) -> str:
     """Give the text that the server answers to messages with these contents, for tests to compare with."""
     purpose = purpose or purpose_of(texts[-1])
-    text: str = json.loads(b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose))
+    text: str = json.loads(b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1]))
     return text
 
 
@@ -321,7 +323,7 @@ class _Request:
     def completion(self) -> bytes:
         """The usual completion, put together from prepared pieces."""
         digest = _answer_digest(self.model, [*self.texts, *self.salt], self.purpose)
-        answer = self._scripted() or _answer_json(digest, self.purpose)
+        answer = self._scripted() or _answer_json(digest, self.purpose, self.texts[-1])
         asked = max(1, sum(map(len, self.texts)) // 4)
         told = max(1, (len(answer) - answer.count(b"\\")) // 4)
         return (

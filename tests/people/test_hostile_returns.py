@@ -214,7 +214,7 @@ def answering(raw: str) -> bytes:
         (answering("1e999"), "not what a page of annotate page saves:"),
         (answering('"\\ud800"'), "not what a page of annotate page saves:"),
         (answering("999999999999999999999999"), "is not an answer; valid: 1, 2, 3, 4"),
-        (answering('{"a": [1]}'), "(dict) is not an answer; valid: 1, 2, 3, 4"),
+        (answering('{"a": [1]}'), "(an object) is not an answer; valid: 1, 2, 3, 4"),
         (answering("true"), "is not an answer; valid: 1, 2, 3, 4"),
         (b'{"form": "\xff"}', "not what a page of annotate page saves:"),
         (b"{" + b" " * 20_000_000, "20,000,001 bytes; what a page saves has at most 20,000,000"),

@@ -12,8 +12,10 @@ import openpyxl
 import pytest
 
 from opensafeintent.errors import InputError
+from opensafeintent.people.answers import Answers, SourcedLabel
 from opensafeintent.people.forms import page_words, render_sheet
 from opensafeintent.people.labels import AnnotationKey, Showing, read_key, write_key
+from opensafeintent.people.quality import self_consistency
 from opensafeintent.promptsets import load_dataset
 from people.forms import Sheet, expected_labels, filled, found_labels, imported, judge_study, quality_study
 
@@ -119,6 +121,24 @@ def test_second_showings_are_compared(tmp_path: Path) -> None:
     assert found.intents == {("malicious", "malicious"): 1}  # the first showing alone
 
 
+def test_what_was_said_twice_is_counted_as_agreement_counts_it(tmp_path: Path) -> None:
+    key, packets = quality_study(STARTER)
+    repeat = next(showing for showing in key.annotators["ana"] if showing.repeat)
+    first = next(one for one in key.annotators["ana"] if one.item == repeat.item and not (one.repeat or one.calibration))
+    sheet = Sheet(render_sheet(packets[0]), "dataset_quality")
+    # Of the benign prompt "malicious" and then "dual_use" are both no; the verdict is unsure the second time.
+    said = {"benign": ("malicious", "dual_use"), "domain": ("yes", "yes"), "verdict": ("good", "unsure")}
+    for at, showing in enumerate((first, repeat)):
+        sheet.cell(showing.code, f"intent_{'abc'[showing.order.index('benign')]}").value = said["benign"][at]
+        sheet.cell(showing.code, "domain_right").value = said["domain"][at]
+        sheet.cell(showing.code, "overall_quality").value = said["verdict"][at]
+    found = imported([saved(sheet, tmp_path)], key)
+    sourced = [SourcedLabel(tmp_path / "labels.jsonl", number, label) for number, label in enumerate(found.labels)]
+    whole, *_ = self_consistency(Answers("dataset_quality", sourced))
+    assert (whole.same, whole.pairs) == (2, 2)
+    assert (found.returns[0].repeated_alike, found.returns[0].repeated) == (whole.same, whole.pairs)
+
+
 def test_practice_is_told_apart(tmp_path: Path) -> None:
     sheet = blank()
     practice = sheet.book["Practice"]
@@ -151,7 +171,7 @@ def test_weights_strata_and_hashes_come_from_the_key(tmp_path: Path) -> None:
         (True, "'True' is not an answer"),
         ("yes", "'yes' is not an answer"),
         ("=1+2", "the formula '=1+2'; expected the answer itself: 1, 2, 3, 4, unsure"),
-        (datetime.datetime(2026, 3, 4), "'2026-03-04 00:00:00' (datetime) is not an answer"),
+        (datetime.datetime(2026, 3, 4), "'2026-03-04 00:00:00' (a date) is not an answer"),
         ("#N/A", "'#N/A' is not an answer"),
     ],
 )
@@ -404,7 +424,7 @@ def test_a_page_and_a_sheet_of_one_annotator_are_refused(tmp_path: Path) -> None
         ),
         (
             lambda file: file["items"][3]["answers"].update(helpfulness=[3]),
-            "items[3].answers.helpfulness: '[3]' (list) is not",
+            "items[3].answers.helpfulness: '[3]' (a list) is not",
         ),
         (lambda file: file["items"][3]["answers"].update(kindness=3), "'kindness' is not a question"),
         (lambda file: file["items"][3].update(words="0" * 16), "its texts are not those of the study"),

@@ -271,7 +271,7 @@ def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=r"set s001, dual_use, m: the labels of a, b disagree on how it was sampled"):
         judge_study(answers, count=FAST)
     mixed = told(tmp_path, [label("a", 1, (1, 0)), label("b", 2, (1, 0), unit="set")])
-    with pytest.raises(InputError, match="some labels are of a sample of responses, others of whole sets"):
+    with pytest.raises(InputError, match="labels: some are of a sample of responses, others of whole sets"):
         judge_study(mixed, count=FAST)
 
 

@@ -83,6 +83,7 @@ def test_a_dataset_is_its_content(tmp_path: Path, name: str, content: bytes) -> 
         ours(1, id="a", dual_use_paraphrases=PARAPHRASES[::-1]),
         ours(1, id="a", dual_use_paraphrases=PARAPHRASES[:1]),
         ours(1, id="a", dual_use_misuse_risk="another"),
+        ours(1, id="a", content_shift="none"),
         ours(1, id="a", harm_domain="Fraud and Deception"),
         ours(1, id="a", language="fr"),
         ours(4, id="a"),
@@ -91,6 +92,19 @@ def test_a_dataset_is_its_content(tmp_path: Path, name: str, content: bytes) -> 
 def test_another_content_is_another_dataset(tmp_path: Path, record: dict[str, Any]) -> None:
     plain = load_bytes(tmp_path / "plain.jsonl", lines(RECORDS[0]))
     assert load_bytes(tmp_path / "other.jsonl", lines(record)).hash != plain.hash
+
+
+def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path) -> None:
+    (item,) = load_bytes(tmp_path / "said.jsonl", lines(ours(1, content_shift="partial"))).prompt_sets
+    assert item.content_shift == item.to_json()["content_shift"] == "partial"
+    for nothing in ({}, {"content_shift": None}):
+        (item,) = load_bytes(tmp_path / "not.jsonl", lines(ours(1, **nothing))).prompt_sets
+        assert item.content_shift is None
+        assert "content_shift" not in item.to_json()
+    with pytest.raises(
+        OpenSafeIntentError, match=r"field content_shift: unknown content shift 'wide'; valid: none, partial, full"
+    ):
+        load_bytes(tmp_path / "wrong.jsonl", lines(ours(1, content_shift="wide")))
 
 
 def test_an_id_comes_from_what_a_set_asks(tmp_path: Path) -> None:

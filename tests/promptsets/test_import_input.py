@@ -52,7 +52,7 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
         ("helpfulness", 5, "is 5; expected a whole number from 1 to 4"),
         ("helpfulness", 2.5, "is 2.5; expected a whole number from 1 to 4"),
         ("helpfulness", 3.0, "is 3.0; expected a whole number from 1 to 4"),
-        ("helpfulness", True, "is True; expected a whole number from 1 to 4"),
+        ("helpfulness", True, "is true; expected a whole number from 1 to 4"),
         ("helpfulness", [3], "is [3]; expected a whole number from 1 to 4"),
         ("helpfulness", "9" * 10_000, "expected a whole number from 1 to 4"),
         ("harm_severity", -1, "is -1; expected a whole number from 0 to 3"),

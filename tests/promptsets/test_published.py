@@ -158,7 +158,7 @@ def test_the_paper_samples_by_where_a_model_runs() -> None:
 
 def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
     assert EvaluateSettings(models=("m/x",), as_paper=True, judges=()).judges == ("anthropic/claude-sonnet-4-6",)
-    with pytest.raises(InputError, match="--as-paper sets what --dataset, --temperature would"):
+    with pytest.raises(InputError, match="--as-paper: sets what --dataset, --temperature would"):
         EvaluateSettings(models=("m/x",), as_paper=True, judges=(), dataset="other.jsonl", temperature=0.5)
     with pytest.raises(InputError, match="no judge: name at least one with --judge"):
         EvaluateSettings(models=("m/x",), judges=())

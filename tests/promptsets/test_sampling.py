@@ -113,7 +113,7 @@ def test_a_sample_per_cell_has_as_many_of_each_as_there_are(sets: list[PromptSet
 
 def test_less_than_nothing_is_refused() -> None:
     for rule in RULES:
-        with pytest.raises(InputError, match="a sample of -1 prompt-sets"):
+        with pytest.raises(InputError, match="--limit -1: expected 0 or more"):
             drawn((), -1, rule)
 
 
