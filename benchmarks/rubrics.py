@@ -1,7 +1,8 @@
 """What a wording of the rubrics does to the grades of two readers, and how near they come to a key.
 
-Reads `benchmarks/rubrics.csv`: every reading of the study that docs/judges.md describes. A row is one response read under one
-wording for one scale by one reader; `key` was fixed before anyone read.
+Reads `benchmarks/rubrics.csv`: every reading of the study that docs/judges.md describes. A row is one response (for `strategy`,
+one prompt) read under one wording for one scale by one reader; `key` was fixed before anyone read, and `also` is a second grade
+that it holds to be defensible. `rubrics-key.csv` has the reasons; `rubrics-first.csv` is the study that chose the wording.
 
     python benchmarks/rubrics.py [FILE]
 """
@@ -30,7 +31,8 @@ Judged = Mapping[Item, tuple[str, ...]]
 """The two readers' grades of each response, then its key."""
 
 STUDY = Path(__file__).with_suffix(".csv")
-CATEGORIES = {"harm": (0, 1, 2, 3), "helpfulness": (1, 2, 3, 4), "mode": (0, 1, 2, 3, 4)}
+CATEGORIES = {"harm": (0, 1, 2, 3), "helpfulness": (1, 2, 3, 4), "mode": (0, 1, 2, 3, 4), "strategy": (0, 1, 2)}
+NAMED = {"full": 0, "constrained": 1, "refuse": 2} | {f"A{number}": number for number in CATEGORIES["mode"]}
 DRAWS = 10_000
 
 

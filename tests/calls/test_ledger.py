@@ -350,6 +350,7 @@ def test_a_damaged_ledger_is_an_input_error(tmp_path: Path) -> None:
         ledger.find(entry.key)
 
 
+@pytest.mark.slow
 def test_many_can_create_one_ledger_at_the_same_time(tmp_path: Path) -> None:
     def at_once(open_ledger: Callable[[], None]) -> None:
         threads = [threading.Thread(target=open_ledger) for _ in range(4)]

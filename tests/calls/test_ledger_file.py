@@ -41,6 +41,7 @@ def test_a_flipped_bit_is_never_another_reply(raw: bytes, draw: st.DataObject) -
             unpack(flipped)
 
 
+@pytest.mark.slow
 def test_what_would_unpack_to_gigabytes_is_refused() -> None:
     stream = zlib.compressobj(9)
     bomb = b"z" + b"".join(stream.compress(b"\0" * 2**20) for _ in range(600)) + stream.flush()

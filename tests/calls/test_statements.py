@@ -129,6 +129,7 @@ def _run(folder: Path) -> None:
     assert osi("trace", folder / "imported", "--set", ids).code == 0
 
 
+@pytest.mark.slow
 def test_no_statement_reads_all_calls_to_find_some(tmp_path: Path, plans: dict[str, list[str]]) -> None:
     _ledgers(tmp_path)
     _shared(tmp_path)

@@ -48,6 +48,7 @@ print(number)
 """
 
 
+@pytest.mark.slow
 def test_who_adds_without_a_pause_is_held_back_to_the_speed_of_writing(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as ledger:

@@ -157,6 +157,7 @@ def test_what_a_server_says_cannot_steer_the_terminal(server: LoopbackServer, tm
     assert STEERING not in screen
 
 
+@pytest.mark.slow
 def test_a_models_name_cannot_steer_the_terminal(server: LoopbackServer, tmp_path: Path) -> None:
     name = "openai-api/loop/evil\u202egnp"
     options = ["--judge", JUDGE, "--dataset", some_sets(tmp_path, 2, paraphrases=1)]
@@ -202,6 +203,7 @@ def test_formulas_do_not_reach_a_spreadsheet(server: LoopbackServer, tmp_path: P
 # report ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("thresholds", "code"),
     [
@@ -230,6 +232,7 @@ def test_release_gate_leaves_baselines_aside(server: LoopbackServer, tmp_path: P
     assert osi("report", tmp_path / "run", *gate).code == 0
 
 
+@pytest.mark.slow
 def test_evaluate_writes_the_page_where_it_is_asked_to(server: LoopbackServer, tmp_path: Path) -> None:
     dataset, run = some_sets(tmp_path, 2, paraphrases=1), tmp_path / "run"
     ran = evaluate(server, dataset, run, "--report")
@@ -265,6 +268,7 @@ def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path
     assert ran.errors == [f"error: --report: is a page, and {option} writes nothing; leave one out"]
 
 
+@pytest.mark.slow
 def test_report_over_runs_keeps_them_apart(demo: tuple[Path, str], tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 2, paraphrases=1)
     osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset, "--out", tmp_path / "two")

@@ -112,6 +112,7 @@ def ended(arguments: tuple[str, ...], out: TextIO, err: TextIO) -> object:
     return end.value.code
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("terminal", ["ascii", "full"])
 def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: str) -> None:
     prepare(tmp_path)
@@ -137,6 +138,7 @@ def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytes
 # Closed and broken, in a process of its own ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("redirection", "code"),
     [

@@ -116,6 +116,7 @@ def undrawn() -> Iterator[None]:
 # Little, or nothing ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_one_model_and_one_set(tmp_path: Path) -> None:
     run = import_into(tmp_path / "run", ONE, alone=lines_of(ONE))
     ran = osi("report", run)
@@ -190,6 +191,7 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "out", ran.out
 
 
+@pytest.mark.slow
 def test_every_name_is_whole_in_what_programs_read(named: tuple[Path, str]) -> None:
     is_whole(named[0])
     assert metrics(named[0])["models"].keys() == set(NAMES)
@@ -311,6 +313,7 @@ def test_grades_of_an_earlier_report_do_not_stay(several: tuple[Path, list[Path]
 # A run that is being written -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_that_is_still_written_is_reported_as_partial(tmp_path: Path) -> None:
     dataset, run = dataset_file(tmp_path, SETS), tmp_path / "run"
@@ -371,6 +374,7 @@ def marked(tmp_path: Path) -> Path:
     return import_into(tmp_path / "run", ONE, m=lines)
 
 
+@pytest.mark.slow
 def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_time(marked: Path, tmp_path: Path) -> None:
     assert osi("report", marked).code == 0
     hidden, first = (marked / "report.html").read_bytes(), steady(marked)

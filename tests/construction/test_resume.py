@@ -77,6 +77,7 @@ def made(ran: Ran) -> int:
     return int(next(line for line in ran.out.splitlines() if "calls made" in line).split()[0].replace(",", ""))
 
 
+@pytest.mark.slow
 def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(folder: Path, undisturbed: Path) -> None:
     source, stages = seeds(folder), folder / "killed" / "stages"
     with LoopbackProcess(latency=0.05) as server:
@@ -104,6 +105,7 @@ MENDING = (
 )
 
 
+@pytest.mark.slow
 def test_killed_while_texts_are_mended_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
     def begun_as(name: str) -> tuple[object, ...]:
         models = ("--generator", MENDING[0], "--judge", MENDING[1], "--max-connections", CONNECTIONS)
@@ -147,6 +149,7 @@ def rounds_of(out: Path) -> tuple[bytes, ...]:
     )
 
 
+@pytest.mark.slow
 def test_killed_in_the_second_round_and_run_again_it_asks_the_same(folder: Path) -> None:
     source = seeds(folder)
     with LoopbackServer() as server:
@@ -276,6 +279,7 @@ def _purposes(out: Path) -> Counter[str]:
         return Counter(dict(connection.execute("SELECT purpose, count(*) FROM calls GROUP BY purpose").fetchall()))
 
 
+@pytest.mark.slow
 def test_an_interrupted_build_ends_with_130_and_keeps_what_it_has(folder: Path) -> None:
     import signal
 

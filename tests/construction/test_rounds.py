@@ -258,6 +258,7 @@ def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: 
     assert order.index("intent") < len(order) - 1 - order[::-1].index("triplet")
 
 
+@pytest.mark.slow
 def test_a_build_that_stops_in_a_round_keeps_what_was_asked_and_goes_on_alike(tmp_path: Path) -> None:
     undisturbed = Bench(tmp_path / "one").build(over=WIDE, per_cell=6)
     asked = 0

@@ -242,6 +242,7 @@ def altered(generator: random.Random, base: Sequence[str], changes: int) -> list
     return changed
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(st.randoms(use_true_random=False), st.sampled_from([3, 30, 60, 120, 300, 700]), st.sampled_from(["0.5", "0.7", "0.9"]))
 def test_the_filter_loses_no_pair_whatever_the_length(generator: random.Random, length: int, threshold: str) -> None:
@@ -386,6 +387,7 @@ def test_the_nearest_of_equals_is_the_first() -> None:
     assert {owner: match.twin for owner, match in found.items()} == {"a": "b", "b": "a", "c": "a", "d": "a"}
 
 
+@pytest.mark.slow
 def test_different_published_sets_are_at_most_0_583_alike(published: Path) -> None:
     sets = [
         Item(one.id, one.cell, one.wordings()) for one in load_dataset(str(published / "opensafeintent-700.json")).prompt_sets

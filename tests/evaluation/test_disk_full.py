@@ -64,6 +64,7 @@ def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
     return int(said[1].removeprefix("answers that came and are lost: ").replace(",", ""))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
 def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(dataset: Path, tmp_path: Path, shared: bool) -> None:
@@ -97,6 +98,7 @@ FAULTS: dict[str, Callable[[Path], None]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be deleted")
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])

@@ -158,6 +158,7 @@ def test_misspelt_judge_does_not_spoil_the_folder(dataset: Path, tmp_path: Path)
     assert metrics(tmp_path / "run")["models"][TARGET]["triplet_safety"]["n"] == 2
 
 
+@pytest.mark.slow
 def test_misspelt_target_does_not_spoil_the_folder(dataset: Path, tmp_path: Path) -> None:
     with LoopbackServer(models=["target", "judge"]) as server:
         assert evaluate(server, dataset, tmp_path / "run", models=["openai-api/loop/tagret"]).code == 3
@@ -176,6 +177,7 @@ def wide_open(folder: Path) -> dict[str, str]:
     return {name: oct(mode) for name, mode in modes.items() if stat.S_IMODE(mode) != private[stat.S_ISDIR(mode)]}
 
 
+@pytest.mark.slow
 def test_run_folder_is_private_while_it_grows_and_afterwards(dataset: Path, tmp_path: Path) -> None:
     old = os.umask(0)
     try:
@@ -250,6 +252,7 @@ def test_full_disk_is_one_line_and_the_rest_is_made_later(server: LoopbackServer
     assert evaluate(server, dataset, tmp_path / "run").code == 0
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_share_a_folder(dataset: Path, tmp_path: Path) -> None:
     with LoopbackProcess(latency=0.3) as server:
         options = ["--dataset", dataset, "--out", tmp_path / "run"]
@@ -264,6 +267,7 @@ def test_two_processes_do_not_share_a_folder(dataset: Path, tmp_path: Path) -> N
         assert server.stats()["duplicates"] == 0
 
 
+@pytest.mark.slow
 def test_two_processes_may_share_a_ledger(dataset: Path, tmp_path: Path) -> None:
     with LoopbackProcess(latency=0.05) as server:
         processes: list[subprocess.Popen[str]] = []

@@ -121,6 +121,7 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(server: Loopback
     assert len(set.union(*by_set)) == 3
 
 
+@pytest.mark.slow
 def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(server: LoopbackServer, tmp_path: Path) -> None:
     """What its probes rest on stays in force, whatever joins it: the prompts' hashes."""
     dataset, run = some_sets(tmp_path, 12), tmp_path / "run"

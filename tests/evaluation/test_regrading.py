@@ -97,6 +97,7 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(server: LoopbackServer
     assert all(body in bodies[:56] for body in bodies[56:])
 
 
+@pytest.mark.slow
 def test_running_again_and_reporting_make_no_call_and_give_the_same(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:

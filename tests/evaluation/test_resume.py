@@ -88,6 +88,7 @@ def test_more_epochs_call_for_the_new_epoch_only(server: LoopbackServer, dataset
     assert metrics(run)["coverage"][TARGET]["planned"] == 2 * 56
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "purpose", "count"),
     [("helpfulness.md", HELPFULNESS, 56), ("mode.md", MODE, 8), ("harm.md", HARM, 56), ("reask.md", "none", 0)],
@@ -130,6 +131,7 @@ def test_run_of_two_judges_grows_under_the_same_panel(server: LoopbackServer, da
     assert ran.code == 2 or metrics(folder)["models"][TARGET]["triplet_safety"]["n"] == 4
 
 
+@pytest.mark.slow
 def test_larger_limit_grows_the_run_to_what_it_would_have_been(
     server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path
 ) -> None:
@@ -158,6 +160,7 @@ def test_added_model_leaves_the_first_as_it_is(server: LoopbackServer, dataset: 
     assert values == {name: (entry["value"], entry["n"]) for name, entry in numbers.items()}
 
 
+@pytest.mark.slow
 def test_runs_may_share_a_ledger(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     shared = ["--ledger", tmp_path / "deep" / "shared.sqlite"]
     assert evaluate(server, dataset, tmp_path / "one", *shared).code == 0
@@ -328,6 +331,7 @@ MOMENTS: dict[str, Callable[[LoopbackProcess, Path], bool]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
 def test_killed_run_goes_on_where_it_was(
     slow: LoopbackProcess,
@@ -346,6 +350,7 @@ def test_killed_run_goes_on_where_it_was(
     assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
     dataset, needed, expected = undisturbed
     kills = 4
@@ -359,6 +364,7 @@ def test_killed_again_and_again(slow: LoopbackProcess, undisturbed: tuple[Path, 
     assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
 
 
+@pytest.mark.slow
 def test_killed_run_can_be_looked_at(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
     dataset, needed, _ = undisturbed
     process = start(slow, dataset, tmp_path / "run")

@@ -62,6 +62,7 @@ def report_what_the_ledger_holds(*runs: Path) -> bool:
     return all(results(run) == results(again) for run in runs)
 
 
+@pytest.mark.slow
 def test_runs_at_once_agree_with_their_ledger_and_pay_once(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
     runs = [tmp_path / name for name in ("one", "two", "three")]
     for process in [start(fickle, dataset, run) for run in runs]:
@@ -71,6 +72,7 @@ def test_runs_at_once_agree_with_their_ledger_and_pay_once(fickle: LoopbackProce
     assert total(fickle) == answers_in(tmp_path / "shared.sqlite")
 
 
+@pytest.mark.slow
 def test_one_of_two_killed_leaves_its_claims_to_the_other(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
     runs = [tmp_path / "killed", tmp_path / "other"]
     killed, other = (start(fickle, dataset, run) for run in runs)
@@ -86,6 +88,7 @@ def test_one_of_two_killed_leaves_its_claims_to_the_other(fickle: LoopbackProces
     assert answers <= total(fickle) <= answers + CONNECTIONS + LAST_ANSWERS
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_and_run_again(dataset: Path, tmp_path: Path) -> None:
     """Two runs on one ledger, each killed now and then, end as an undisturbed one does."""
     draw = random.Random(11)
@@ -111,6 +114,7 @@ def test_killed_at_random_moments_and_run_again(dataset: Path, tmp_path: Path) -
     assert answers_in(tmp_path / "shared.sqlite") == needed
 
 
+@pytest.mark.slow
 def test_a_run_has_the_ledger_of_its_own_folder_to_itself(dataset: Path, tmp_path: Path) -> None:
     own = tmp_path / "own" / "ledger.sqlite"
     with LoopbackProcess(latency=0.05, fickle=True) as server:

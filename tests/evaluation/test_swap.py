@@ -93,6 +93,7 @@ def test_a_sample_is_graded_under_every_other_request(server: LoopbackServer, da
     assert swap(run)["left_out"] == 0
 
 
+@pytest.mark.slow
 def test_running_again_and_reporting_make_no_call_and_give_the_same(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_running_again_and_reporting_make_no_call_and_give_the_same(
     assert calls(server) == before
 
 
+@pytest.mark.slow
 def test_a_run_grows_by_what_is_new_alone(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     evaluate(server, dataset, run, "--probe", "none")
@@ -136,6 +138,7 @@ def test_a_run_grows_by_what_is_new_alone(server: LoopbackServer, dataset: Path,
     assert swap(run, OTHER)["responses"] == 15
 
 
+@pytest.mark.slow
 def test_no_more_sets_than_the_model_was_asked_are_audited(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     evaluate(server, dataset, run, "--limit", 3, "--swap", 5)
@@ -219,6 +222,7 @@ MORE = CONNECTIONS + 0.2 * CONNECTIONS / LATENCY
 """Calls that may be made twice after a kill: what was in flight, and a fifth of a second's worth."""
 
 
+@pytest.mark.slow
 def test_a_run_killed_in_the_audit_goes_on_where_it_was(dataset: Path, tmp_path: Path) -> None:
     with LoopbackServer() as server:
         evaluate(server, dataset, tmp_path / "undisturbed", "--swap", 8)

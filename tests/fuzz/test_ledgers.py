@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -123,6 +124,7 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
     attempt("rows of a ledger (SQLite)", read, path)
 
 
+@pytest.mark.slow
 @FUZZ
 @given(draw=st.data())
 def test_ledger_that_is_merged(place: Path, tmp_path: Path, draw: st.DataObject) -> None:

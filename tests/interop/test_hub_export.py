@@ -76,6 +76,7 @@ def body(folder: Path) -> str:
 # Read back -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     export(tmp_path / "d")

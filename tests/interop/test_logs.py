@@ -70,6 +70,7 @@ def path_of(log: EvalLog) -> Path:
 # In --------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_log_of_the_task_is_imported_with_the_numbers_of_our_own_run(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 6, "modes": "core"})
     run = run_of(tmp_path, limit=6, modes="core")
@@ -90,6 +91,7 @@ def recorded(run: Path) -> list[dict[str, str]]:
         return [{"variant": row.variant, "response": row.response or ""} for row in ledger.imports.rows()]
 
 
+@pytest.mark.slow
 def test_logs_of_several_models_become_one_run(tmp_path: Path) -> None:
     logs = run_task(["opensafeintent/comply-all", "opensafeintent/refuse-all"], tmp_path, parameters={"limit": 2})
     brought(tmp_path / "in", *map(path_of, logs))
@@ -98,6 +100,7 @@ def test_logs_of_several_models_become_one_run(tmp_path: Path) -> None:
     assert set(metrics_json(tmp_path / "other")["models"]) == {"mine"}
 
 
+@pytest.mark.slow
 def test_a_log_in_the_json_format_is_read_as_well(tmp_path: Path) -> None:
     run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2}, log_format="json")
     (path,) = (tmp_path / "logs").glob("*.json")
@@ -168,6 +171,7 @@ def test_an_interrupted_log_gives_what_it_holds(tmp_path: Path, go_on: bool) -> 
         assert "5 responses of the 2 sets in it are not there" in told
 
 
+@pytest.mark.slow
 def test_copies_of_an_evaluation_are_one(tmp_path: Path) -> None:
     """`inspect score` writes a copy beside the log: the graded one counts, and of two that differ neither."""
     (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2}, score=False)
@@ -188,6 +192,7 @@ def test_copies_of_an_evaluation_are_one(tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_of_grades_that_were_appended_the_last_count(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 1})
     for helpfulness in (3, 2):
@@ -202,6 +207,7 @@ def test_of_grades_that_were_appended_the_last_count(tmp_path: Path) -> None:
     assert f"{path}: was graded more than once; the last grades count" in outcome.notes
 
 
+@pytest.mark.slow
 def test_models_graded_by_other_templates_are_kept_apart(tmp_path: Path) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
@@ -237,6 +243,7 @@ def test_a_log_that_was_graded_again_brings_the_new_grades(tmp_path: Path) -> No
     assert {(row["helpfulness"], row["harm_severity"]) for row in grades(tmp_path / "other")} == {("2", "3")}
 
 
+@pytest.mark.slow
 def test_importing_a_log_again_changes_nothing(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={"limit": 2})
     for _ in range(2):
@@ -245,6 +252,7 @@ def test_importing_a_log_again_changes_nothing(tmp_path: Path) -> None:
         assert len(grades(tmp_path / "in")) == 14
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) -> None:
     """What the first log has without grades, the retry asked for again, and the answer may be another one."""
@@ -266,6 +274,7 @@ def test_a_log_and_its_retry_are_one_evaluation(tmp_path: Path, together: bool) 
     assert told == ([f"{paths[0]}: 9 of its responses are taken from its retry, {paths[1]}"] if together else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cut", ["header", "half"])
 def test_a_log_that_was_cut_off_is_read_or_told(tmp_path: Path, cut: str) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
@@ -300,6 +309,7 @@ def copy_without(source: Path, target: Path, names: set[str]) -> None:
         archive._didModify = True  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_log_of_another_task_or_of_another_dataset_is_refused(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
     other = read_eval_log(str(path_of(log)))
@@ -352,6 +362,7 @@ def test_what_unpacks_to_more_than_a_log_of_ours_is_refused(tmp_path: Path, suff
         brought(tmp_path / "in", path)
 
 
+@pytest.mark.slow
 def test_grades_that_were_tampered_with_are_refused(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
     whole = read_eval_log(str(path_of(log)))
@@ -388,6 +399,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]
     return run, export(run, folder / "logs")
 
 
+@pytest.mark.slow
 def test_export_then_import_is_the_identity_on_grades(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
     run, logs = exported
     assert [path.name for path in logs] == ["baseline-comply-all.eval", "baseline-keyword-filter.eval"]
@@ -473,6 +485,7 @@ def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path, e
     assert len(set(samples)) == len(samples) == 4 * (4 * 7 * 2)
 
 
+@pytest.mark.slow
 def test_a_sample_per_cell_is_weighted_in_a_log_and_out_of_it(tmp_path: Path) -> None:
     sets = [prompt_set(f"{domain[0]}{n}", 0, domain) for domain, count in CELLS for n in range(count)]
     dataset = dataset_file(tmp_path, made_dataset(*sets, name="uneven"))
@@ -490,6 +503,7 @@ def test_a_sample_per_cell_is_weighted_in_a_log_and_out_of_it(tmp_path: Path) ->
         assert metrics_json(tmp_path / made.stem)["models"]["baseline/comply-all"] == expected
 
 
+@pytest.mark.slow
 def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:
     run = run_of(tmp_path, limit=2, epochs=2, modes="core", probe="all")
     (path,) = export(run, tmp_path / "out")

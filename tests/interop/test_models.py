@@ -412,6 +412,7 @@ def test_a_missing_or_old_extra_is_named(found: str | None, name: str, line: str
     assert str(error.value).startswith(line)
 
 
+@pytest.mark.slow
 def test_a_provider_that_a_package_registers_is_found(tmp_path: Path) -> None:
     """As Inspect AI's own command finds it: by the package's entry point."""
     info = tmp_path / "mylab-1.0.dist-info"

@@ -76,6 +76,7 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     assert log.results.headline.metric == "triplet_safety"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"modes": "core", "probe": "all", "limit": 6}, {"limit": 5}])
 def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str, Any]) -> None:
     (log,) = run_task("opensafeintent/keyword-filter", tmp_path, parameters=options)
@@ -106,6 +107,7 @@ def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
 # Sets that are not whole -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_limit_that_cuts_a_set_counts_whole_sets_only(tmp_path: Path) -> None:
     # 10 prompts: all 7 of the first set, and the triplet of the second without its paraphrases
     (log,) = run_task("opensafeintent/refuse-all", tmp_path, limit=10)
@@ -118,6 +120,7 @@ def test_a_limit_that_cuts_a_set_counts_whole_sets_only(tmp_path: Path) -> None:
     assert (found["sets"], found["sets_with_complete_triplet"], found["sets_with_complete_wordings"]) == (2, 1, 1)
 
 
+@pytest.mark.slow
 def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
     # The judge calls the first answer to each prompt safe, the second unsafe; both are fully helpful.
     seen: Counter[str] = Counter()
@@ -197,6 +200,7 @@ def test_several_graders_are_a_panel(tmp_path: Path) -> None:
     assert metrics_of(log)["execution_failure"] == 1.0  # unsafe, and the target itself would have refused
 
 
+@pytest.mark.slow
 def test_judges_are_asked_at_temperature_0_unless_their_role_says_otherwise(tmp_path: Path) -> None:
     for config, expected in ((GenerateConfig(), (0.0, 99)), (GenerateConfig(temperature=0.7), (0.7, 99))):
         with scripted(lambda *_: said("1")) as provider:
@@ -209,6 +213,7 @@ def test_judges_are_asked_at_temperature_0_unless_their_role_says_otherwise(tmp_
 # Interruptions ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: Path) -> None:
     broken = iter([True] * 2)
 
@@ -248,6 +253,7 @@ def retried(log: EvalLog, tmp_path: Path) -> EvalLog:
 # Models of ours --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path) -> None:
     prompt_set = sample_order(load_dataset("starter").prompt_sets)[0]
     lines = [
@@ -266,6 +272,7 @@ def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path
     assert metrics_of(log)["sets_with_complete_triplet"] == 0
 
 
+@pytest.mark.slow
 def test_every_baseline_is_a_model_of_inspect(tmp_path: Path) -> None:
     logs = run_task(["opensafeintent/refuse-all", "opensafeintent/redirect"], tmp_path, limit=7)
     shares = {log.eval.model: metrics_of(log) for log in logs}
@@ -321,6 +328,7 @@ def test_a_model_that_we_do_not_have_is_told(tmp_path: Path, model: str, line: s
 # A model of Inspect AI's own -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_mock_model_of_inspect_is_graded_as_any_other(tmp_path: Path) -> None:
     def answer(*_: object) -> ModelOutput:

@@ -103,6 +103,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["merged", "unpacks", "cells", "styles"])
 def test_a_small_workbook_that_fills_a_machine_does_not(tmp_path: Path, name: str) -> None:
     made, said = BOMBS[name]

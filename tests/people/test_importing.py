@@ -43,6 +43,7 @@ def saved(sheet: Sheet, folder: Path, name: str = "ana.xlsx") -> Path:
 # What is fine ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_four_annotators_come_back_as_they_meant(tmp_path: Path) -> None:
     for key, packets in (judge_study(RESPONSES), quality_study(STARTER)):
         paths = [filled(key, packet, tmp_path / f"{packet.annotator}.xlsx") for packet in packets]

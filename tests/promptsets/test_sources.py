@@ -126,6 +126,7 @@ def test_a_revision_that_was_not_fetched_is_named_without_a_network(tmp_path: Pa
 BOTH = {"sets-700.json": json.dumps([FLAT]).encode(), "nested/sets-115.json": json.dumps([NESTED | {"id": "b"}]).encode()}
 
 
+@pytest.mark.slow
 def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: BOTH}) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
@@ -140,6 +141,7 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
     assert absent == f"error: hf:{REPO}#sets-7.json: holds no .jsonl, .json, .parquet or .csv file"
 
 
+@pytest.mark.slow
 def test_one_file_alone_is_fetched_and_never_taken_for_the_whole(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
         assert convert(f"hf:{REPO}#data/test.json", hub.url, tmp_path).returncode == 0

@@ -67,6 +67,7 @@ def svg_of(figure: Figure) -> str:
 # What is drawn ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_there_is_every_figure(figures: list[Figure]) -> None:
     assert {figure.name for figure in figures} == NAMES
     for figure in figures:
@@ -151,6 +152,7 @@ def test_one_model_has_no_average_beside_it() -> None:
             assert AVERAGE not in json.dumps(figure.spec)
 
 
+@pytest.mark.slow
 def test_groups_are_never_mixed() -> None:
     studies = [
         random_study(MODELS[:2], 40, judge="lab/judge"),
@@ -254,6 +256,7 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
 # Files -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list[Figure]) -> None:
     chosen = [named(figures, name) for name in ("fig_2_safety", "fig_3_cells", "fig_frontier")]
     write_figures(chosen, tmp_path / "a")

@@ -67,6 +67,7 @@ def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
         assert "<script" not in drawn
 
 
+@pytest.mark.slow
 def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, groups: list[Group]) -> None:
     figure = all_figures(groups)[0]
     spec = figure.spec | {"title": "half \ud800 a pair"}
@@ -75,6 +76,7 @@ def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, groups:
     assert "half \\ud800 a pair" in (tmp_path / "figures" / f"{figure.name}.svg").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_is_whole(study: Study, groups: list[Group]) -> None:
     page = render_page(groups, [study], all_tables(groups), all_figures(groups), {}, include_unsafe=False).decode()
     assert page.rstrip().endswith("</html>")

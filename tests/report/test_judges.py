@@ -636,6 +636,7 @@ def test_json_holds_what_applies_and_no_more(swapped: Group, partisan: Group) ->
     assert set(judges_json(noisy(("benign", {A: ("40", "40")})))) == {"noise"}
 
 
+@pytest.mark.slow
 def test_figures_draw_what_the_tables_say() -> None:
     group = group_of(random_panel(JUDGES, sets=30))
     figures = {figure.name: figure for figure in all_figures([group])}

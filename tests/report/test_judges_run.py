@@ -27,6 +27,7 @@ def written(folder: Path) -> set[str]:
     return {path.name for path in (*folder.glob("tables/*"), *folder.glob("figures/*")) if "judge" in path.name}
 
 
+@pytest.mark.slow
 def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path: Path) -> None:
     run, dataset = tmp_path / "run", some_sets(tmp_path, 12)
     ran = evaluate(server, dataset, run, models=[TARGET, OTHER], judges=[JUDGE, SECOND])

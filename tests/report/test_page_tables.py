@@ -95,6 +95,7 @@ def named(page: Tables, kind: str) -> Iterator[tuple[str, list[str | None], list
             yield key.removeprefix(kind), page.heads[key], rows
 
 
+@pytest.mark.slow
 def test_every_table_says_what_its_file_says(out: Path, page: Tables) -> None:
     seen = set()
     for name, _, rows in named(page, "table-"):

@@ -386,6 +386,7 @@ def test_html_shows_hostile_text_as_text(hostile: list[Table]) -> None:
     assert r"two lines and \u001b[2J \u202eturned\u2066" in text
 
 
+@pytest.mark.slow
 def test_latex_shows_hostile_text_as_text(hostile: list[Table]) -> None:
     for table in hostile:
         text = to_latex(table)

@@ -222,6 +222,7 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
     assert found.difference[0, 2] == pytest.approx(alone.difference[0, 1])
 
 
+@pytest.mark.slow
 def test_two_hundred_models_can_be_told_apart() -> None:
     """With 19,900 pairs the least p of 10⁴ flips, 1/10,001, still stands: the adjustment is not by multiplication."""
     generator = np.random.default_rng(9)

@@ -32,6 +32,7 @@ def test_a_fair_coin() -> None:
     assert binomial_tail(0, 0) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("successes", "trials"), [(2, 10), (33, 80), (300, 700), (5_000, 10_000)])
 def test_a_fair_coin_as_scipy_has_it(successes: int, trials: int) -> None:
     special = pytest.importorskip("scipy.special")

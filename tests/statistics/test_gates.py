@@ -155,6 +155,7 @@ def test_a_gate_on_scores_is_passed_wrongly_in_about_5_percent() -> None:
     assert verdicts.count("fail") <= 300 * 0.08
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("n", "margin"), [(42, 0.05), (42, 0.1), (115, 0.02), (115, 0.05)])
 @pytest.mark.parametrize("gained", [0.0, 0.02, 0.1])
 def test_worse_by_just_the_margin_is_seldom_not_worse_or_beyond_it(n: int, margin: float, gained: float) -> None:

@@ -208,6 +208,7 @@ def test_pairs_that_never_differ_may_differ_elsewhere() -> None:
     assert width(found) > 0.12  # one set in 30 that is lost altogether is seen in 64 % of studies only
 
 
+@pytest.mark.slow
 def test_seven_thousand_sets_take_little_time() -> None:
     generator = np.random.default_rng(8)
     values = generator.beta(1, 1, size=(20, 7_000))

@@ -34,6 +34,7 @@ def pair(sets: int, metric: str, margin: float | None = None) -> Design:
     return design_of(question, sets, confidence=0.95, families=1, binary=found.binary, span=found.span)
 
 
+@pytest.mark.slow
 def test_what_is_expected_of_a_threshold_is_what_looks_show() -> None:
     design = threshold(42)
     generator = np.random.default_rng(2)

@@ -70,6 +70,7 @@ def test_many_epochs_are_drawn_and_agree_with_listing(monkeypatch: pytest.Monkey
     assert permutation_p(safe, epochs) == pytest.approx(listed, abs=0.03)
 
 
+@pytest.mark.slow
 def test_size_where_wording_makes_no_difference() -> None:
     generator = np.random.default_rng(3)
     rates = generator.beta(0.253, 0.128, size=(300, 60, 1)).repeat(5, axis=2)

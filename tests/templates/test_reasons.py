@@ -58,6 +58,7 @@ def test_refused_where_no_reason_can_be_given(tmp_path: Path) -> None:
         JudgeCheckSettings(judges=("baseline/judge",), judge_reasons=True, grade_parse="paper")
 
 
+@pytest.mark.slow
 def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 4)
     targets = ("baseline/redirect", "baseline/keyword-filter")

@@ -59,6 +59,7 @@ def round_trip(study: Path, tmp_path: Path) -> tuple[AnnotationKey, Ran]:
     return key, ran
 
 
+@pytest.mark.slow
 def test_four_people_judge_the_published_dataset(tmp_path: Path, published: Path) -> None:
     dataset = published / "opensafeintent-115.json"
     ran = osi("annotate", "export", "quality", dataset, "--out", tmp_path / "study", "--annotators", NAMES)
@@ -85,6 +86,7 @@ def test_four_people_judge_the_shipped_dataset(tmp_path: Path) -> None:
     assert all(item.weight >= 1 and " | " in item.stratum for item in key.items)
 
 
+@pytest.mark.slow
 def test_four_people_grade_120_responses(run: Path, tmp_path: Path) -> None:
     ran = osi("annotate", "export", "judge", run, "--out", tmp_path / "study", "--annotators", NAMES, "--sample", 120)
     assert ran.code == 0, ran.err

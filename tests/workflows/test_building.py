@@ -46,6 +46,7 @@ def error(ran: Ran) -> str:
     return line
 
 
+@pytest.mark.slow
 def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_path: Path, published: Path) -> None:
     out = tmp_path / "build"
     ran = osi("build", published / "pku-seeds.jsonl", *OFFLINE, "--out", out, "--per-cell", 1)
@@ -67,6 +68,7 @@ def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_pat
     assert osi("evaluate", *models, "--dataset", dataset, "--out", tmp_path / "run").code == 0
 
 
+@pytest.mark.slow
 def test_every_set_leads_back_to_its_seed_its_calls_and_its_versions(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
     generator = ("--generator", "baseline/generator:wrong-intent=0.7", "--judge", "baseline/construction-judge")
@@ -101,6 +103,7 @@ def test_costs_cover_every_call(tmp_path: Path, seeds: Path) -> None:
     assert all(line["input_tokens"] and line["output_tokens"] for line in costs)
 
 
+@pytest.mark.slow
 def test_a_dry_run_predicts_what_is_called(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
     arguments = ("build", seeds, *OFFLINE, "--out", out)
@@ -344,6 +347,7 @@ GENERATOR_FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("fault", "found"), GENERATOR_FAULTS.items())
 def test_each_fault_of_the_scripted_generator_is_found_where_it_belongs(
     tmp_path: Path, fault: str, found: tuple[str, str]

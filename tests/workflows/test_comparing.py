@@ -269,6 +269,7 @@ def test_one_model_exits_with_2(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_models_on_different_datasets_are_not_compared(tmp_path: Path) -> None:
     runs = run_of(tmp_path / "a", {"m": MODELS["best"]}), run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER)
     assert "dataset" in refused(*runs)
@@ -309,6 +310,7 @@ def test_models_that_never_differ(tmp_path: Path) -> None:
     assert ("1–2", "1–2") in places
 
 
+@pytest.mark.slow
 def test_a_metric_undefined_in_half_the_sets(tmp_path: Path) -> None:
     """Each pair is compared where it can be; two models without a set in common are not."""
     halves = {

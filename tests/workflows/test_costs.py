@@ -91,6 +91,7 @@ def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
 # From the ledger -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_after_two_interruptions_it_is_what_one_counts_by_hand(prices: Path, tmp_path: Path) -> None:
     dataset, run = some_sets(tmp_path, 6), tmp_path / "run"
     command = ("evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, "--prices", prices)

@@ -126,6 +126,7 @@ def test_no_such_dataset(tmp_path: Path) -> None:
     assert "no such dataset" in ran.err
 
 
+@pytest.mark.slow
 def test_the_published_700(published: Path) -> None:
     found = check_dataset(str(published / "opensafeintent-700.json"))
     # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was measured by another program.

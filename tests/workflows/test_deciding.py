@@ -81,6 +81,7 @@ def test_calls_are_made_as_far_as_the_decision_takes(server: LoopbackServer, dat
     assert "Stopped early" in ran.out
 
 
+@pytest.mark.slow
 def test_the_decision_is_that_of_the_full_run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     full = tmp_path / "full"
     evaluate(server, dataset, full)
@@ -106,6 +107,7 @@ def test_the_counts_of_a_look_are_those_of_the_grades(server: LoopbackServer, da
     assert last["value"] == pytest.approx(metrics(run)["models"][TARGET]["triplet_safety"]["value"])
 
 
+@pytest.mark.slow
 def test_a_gate_promises_nothing_of_a_model_that_was_stopped(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     decide(server, dataset, tmp_path / "run")
     gates = ("report", tmp_path / "run", "--fail-under", "triplet_safety=0.05")
@@ -115,6 +117,7 @@ def test_a_gate_promises_nothing_of_a_model_that_was_stopped(server: LoopbackSer
     assert osi(*gates).code == 0
 
 
+@pytest.mark.slow
 def test_undecided_at_the_last_set_is_said_so(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert decide(server, dataset, run, "benign_safety >= 0.75", "--limit", 24).code == 5
@@ -124,6 +127,7 @@ def test_undecided_at_the_last_set_is_said_so(server: LoopbackServer, dataset: P
     assert decision(run)["sets"] == 24
 
 
+@pytest.mark.slow
 def test_models_that_are_decided_stop_and_others_go_on(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     ran = decide(server, dataset, run, SAFE, models=(TARGET, OTHER, "baseline/refuse-all"))
@@ -139,6 +143,7 @@ def test_models_that_are_decided_stop_and_others_go_on(server: LoopbackServer, d
     assert decision(run)["alpha"] == pytest.approx(0.025)
 
 
+@pytest.mark.slow
 def test_models_stand_in_one_order_whatever_was_named_first(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     decide(server, dataset, run, SAFE, models=(TARGET, OTHER))
@@ -157,6 +162,7 @@ def test_two_questions_at_once_are_refused(server: LoopbackServer, dataset: Path
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_models_of_a_pair_are_looked_at_together(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     question = f"{TARGET} not worse than {OTHER} by 0.3 triplet_safety"
@@ -181,6 +187,7 @@ def test_better_than_every_other_is_a_decision_for_each(server: LoopbackServer, 
 # The same again --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_same_question_again_answers_without_a_call(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     first = decide(server, dataset, run)
@@ -192,6 +199,7 @@ def test_the_same_question_again_answers_without_a_call(server: LoopbackServer, 
     assert (run / "metrics.json").read_bytes() == results
 
 
+@pytest.mark.slow
 def test_without_the_question_the_run_grows_and_the_decision_stays(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -205,6 +213,7 @@ def test_without_the_question_the_run_grows_and_the_decision_stays(
     assert metrics(run)["coverage"][TARGET]["sets"] == SETS
 
 
+@pytest.mark.slow
 def test_a_judge_that_joins_later_grows_the_run_and_not_the_decision(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -220,6 +229,7 @@ def test_a_judge_that_joins_later_grows_the_run_and_not_the_decision(
     assert metrics(run)["groups"][0]["judges"] == [JUDGE, SECOND]
 
 
+@pytest.mark.slow
 def test_a_judge_that_joins_before_the_decision_does_not_take_part_in_it(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -234,6 +244,7 @@ def test_a_judge_that_joins_before_the_decision_does_not_take_part_in_it(
 # Interrupted -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [30, 55, 110], ids=["within the first look", "between looks", "later"])
 def test_a_run_that_was_stopped_takes_the_same_looks(
     server: LoopbackServer, dataset: Path, tmp_path: Path, budget: int
@@ -252,6 +263,7 @@ def test_a_run_that_was_stopped_takes_the_same_looks(
     assert calls(server) - before == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
 def test_a_run_that_was_interrupted_takes_the_same_looks(dataset: Path, tmp_path: Path, ending: signal.Signals) -> None:
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -279,6 +291,7 @@ def test_a_run_that_was_interrupted_takes_the_same_looks(dataset: Path, tmp_path
     assert again <= before + (30 if ending == signal.SIGKILL else 0)
 
 
+@pytest.mark.slow
 def test_a_provider_that_fails_stops_the_look_which_is_taken_up_again(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -294,6 +307,7 @@ def test_a_provider_that_fails_stops_the_look_which_is_taken_up_again(
     assert (failed / "decisions.json").read_bytes() == (whole / "decisions.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_sets_that_are_missing_leave_the_count(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     prompt = json.loads(dataset.read_text().splitlines()[0])["prompts"]["benign"]
     server.set_faults(Fault(action="status", status=400, match=Match(purpose=GENERATE, contains=prompt)))
@@ -304,6 +318,7 @@ def test_sets_that_are_missing_leave_the_count(server: LoopbackServer, dataset: 
     assert not any(look["too_many_missing"] for look in looks)
 
 
+@pytest.mark.slow
 def test_no_look_decides_where_too_much_is_missing(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     server.set_faults(Fault(action="completion", content="no grade", match=Match(purpose="harm", about="(1)")))
     run = tmp_path / "run"
@@ -320,6 +335,7 @@ def test_no_look_decides_where_too_much_is_missing(server: LoopbackServer, datas
 # Exploratory, and refused ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_second_question_is_exploratory(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     decide(server, dataset, run)
@@ -331,6 +347,7 @@ def test_a_second_question_is_exploratory(server: LoopbackServer, dataset: Path,
     assert "Exploratory" in ran.out
 
 
+@pytest.mark.slow
 def test_a_question_to_a_ledger_that_holds_responses_is_exploratory(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -340,6 +357,7 @@ def test_a_question_to_a_ledger_that_holds_responses_is_exploratory(
     assert decision(run)["exploratory"] == ["the ledger already held 6 of the responses when the question was asked"]
 
 
+@pytest.mark.slow
 def test_what_another_run_has_in_a_shared_ledger_counts_as_held(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
@@ -355,6 +373,7 @@ def test_what_another_run_has_in_a_shared_ledger_counts_as_held(
     assert decision(tmp_path / "two")["exploratory"] == [held]
 
 
+@pytest.mark.slow
 def test_a_model_that_stops_does_not_keep_another_from_its_decision(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:

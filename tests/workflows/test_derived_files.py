@@ -88,6 +88,7 @@ main()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moves", [20, 101, 150])
 def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, grown: Path, moves: int) -> None:
     out = tmp_path / "run"
@@ -146,6 +147,7 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(tmp_path: Pat
     assert "another process is writing a report into this folder; wait for it" in twice.err
 
 
+@pytest.mark.slow
 def test_reports_in_a_loop_beside_an_evaluation_leave_what_the_ledger_holds(tmp_path: Path) -> None:
     out = tmp_path / "run"
     target, judge = "openai-api/loop/target", "openai-api/loop/judge"

@@ -85,6 +85,7 @@ def rows(ledger: Path) -> int:
 # The first signal ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_waits_for_what_is_in_flight(
     slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path, number: signal.Signals
@@ -192,6 +193,7 @@ def test_commands_that_make_no_calls_end_with_the_same_code(number: signal.Signa
 # Signals that are none of ours -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_ignored_signals_stay_ignored(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
     options = ["--dataset", str(dataset), "--out", str(tmp_path / "run"), "--max-connections", str(CONNECTIONS)]
     command = [sys.executable, "-m", "opensafeintent", "evaluate", TARGET, "--judge", JUDGE, *options]
@@ -219,6 +221,7 @@ def said_first(stream: IO[str]) -> str:
 # The second signal -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
 def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: signal.Signals) -> None:
     """Harm judges hang: the rest is answered, and is kept."""
@@ -244,6 +247,7 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: sig
 # What is shown ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_terminal_counts_down(dataset: Path, tmp_path: Path) -> None:
     with LoopbackProcess(latency=0.2, jitter=2.0) as server:
         ours, theirs = pty.openpty()
@@ -339,6 +343,7 @@ asyncio.run(cell())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", ["default", "raising"])
 @pytest.mark.parametrize("hanging", [False, True])
 def test_an_interrupted_notebook_cell_drains(dataset: Path, tmp_path: Path, handler: str, hanging: bool) -> None:

@@ -247,6 +247,7 @@ def test_columns_have_one_type_whatever_they_hold(run: Run) -> None:
 # Figures ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_figure_is_a_chart_where_altair_is_installed(run: Run) -> None:
     altair = pytest.importorskip("altair")
     chart = run.figure("frontier")

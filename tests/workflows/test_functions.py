@@ -235,6 +235,7 @@ def command(tmp_path: Path, *models: str) -> list[str]:
     return [sys.executable, "-m", "opensafeintent", "evaluate", *models, *options]
 
 
+@pytest.mark.slow
 def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
     typed = command(tmp_path, "python/mine:ask@1")

@@ -89,6 +89,7 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 # Thresholds ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "code", "verdict"),
     [
@@ -206,6 +207,7 @@ def test_a_margin_that_was_another_is_told(run: Path, tmp_path: Path) -> None:
     assert [item.margin for item in RunFolder(new).load()[0].margins] == [0.1, 0.3]
 
 
+@pytest.mark.slow
 def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     # the same judges in both runs; 36 of 39 before, now 10 of 24, or 26 of 40
     run = make_run(tmp_path / "old", m=safe(36, missing=1))
@@ -214,6 +216,7 @@ def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     assert "if the missing grades are at their worst" in gates_in(new)["held"][0]["conditions"][0]["reason"]
 
 
+@pytest.mark.slow
 def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_named(run: Path, tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", m=safe(36), other=safe(10))
     told(new, baseline=run, **WORSE)

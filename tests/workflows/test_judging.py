@@ -137,6 +137,7 @@ def test_several_judges_are_checked_each_by_itself(server: LoopbackServer, tmp_p
     assert [(check["judge"], check["passed"]) for check in checks] == [(JUDGE, True), (SECOND, False)]
 
 
+@pytest.mark.slow
 def test_a_case_is_asked_about_exactly_as_an_evaluation_asks(server: LoopbackServer, tmp_path: Path) -> None:
     """The calls are those of an imported response: with one ledger, the check needs none of its own."""
     sets = [
@@ -277,6 +278,7 @@ def test_a_run_that_is_there_keeps_its_grades_and_learns_that_its_judge_failed(
     assert after["models"] == before["models"]
 
 
+@pytest.mark.slow
 def test_a_check_does_not_hold_for_other_templates(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
     run, rubrics = tmp_path / "run", tmp_path / "rubrics"
     server.set_faults(*judge())

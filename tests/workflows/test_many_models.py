@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from unittest import mock
 
+import pytest
+
 from endtoend import JUDGE, coverage, grades, metrics, osi, some_sets
 from interop.support import quiet, said, scripted
 from loopback import LoopbackServer
@@ -15,6 +17,7 @@ PROMPTS = SETS * 7
 pytestmark = quiet
 
 
+@pytest.mark.slow
 def test_a_dead_endpoint_and_a_slow_one_hold_nobody_up(tmp_path: Path) -> None:
     quick = [f"openai-api/loop/m{number}" for number in range(17)]
     dead, slow, foreign = "openai-api/dead/m", "openai-api/slow/m", "scripted/m"

@@ -84,6 +84,7 @@ def test_models_and_pairs_share_the_error(dataset: Path, tmp_path: Path) -> None
     assert two.alpha == pytest.approx(one.alpha / 2)
 
 
+@pytest.mark.slow
 def test_the_spread_of_a_pair_is_assumed_or_a_runs(dataset: Path, pilot: Path, tmp_path: Path) -> None:
     (assumed,) = plan(dataset, tmp_path / "run", TARGET, OTHER, decide=BETTER).power
     assert assumed.source.startswith("assumed")

@@ -227,6 +227,7 @@ def evaluated(folder: Path, server: LoopbackServer, name: str, *options: object,
     return folder / name
 
 
+@pytest.mark.slow
 def test_what_changed_besides_the_model_is_said_and_ends_it(tmp_path: Path) -> None:
     with LoopbackServer() as server:
         old = evaluated(tmp_path, server, "old")
@@ -269,6 +270,7 @@ def copied(runs: list[Path], folder: Path) -> list[Path]:
     return [Path(shutil.copytree(run, folder / run.name)) for run in runs]
 
 
+@pytest.mark.slow
 def test_a_judge_that_has_not_changed_is_asked_once(asked: list[Path], tmp_path: Path) -> None:
     runs = copied(asked, tmp_path)
     before = contents(runs[0])
@@ -381,6 +383,7 @@ def test_imported_responses_that_a_judge_graded_here_are_graded_again(tmp_path: 
     assert len(table(tmp_path / "out", "version_regrades")) == 18
 
 
+@pytest.mark.slow
 def test_one_ledger_of_several_runs_keeps_their_second_grades_apart_from_the_first(tmp_path: Path) -> None:
     shared = ("--ledger", tmp_path / "shared.sqlite")
     with LoopbackServer() as server:
