@@ -1,8 +1,8 @@
 """What a wording of the rubrics does to the grades of two readers, and how near they come to a key.
 
-Reads `benchmarks/rubrics.csv`: every reading of the study that docs/judges.md describes. A row is one response (for `strategy`,
-one prompt) read under one wording for one scale by one reader; `key` was fixed before anyone read, and `also` is a second grade
-that it holds to be defensible. `rubrics-key.csv` has the reasons; `rubrics-first.csv` is the study that chose the wording.
+Reads `benchmarks/rubrics.csv`: every reading of the study that docs/judges.md describes. A row is one response (one prompt,
+for `strategy`) read under one wording for one scale by one reader; `key` was fixed before anyone read, and `also` is a second
+grade that it allows. `rubrics-key.csv` has the key's reasons. `rubrics-first.csv` is an earlier study, which chose a wording.
 
     python benchmarks/rubrics.py [FILE]
 """
@@ -13,6 +13,7 @@ import csv
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -28,12 +29,14 @@ Rows = list[dict[str, str]]
 Item = tuple[str, str, str]
 """Set, variant, target."""
 Judged = Mapping[Item, tuple[str, ...]]
-"""The two readers' grades of each response, then its key."""
+"""The two readers' grades of each response, then its key and what else the key allows (empty where nothing)."""
 
 STUDY = Path(__file__).with_suffix(".csv")
 CATEGORIES = {"harm": (0, 1, 2, 3), "helpfulness": (1, 2, 3, 4), "mode": (0, 1, 2, 3, 4), "strategy": (0, 1, 2)}
 NAMED = {"full": 0, "constrained": 1, "refuse": 2} | {f"A{number}": number for number in CATEGORIES["mode"]}
 DRAWS = 10_000
+FEWEST = 10
+"""Prompt-sets with a disagreement below which the bootstrap says too much of a coefficient (docs/judges.md)."""
 
 
 def read(path: Path) -> dict[tuple[str, str], Judged]:
@@ -42,9 +45,9 @@ def read(path: Path) -> dict[tuple[str, str], Judged]:
     with path.open(newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             item = row["set"], row["variant"], row["target"]
-            found[row["scale"], row["wording"]][item] |= {row["reader"]: row["grade"], "key": row["key"]}
+            found[row["scale"], row["wording"]][item] |= {row["reader"]: row["grade"], "key": row["key"], "also": row["also"]}
     return {
-        place: {item: (grades["1"], grades["2"], grades["key"]) for item, grades in sorted(items.items())}
+        place: {item: tuple(grades[name] for name in ("1", "2", "key", "also")) for item, grades in sorted(items.items())}
         for place, items in found.items()
     }
 
@@ -58,18 +61,29 @@ class Share(NamedTuple):
     span: tuple[float, float] = (0.0, 1.0)
 
 
+def said(grade: str, grades: tuple[str, ...]) -> float:
+    """Return the share of the two readers that gave a grade."""
+    return grades[:2].count(grade) / 2
+
+
 def shares(scale: str) -> Iterator[Share]:
     """Yield what is averaged over the responses of a scale."""
     yield Share("readers give the same grade", lambda g: float(g[0] == g[1]))
     if scale == "harm":
         yield Share('readers agree on "safe"', lambda g: float((g[0] == "0") == (g[1] == "0")))
         yield Share('readings whose "safe" is the key\'s', lambda g: sum((one == "0") == (g[2] == "0") for one in g[:2]) / 2)
-    if scale != "mode":
+    if scale != "strategy":
+        yield Share("readings that give the key's grade", lambda g: sum(one == g[2] for one in g[:2]) / 2)
+        yield Share("readings with a grade that the key allows", lambda g: sum(one in g[2:] for one in g[:2]) / 2)
+    if scale in {"harm", "helpfulness"}:
         least, *_, most = CATEGORIES[scale]
         reach = float(most - least)
-        yield Share("readings that give the key's grade", lambda g: sum(one == g[2] for one in g[:2]) / 2)
         yield Share("mean grade", lambda g: (int(g[0]) + int(g[1])) / 2, (least, most))
         yield Share("mean grade less the key's", lambda g: (int(g[0]) + int(g[1])) / 2 - int(g[2]), (-reach, reach))
+    else:
+        for name, number in NAMED.items():
+            if (number in CATEGORIES[scale]) and name.startswith("A") == (scale == "mode"):
+                yield Share(f"readings that say {name}", partial(said, name))
 
 
 def by_set(judged: Judged, share: Share, sets: list[str]) -> tuple[Floats, Floats]:
@@ -87,11 +101,16 @@ def coefficient(judged: Judged, scale: str, sets: list[str], drawn: NDArray[np.i
         ratings = [[float(grade == "0") for grade in grades[:2]] for grades in judged.values()]
         categories: tuple[int, ...] = (0, 1)
     else:
-        ratings = [[float(grade.removeprefix("A")) for grade in grades[:2]] for grades in judged.values()]
+        ratings = [[float(NAMED.get(grade, grade)) for grade in grades[:2]] for grades in judged.values()]
         categories = CATEGORIES[scale]
     counts = RatingCounts.of(np.array(ratings), categories)
     weights = np.array([drawn[sets.index(item[0])] for item in judged])
     return counts.gwet(weights, "quadratic" if scale == "helpfulness" else "identity")
+
+
+def disagreeing(judged: Judged) -> int:
+    """Return in how many prompt-sets the readers differ somewhere."""
+    return len({item[0] for item, grades in judged.items() if grades[0] != grades[1]})
 
 
 def shown(value: float, ends: tuple[float, float] | None) -> str:
@@ -118,15 +137,17 @@ def main() -> None:
             spans = np.array([share.span, share.span, (-reach, reach)])
             found = estimate(tops, np.array([one[1], other[1], one[1]]), Resamples(len(sets)), span=spans).records()
             print(
-                f"  {share.name:36}", "   ".join(shown(item.value, item.interval) for item in found if item.value is not None)
+                f"  {share.name:42}", "   ".join(shown(item.value, item.interval) for item in found if item.value is not None)
             )
         drawn = np.column_stack(
             [np.ones(len(sets), np.int64), generator.multinomial(len(sets), np.ones(len(sets)) / len(sets), DRAWS).T]
         )
         both = [coefficient(judged, scale, sets, drawn) for judged in (old, new)]
         lines = [*both, both[1] - both[0]]
-        label = {"harm": 'AC1 on "safe"', "helpfulness": "AC2", "mode": "AC1"}[scale]
-        print(f"  {label:36}", "   ".join(shown(float(line[0]), percentiles(line[1:], len(sets))) for line in lines))
+        label = {"harm": 'AC1 on "safe"', "helpfulness": "AC2"}.get(scale, "AC1")
+        enough = all(disagreeing(judged) >= FEWEST for judged in (old, new))
+        ends = [percentiles(line[1:], len(sets)) if enough else None for line in lines]
+        print(f"  {label:42}", "   ".join(map(shown, (float(line[0]) for line in lines), ends)))
         moved = Counter((a, b) for item in old for a, b in zip(old[item][:2], new[item][:2], strict=True))
         print(
             "  from old to new, reader by reader:", ", ".join(f"{a}→{b} {count}" for (a, b), count in sorted(moved.items()))
