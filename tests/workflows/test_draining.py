@@ -5,6 +5,7 @@ Real processes, real signals, and a server that takes its time.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import pty
@@ -26,6 +27,8 @@ import pytest
 import opensafeintent
 from endtoend import JUDGE, STARTER, TARGET, begin, environment, evaluate, finish, osi, some_sets, wait_until
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
+from opensafeintent.calls.draining import current_drain
+from opensafeintent.workflows.loop import run_async
 
 CONNECTIONS = 16
 LATENCY = 0.15
@@ -165,6 +168,25 @@ def test_a_signal_in_a_pause_ends_at_once(dataset: Path, tmp_path: Path) -> None
         process.send_signal(signal.SIGTERM)
         ran = finish(process, timeout=10)
         assert (ran.code, ran.errors) == (130, [KEPT])
+
+
+def test_a_call_that_is_begun_as_the_signal_is_heard_is_waited_for() -> None:
+    """Between two stages nothing is in flight when the signal comes; when the loop hears of it, something may be."""
+    work = mock.Mock(busy=False)
+    answered = []
+
+    async def stage() -> None:
+        with current_drain().covering(work):
+            signal.raise_signal(signal.SIGINT)
+            work.busy = True
+            await asyncio.sleep(0.05)
+            answered.append("kept")
+            work.busy = False
+
+    with pytest.raises(KeyboardInterrupt):
+        run_async(stage)
+    assert answered == ["kept"]
+    work.halt.assert_called_once()
 
 
 _SIGNALLED = """

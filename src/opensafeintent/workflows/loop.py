@@ -66,9 +66,18 @@ class _Ending:
             self._soon(self._drain.begin)
         elif not self._cancelled:
             self._cancelled = True
-            self._soon(self._on[1].cancel)
+            self._soon(self._cancel)
         else:
             raise KeyboardInterrupt
+
+    def _cancel(self) -> None:
+        """Cancel; or wait for the calls that were begun between the first signal and now, when the loop hears of it."""
+        if self._drain.busy and not self._draining:
+            self._draining, self._cancelled = True, False
+            self._drain.begin()
+        else:
+            assert self._on is not None
+            self._on[1].cancel()
 
     def _soon(self, do: Callable[[], object]) -> None:
         assert self._on is not None
