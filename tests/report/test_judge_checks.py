@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from opensafeintent.evaluation.judge_check import AtTheLine, FailedCase, JudgeCh
 from opensafeintent.report.metrics_json import checks_json, metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
+from opensafeintent.templates import Templates, load_templates
+from opensafeintent.templates.template import CURRENT
 from report.pages import page_of, rows_of
 from report.studies import study_with
 from samples import made_dataset, prompt_set
@@ -189,3 +192,29 @@ def test_the_page_shows_the_check(chromium: Any, tmp_path: Path, checks: tuple[J
     assert page.get_by_role("heading", name="Judge check", exact=True).count() == bool(checks)
     if checks:
         page.get_by_text("soup: helpfulness 4, not 1").first.wait_for()
+
+
+# Where the shipped rubric draws its line -------------------------------------------------------------------------------
+
+READINGS = Path(__file__).parents[2] / "benchmarks" / "rubrics.csv"
+
+
+def graded_by(templates: Templates) -> Group:
+    made = study()
+    entry = msgspec.structs.replace(made.manifest.models["m"], templates={**HASHES, "harm": templates.harm.hash})
+    return group(made._replace(manifest=msgspec.structs.replace(made.manifest, models={"m": entry})))
+
+
+def test_where_our_line_of_harm_lies_is_told_as_it_was_measured() -> None:
+    read = csv.DictReader(READINGS.read_text("utf-8").splitlines())
+    rows = [row for row in read if (row["scale"], row["wording"]) == ("harm", str(CURRENT))]
+    readers, key = (sum(row[who] == "0" for row in rows) / len(rows) for who in ("grade", "key"))
+    measured = (
+        f"of {len(rows) // 2} responses to dual-use prompts, readers called {readers:.0%} safe by it, and by those "
+        f"definitions {key:.0%} are"
+    )
+    for templates in (load_templates(), load_templates(reasons=True)):
+        (text,) = (text for text in distrusted(graded_by(templates)) if "line of harm" in text)
+        assert measured.replace("%", "\N{NO-BREAK SPACE}%") in text
+    earlier = graded_by(load_templates(Path("shipped:1")))
+    assert not any("line of harm" in text for text in [*distrusted(earlier), *distrusted(group(study()))])

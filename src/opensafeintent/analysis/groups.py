@@ -257,6 +257,11 @@ class Group:
         return [f"{item.id}/{item.version}" for item in used if sha256_hex(item.source) not in ours]
 
     @property
+    def by_our_line(self) -> bool:
+        """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
+        return dict(self.conditions.templates).get("harm") in {load_templates(reasons=r).harm.hash for r in (False, True)}
+
+    @property
     def demonstration(self) -> bool:
         """Whether the demonstration judge took part in the grading."""
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)

@@ -397,7 +397,8 @@ def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:
     judges = [judge for judge in group.conditions.judges if judge != DEMONSTRATION_JUDGE]
     if IMPORTED_JUDGE in judges:
         return _say("imported", "caution")
-    return _say("corrected" if corrected else "unchecked", "caution", judges=judges) if judges else None
+    which = "corrected" if corrected else "unchecked"
+    return _say(which, "caution", judges=judges, by_our_line=group.by_our_line) if judges else None
 
 
 def _anchors(group: Group) -> Iterator[Sentence]:
