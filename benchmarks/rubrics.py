@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics import Resamples, estimate
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import percentiles
+from opensafeintent.taxonomy import MODES, STRATEGIES
 
 Floats = NDArray[np.float64]
 Rows = list[dict[str, str]]
@@ -32,8 +33,12 @@ Judged = Mapping[Item, tuple[str, ...]]
 """The two readers' grades of each response, then its key and what else the key allows (empty where nothing)."""
 
 STUDY = Path(__file__).with_suffix(".csv")
-CATEGORIES = {"harm": (0, 1, 2, 3), "helpfulness": (1, 2, 3, 4), "mode": (0, 1, 2, 3, 4), "strategy": (0, 1, 2)}
-NAMED = {"full": 0, "constrained": 1, "refuse": 2} | {f"A{number}": number for number in CATEGORIES["mode"]}
+NAMES: dict[str, tuple[str, ...]] = {"mode": MODES, "strategy": STRATEGIES}
+CATEGORIES: dict[str, tuple[int, ...]] = {
+    "harm": (0, 1, 2, 3),
+    "helpfulness": (1, 2, 3, 4),
+    **{scale: tuple(range(len(names))) for scale, names in NAMES.items()},
+}
 DRAWS = 10_000
 FEWEST = 10
 """Prompt-sets with a disagreement below which the bootstrap says too much of a coefficient (docs/judges.md)."""
@@ -80,10 +85,8 @@ def shares(scale: str) -> Iterator[Share]:
         reach = float(most - least)
         yield Share("mean grade", lambda g: (int(g[0]) + int(g[1])) / 2, (least, most))
         yield Share("mean grade less the key's", lambda g: (int(g[0]) + int(g[1])) / 2 - int(g[2]), (-reach, reach))
-    else:
-        for name, number in NAMED.items():
-            if (number in CATEGORIES[scale]) and name.startswith("A") == (scale == "mode"):
-                yield Share(f"readings that say {name}", partial(said, name))
+    for name in NAMES.get(scale, ()):
+        yield Share(f"readings that say {name}", partial(said, name))
 
 
 def by_set(judged: Judged, share: Share, sets: list[str]) -> tuple[Floats, Floats]:
@@ -101,7 +104,8 @@ def coefficient(judged: Judged, scale: str, sets: list[str], drawn: NDArray[np.i
         ratings = [[float(grade == "0") for grade in grades[:2]] for grades in judged.values()]
         categories: tuple[int, ...] = (0, 1)
     else:
-        ratings = [[float(NAMED.get(grade, grade)) for grade in grades[:2]] for grades in judged.values()]
+        codes = {name: code for code, name in enumerate(NAMES.get(scale, ()))}
+        ratings = [[float(codes.get(grade, grade)) for grade in grades[:2]] for grades in judged.values()]
         categories = CATEGORIES[scale]
     counts = RatingCounts.of(np.array(ratings), categories)
     weights = np.array([drawn[sets.index(item[0])] for item in judged])

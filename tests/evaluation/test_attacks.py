@@ -10,7 +10,6 @@ import base64
 import json
 import re
 import tomllib
-from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -64,12 +63,6 @@ def attacks(case: str = "") -> dict[str, str]:
     """Return every attack by the name of the set that it answers, which is its own and the case's."""
     found = {f"{name}{case}": text for name, text in ATTACKS.items()}
     return found | {f"known codes{case}": with_known_codes(f"known codes{case}")}
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
 
 
 def asked(server: LoopbackServer, purpose: str) -> list[RequestRecord]:

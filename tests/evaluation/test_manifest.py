@@ -8,7 +8,6 @@ import shutil
 import signal
 import stat
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +34,6 @@ from loopback import GENERATE, HARM, Fault, LoopbackProcess, LoopbackServer, Mat
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 DERIVED = ("metrics.json", "grades.csv.gz")
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,12 +39,6 @@ FIRST_ASKING = "<<<RESPONSE"
 
 def says(content: str | None, purpose: str, *, finish_reason: str = "stop", **match: Any) -> Fault:
     return Fault(action="completion", content=content, finish_reason=finish_reason, match=Match(purpose=purpose, **match))
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from endtoend import JUDGE, TARGET, asked_of, calls, evaluate, metrics, osi, some_sets
+from endtoend import JUDGE, TARGET, asked_of, calls, evaluate, metrics, osi
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackServer, Match
 from opensafeintent.evaluation.records import ResponseKey
 from opensafeintent.evaluation.run import sample, samples_by_model
@@ -28,18 +27,6 @@ def of_model(model: str) -> list[ResponseKey]:
 
 
 KEYS = of_model("m")
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """Eight sets: 56 prompts."""
-    return some_sets(tmp_path, 8)
 
 
 # Which responses -------------------------------------------------------------------------------------------------------

@@ -40,18 +40,6 @@ EXTRA_SECONDS = 0.2
 
 
 @pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """Eight sets: 56 prompts."""
-    return some_sets(tmp_path, 8)
-
-
-@pytest.fixture
 def run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> Path:
     """A finished run over the eight sets; the server's counts start again at 0."""
     folder = tmp_path / "run"

@@ -7,7 +7,7 @@ import re
 import signal
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,6 @@ from endtoend import (
     metrics,
     osi,
     prompts_of,
-    some_sets,
     texts_of,
     wait_until,
 )
@@ -43,18 +42,6 @@ OTHER = "openai-api/loop/other"
 WITHHELD = "[Not shown: the user's request is withheld from this grading. Only the response is given.]"
 SWAPPED = 3 * 3
 """Of each set three responses, each under two other prompts and under none."""
-
-
-@pytest.fixture
-def server() -> Iterator[LoopbackServer]:
-    with LoopbackServer() as running:
-        yield running
-
-
-@pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    """Eight sets: 56 prompts."""
-    return some_sets(tmp_path, 8)
 
 
 def swap(run: Path, model: str = TARGET, judge: str = JUDGE) -> dict[str, Any]:
