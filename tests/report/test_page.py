@@ -429,7 +429,7 @@ def test_an_address_leads_to_a_set_under_a_model(chromium: Any, page_file: Path)
         assert "task 3" in opened.part("view").locator("h3").inner_text()
         opened.part("view").get_by_role("link", name="Next").click()
         opened.page.locator("#sets .view h3", has_text="task 5").wait_for()
-        assert "set=set-5" in opened.page.url
+        opened.page.wait_for_url("**#*set=set-5*")
 
 
 def test_a_number_leads_to_the_sets_behind_it(opened: Opened) -> None:
@@ -438,7 +438,7 @@ def test_a_number_leads_to_the_sets_behind_it(opened: Opened) -> None:
     place = flips.evaluate("head => head.cellIndex")
     row.locator(":scope > *").nth(place).locator("a").click()
     # what shows that the browser has followed is the filter: the set was in view before
-    opened.page.wait_for_function("document.querySelector('#sets [data-part=kind]').value === 'flip'")
+    opened.part("kind").locator("option:checked[value=flip]").wait_for(state="attached")
     assert opened.part("model").input_value() == "=SUM(A1)/--plain"
     assert opened.listed() == ["set-1"]
 
@@ -461,7 +461,7 @@ def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
         entries = opened.part("list").locator(".entry").all_inner_texts()
         assert "repeat 2" in entries[0] and "repeat 1" in entries[1]
         opened.part("view").get_by_role("link", name="Repeat 1").click()
-        assert "repeat=1" in opened.page.url
+        opened.page.wait_for_url("**#*repeat=1*")
 
 
 # For everyone ----------------------------------------------------------------------------------------------------------
@@ -471,7 +471,7 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     opened.page.keyboard.press("Tab")
     assert opened.page.evaluate("document.activeElement.textContent") == "Skip to the results"
     opened.page.keyboard.press("Enter")
-    assert opened.page.url.endswith("#main")
+    opened.page.wait_for_url("**#main")
     opened.part("list").locator(".entry").first.focus()
     opened.page.keyboard.press("ArrowDown")
     opened.page.keyboard.press("Enter")
