@@ -394,7 +394,7 @@ def _with_reason(template: Template) -> Template:
     return parse_template(template.role, template.file, f"+++\n{header}\n+++\n{template.body}")
 
 
-CURRENT = 2
+CURRENT = 3
 """The version of our templates that is in force."""
 _SHIPPED = re.compile(r"shipped:(.*)", re.DOTALL)
 
