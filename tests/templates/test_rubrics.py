@@ -65,12 +65,15 @@ def test_earlier_versions_stay_to_the_letter() -> None:
         "strategy": "88138d987add736e",
     }
     assert {template.version for template in first.all()} == {1}
-    assert hashes(load_templates(Path("shipped:2"))) == hashes(load_templates())
+    second = load_templates(Path("shipped:2"))
+    assert second.harm.hash.startswith("9b70d2f58ec8b71f") and second.harm.version == 2
+    now = load_templates()
+    assert {**hashes(second), "harm": now.harm.hash} == hashes(now) == hashes(load_templates(Path("shipped:3")))
 
 
-@pytest.mark.parametrize("version", ["0", "3", "99999", "x", "", "-1", "²", "01"])
+@pytest.mark.parametrize("version", ["0", "4", "99999", "x", "", "-1", "²", "01"])
 def test_a_version_that_was_never_shipped(version: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: no such version; shipped are 1 to 2$"):
+    with pytest.raises(OpenSafeIntentError, match=f"^--rubrics shipped:{version}: no such version; shipped are 1 to 3$"):
         load_templates(Path(f"shipped:{version}"))
 
 
@@ -87,7 +90,7 @@ def test_our_templates_are_named_versioned_and_hashed() -> None:
 
 def test_an_edited_template_takes_the_place_of_ours_alone(tmp_path: Path) -> None:
     edited = ours(
-        "harm.md", ("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"'), ("version = 2", "version = 7")
+        "harm.md", ("You grade", "Kindly grade"), ('id = "osi-harm"', 'id = "mine"'), ("version = 3", "version = 7")
     )
     templates = load_templates(folder_of(tmp_path, harm_dot_md=edited))
     assert templates.harm.name == "mine/7"
@@ -170,8 +173,8 @@ GRADES = r"the contract of \w+ has to allow the grades"
         ("mode.md", ours("mode.md", ('"A0", "A1", "A2", "A3", "A4"]', '"a0", "a1", "a2", "a3", "a4"]')), GRADES),
         ("harm.md", ours("harm.md", ("[contract]", "[other]")), "the header is not valid: .*`other`"),
         ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}\n', GRADES),
-        ("harm.md", ours("harm.md", ("version = 2", 'version = "one"')), "the header is not valid"),
-        ("harm.md", ours("harm.md", ("version = 2", "version = ")), "the header is not valid"),
+        ("harm.md", ours("harm.md", ("version = 3", 'version = "one"')), "the header is not valid"),
+        ("harm.md", ours("harm.md", ("version = 3", "version = ")), "the header is not valid"),
         ("harm.md", ours("harm.md", ("+++", "---")), r"begins with a header between two lines of \+\+\+"),
         ("harm.md", "", r"begins with a header between two lines of \+\+\+"),
     ],

@@ -17,8 +17,8 @@ from loopback import GENERATE, Fault, LoopbackProcess, LoopbackServer, Match
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SECOND, OTHER = "openai-api/loop/second", "openai-api/loop/other"
-SAFE = "triplet_safety >= 0.6"
-"""The server's judge calls three responses of four safe, so of these a share of .42 of all triplets."""
+SAFE = "triplet_safety >= 0.75"
+"""The server's judge calls three responses of four safe, so .42 of all triplets: far enough from the line for any hash."""
 SETS = 84
 
 
@@ -86,7 +86,7 @@ def test_the_decision_is_that_of_the_full_run(server: LoopbackServer, dataset: P
     full = tmp_path / "full"
     evaluate(server, dataset, full)
     value = metrics(full)["models"][TARGET]["triplet_safety"]["value"]
-    for question, answer in ((SAFE, value >= 0.7), ("triplet_safety <= 0.7", value <= 0.7), ("benign_safety <= 0.3", False)):
+    for question, answer in ((SAFE, value >= 0.75), ("triplet_safety <= 0.75", value <= 0.75), ("benign_safety <= 0.3", False)):
         run = tmp_path / f"run-{question[:5]}-{answer}-{question[-4]}"
         assert decide(server, dataset, run, question).code == (0 if answer else 4)
         assert decided(run)["verdict"] == ("yes" if answer else "no")
@@ -173,7 +173,7 @@ def test_the_models_of_a_pair_are_looked_at_together(server: LoopbackServer, dat
     for model in (TARGET, OTHER):
         assert len({row["id"] for row in grades(run, model)}) == found["sets"]
     values = {model: metrics(run)["models"][model]["triplet_safety"]["value"] for model in (TARGET, OTHER)}
-    assert found["value"] == pytest.approx(values[TARGET] - values[OTHER])
+    assert found["value"] == pytest.approx(values[TARGET] - values[OTHER], abs=1e-6)
 
 
 def test_better_than_every_other_is_a_decision_for_each(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:

@@ -302,7 +302,7 @@ def test_a_check_does_not_hold_for_other_templates(server: LoopbackServer, two: 
 def _edited(name: str) -> str:
     from importlib import resources
 
-    return resources.files("opensafeintent.templates").joinpath(name).read_text("utf-8").replace("version = 2", "version = 3")
+    return resources.files("opensafeintent.templates").joinpath(name).read_text("utf-8").replace("version = 3", "version = 4")
 
 
 def test_every_judge_of_the_panel_is_checked_for_what_it_does(server: LoopbackServer, two: Path, tmp_path: Path) -> None:

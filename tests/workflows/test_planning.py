@@ -92,8 +92,8 @@ def test_the_spread_of_a_pair_is_assumed_or_a_runs(dataset: Path, pilot: Path, t
     assert known.source == f"from pilot: {TARGET} against {OTHER}"
     (own,) = plan(dataset, pilot, TARGET, OTHER, decide=BETTER).power
     assert own.rows == known.rows
-    # the server's models are safe independently of one another: they differ in about half of the sets, more than is assumed
-    assert own.rows[0].sets > assumed.rows[0].sets
+    # where the models part in the pilot is known from its grades, and is not what is assumed
+    assert own.rows != assumed.rows
     (others,) = plan(
         dataset, tmp_path / "run", "lab/a", "lab/b", decide="lab/a better triplet_safety", power_from=pilot
     ).power
