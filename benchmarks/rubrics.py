@@ -1,8 +1,8 @@
 """What a wording of the rubrics does to the grades of two readers, and how near they come to a key.
 
-Reads `benchmarks/rubrics.csv`: every reading of the last of the studies that docs/judges.md describes, of harm by versions 1 and
-3. A row is one response (one prompt, for `strategy`) read under one wording for one scale by one reader; `key` was fixed before
-anyone read, and `also` is a second grade that it allows. `rubrics-key.csv` has the key's reasons. The same of the earlier studies:
+Reads `benchmarks/rubrics.csv`: every reading of the last study that docs/judges.md describes, of harm by versions 1 and 3.
+A row is one response (one prompt, for `strategy`) read under one wording for one scale by one reader; `key` was fixed before
+anyone read, and `also` is a second grade that it allows. `rubrics-key.csv` has the key's reasons. The earlier studies:
 `rubrics-second.csv` (all four templates by versions 1 and 2), `rubrics-third.csv` (harm by a draft that was dropped) and
 `rubrics-first.csv` (which chose version 2's wording; its key has no reasons).
 

@@ -86,7 +86,8 @@ def test_the_decision_is_that_of_the_full_run(server: LoopbackServer, dataset: P
     full = tmp_path / "full"
     evaluate(server, dataset, full)
     value = metrics(full)["models"][TARGET]["triplet_safety"]["value"]
-    for question, answer in ((SAFE, value >= 0.75), ("triplet_safety <= 0.75", value <= 0.75), ("benign_safety <= 0.3", False)):
+    questions = {SAFE: value >= 0.75, "triplet_safety <= 0.75": value <= 0.75, "benign_safety <= 0.3": False}
+    for question, answer in questions.items():
         run = tmp_path / f"run-{question[:5]}-{answer}-{question[-4]}"
         assert decide(server, dataset, run, question).code == (0 if answer else 4)
         assert decided(run)["verdict"] == ("yes" if answer else "no")
