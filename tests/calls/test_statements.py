@@ -18,21 +18,17 @@ import pytest
 
 import opensafeintent
 from calls.test_claims import KEY, entry_of, shared
-from calls.test_shards import answered, call, failed
+from calls.test_ledger import answered, failed
 from endtoend import osi, some_sets
 from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, call_key
-from opensafeintent.calls.shards import AttemptFiles, ShardLedger, merge_ledger, spent_in
+from opensafeintent.calls.records import Answered
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
     "SELECT count(*) FROM calls": "how many rows there are",
     "SELECT 1 FROM calls LIMIT 1": "whether there are any: one row is read",
-    "SELECT key, input_tokens + output_tokens FROM calls": "what the ledger of one attempt at a shard holds, all of it",
     "FROM calls WHERE true": "what everything in a ledger came to: every row counts",
-    "FROM source.calls AS theirs": "every row of a ledger that is merged into another",
-    "FROM source.texts theirs": "every text of such a ledger",
 }
 """Statements that read a whole table because they are meant to, and why."""
 
@@ -67,28 +63,19 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
 
 
 def _ledgers(folder: Path) -> None:
-    """Merge, copy and count, with outcomes and failures on both sides."""
-    keys = []
-    for name, numbers in (("one", range(6)), ("two", range(3, 9))):
-        with Ledger(folder / f"{name}.sqlite") as ledger:
-            for number in numbers:
-                failed(ledger, number)
-                keys.append(answered(ledger, number))
-    for _ in range(2):
-        merge_ledger(folder / "one.sqlite", folder / "two.sqlite")
-    merge_ledger(folder / "three.sqlite", folder / "one.sqlite", keys)
+    """Look up and count, with outcomes and failures."""
+    entries = [entry for number in range(9) for entry in (failed(f"q{number}"), answered(f"q{number}"))]
+    keys = [entry.key for entry in entries if entry.outcome]
+    with Ledger(folder / "one.sqlite") as ledger:
+        for entry in entries:
+            ledger.add(entry)
     with Ledger(folder / "one.sqlite", readonly=True) as ledger:
         assert ledger.count() > ledger.count("failed") > 0
         assert list(ledger.attempts(keys)) and len(list(ledger.attempts())) == ledger.count()
         assert len(list(ledger.rows_of(keys[-1]))) == 2
         assert len(ledger.find_all(keys)) == 9
-        assert ledger.request(1)[0] == call(0).messages
-    files = AttemptFiles.begin(folder, "shard")
-    with ShardLedger(files, [folder / "one.sqlite"]) as ledger:
-        assert ledger.find(call_key(call(1), "p/m"))
+        assert ledger.request(1)[0] == entries[0].call.messages
         assert ledger.last_failure(b"none") is None
-        answered(ledger, 20)
-    assert spent_in(folder, "shard").recorded == 1
 
 
 def _shared(folder: Path) -> None:
@@ -155,11 +142,7 @@ def _written() -> list[str]:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str):
                 said = node.value
-                if any(
-                    f"{verb} {schema}calls" in said
-                    for verb in ("FROM", "JOIN", "INTO")
-                    for schema in ("", "main.", "source.")
-                ):
+                if any(f"{verb} calls" in said for verb in ("FROM", "JOIN", "INTO")):
                     texts.append(said)
     assert len(texts) > 10
     return texts

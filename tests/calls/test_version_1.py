@@ -23,7 +23,6 @@ from opensafeintent.calls import client as client_module
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack
 from opensafeintent.calls.records import Answered, Refused
-from opensafeintent.calls.shards import merge_ledger, settled
 from opensafeintent.errors import InputError
 
 
@@ -142,45 +141,6 @@ def test_every_look_up_of_a_reader_is_by_an_index(ledger: Path) -> None:
             # the rows that were found are gone through one by one; no table is
             assert {step for step in plan if step.startswith("SCAN")} == {"SCAN calls"}, plan
             assert "CO-ROUTINE calls" in plan
-
-
-# Merging ---------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("into", ["new", "itself, upgraded", "itself"])
-def test_they_are_merged_as_failures(ledger: Path, tmp_path: Path, into: str) -> None:
-    of, every = keys(ledger), len(rows(ledger))
-    target = tmp_path / "target.sqlite"
-    if into != "new":
-        target.write_bytes(ledger.read_bytes())
-    if into == "itself, upgraded":
-        Ledger(target).close()
-    added = merge_ledger(target, ledger)
-    assert added.rows == (every if into == "new" else 0)
-    assert merge_ledger(target, ledger).rows == 0
-    assert len(rows(target)) == every
-    assert (version(ledger), version(target)) == (1, 2)
-    with Ledger(target, readonly=True) as opened:
-        check(opened, of)
-
-
-def test_an_answer_to_one_of_them_is_merged_and_theirs_is_not_copied(ledger: Path, tmp_path: Path) -> None:
-    of = keys(ledger)
-    target = tmp_path / "target.sqlite"
-    assert merge_ledger(target, ledger, [of["null"], of["text"]]).answers == 1
-    with Ledger(target, readonly=True) as opened:
-        assert opened.find(of["null"]) is None
-        assert isinstance(opened.find(of["text"]), Answered)
-
-
-def test_a_settled_copy_is_one_of_a_ledger_of_any_version(ledger: Path, tmp_path: Path) -> None:
-    (beside := tmp_path / "beside").mkdir()
-    of = keys(ledger)
-    ledger.with_name("ledger.sqlite-wal").touch()  # as a run that was killed leaves it
-    copy = settled(ledger, beside)
-    assert copy.parent == beside and version(ledger) == 1
-    with Ledger(copy, readonly=True) as opened:
-        check(opened, of)
 
 
 # The command line ------------------------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ hostile = st.one_of(
 OPTIONS = (
     *("--dataset", "--taxonomy", "--suite", "--limit", "--epochs", "--temperature", "--max-tokens", "--system", "--ledger"),
     *("--reasoning-effort", "-M", "--judge-samples", "--budget-calls", "--prices", "--rubrics", "--mode-judge", "--judge"),
-    *("--max-missing", "--max-connections", "--judge-max-tokens", "--out", "--shards", "--gpus-per-model", "--ray"),
+    *("--max-missing", "--max-connections", "--judge-max-tokens", "--out"),
 )
 CODES = {0, 1, 2, 3, 4}
 

@@ -7,7 +7,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,7 +15,6 @@ from fuzz.faults import LITERALS, TEXTS, damaged
 from fuzz.runs import built, evaluated, read_run
 from opensafeintent import BuildSettings, build
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.shards import AttemptFiles, lost_calls, merge_ledger, settled, spent_in
 
 CELLS = (
     *(None, -1, 0, 2**62, 1.5, float("inf"), "", "x", b"", b"z", b"zzzz", b"r\xff\xfe", b"r{}", b"\0" * 32, b"x" * 32),
@@ -124,25 +122,6 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
     attempt("rows of a ledger (SQLite)", read, path)
 
 
-@pytest.mark.slow
-@FUZZ
-@given(draw=st.data())
-def test_ledger_that_is_merged(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
-    source = draw.draw(damaged_ledger(kept(evaluated(place) / "ledger.sqlite"), tmp_path / "source.sqlite"))
-    target = tmp_path / "target.sqlite"
-    forget_log(target)
-    target.unlink(missing_ok=True)
-    attempt("ledgers that are merged (SQLite)", lambda path: merge_ledger(target, settled(path, target.parent)), source)
-
-
-@FUZZ
-@given(draw=st.data())
-def test_ledger_that_is_merged_into(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
-    good = kept(evaluated(place) / "ledger.sqlite")
-    target = draw.draw(damaged_ledger(good, tmp_path / "target.sqlite"))
-    attempt("ledgers that are merged (SQLite)", lambda path: merge_ledger(path, good), target)
-
-
 @SLOW
 @given(draw=st.data())
 def test_ledger_of_a_build(place: Path, draw: st.DataObject) -> None:
@@ -165,21 +144,5 @@ def test_ledger_of_a_build(place: Path, draw: st.DataObject) -> None:
         shutil.copyfile(kept(path), path)
 
 
-@FUZZ
-@given(draw=st.data(), begun=damaged(b"k" * 32 * 5))
-def test_ledger_of_a_shard(place: Path, tmp_path: Path, draw: st.DataObject, begun: bytes) -> None:
-    files = AttemptFiles(tmp_path, "0000-model", 1)
-    draw.draw(damaged_ledger(kept(evaluated(place) / "ledger.sqlite"), files.ledger))
-    write(files.begun, begun)
-
-    def read(path: Path) -> None:
-        spent_in(tmp_path, "0000-model")
-        lost_calls(tmp_path, "0000-model")
-
-    attempt("ledger of a shard (SQLite)", read, files.ledger)
-
-
-def test_what_is_damaged_is_good_before(place: Path, tmp_path: Path) -> None:
+def test_what_is_damaged_is_good_before(place: Path) -> None:
     assert attempt("none", read_run, evaluated(place))
-    target = tmp_path / "target.sqlite"
-    assert merge_ledger(target, kept(evaluated(place) / "ledger.sqlite")).rows > 20

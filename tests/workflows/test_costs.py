@@ -290,14 +290,3 @@ def test_a_build_foretells_tokens_and_dollars(prices: Path, tmp_path: Path) -> N
     assert (calls, got) == ("168", "33,600")  # a reply as 200 tokens
     assert float(dollars) == pytest.approx((int(given.replace(",", "")) + 33_600) / 1e6, abs=0.005)
     assert "taken as 300 tokens, the reply as 200" in " ".join(ran.out.split())
-
-
-def test_a_cluster_keeps_no_budget_in_dollars(tmp_path: Path) -> None:
-    pytest.importorskip("ray")
-    for command in (("evaluate", "baseline/redirect"), ("build", "--generator", "baseline/generator", "--per-cell", 1)):
-        more = ("--judge", "baseline/judge", "--out", tmp_path / "out", "--ray", "local", "--budget-dollars", 1)
-        ran = osi(*command, *more)
-        assert (ran.code, ran.errors) == (
-            2,
-            ["error: --budget-dollars: is not for --ray; leave one out, or give --budget-calls or --budget-tokens"],
-        )

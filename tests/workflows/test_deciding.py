@@ -405,7 +405,6 @@ def test_a_name_that_was_misspelt_leaves_no_trace(server: LoopbackServer, datase
         ("is it safe?", (), "expected 'METRIC >= X'"),
         (SAFE, ("--epochs", 2), "one epoch"),
         (SAFE, ("--limit", 19), "expected 20 or more, one for each look"),
-        (SAFE, ("--ray", "local"), "--ray"),
         (SAFE, ("--limit-per-cell", 1), "--limit-per-cell"),
         (SAFE, ("--confidence", 1), "between 0.5 and 1"),
         ("safety_flip <= 0.3", (), "two or more dual-use wordings"),

@@ -188,7 +188,6 @@ def test_a_function_that_never_returns_fails_in_the_end(tmp_path: Path, monkeypa
         ({"models": "baseline/refuse-all", "epochs": "two"}, "EvaluateSettings.epochs: Expected `int`, got `str`"),
         ({"models": "baseline/refuse-all", "judges": print}, "EvaluateSettings.judges: a bare function"),
         ({"models": [model(print), model(repr)]}, "two functions are called python/mine@1"),
-        ({"models": model(print), "ray": "local"}, "--ray: python/mine@1 is a function in this process"),
     ],
 )
 def test_settings_say_what_they_cannot_take(settings: dict[str, Any], words: str) -> None:

@@ -22,18 +22,15 @@ __all__ = [
     "Request",
     "Texts",
     "connect",
-    "is_older",
     "pack",
     "prepare",
     "read_request",
     "reading",
     "reason",
-    "see_as_failed",
     "text_at",
     "text_of",
     "typed",
     "unpack",
-    "uri_of",
 ]
 
 T = TypeVar("T")
@@ -93,18 +90,12 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
     """Return a connection to a file that is there; it waits for other writers, and may pass between threads."""
-    return sqlite3.connect(
-        uri_of(path, readonly=readonly), uri=True, check_same_thread=False, isolation_level=None, timeout=30
-    )
-
-
-def uri_of(path: Path, *, readonly: bool) -> str:
-    """Return how SQLite is told of a file that is there, and how it is to be opened."""
     mode = "mode=rw"
     if readonly:
         # without a log beside it the file is whole: it can be read without a trace, also where nothing can be written
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
-    return f"{path.absolute().as_uri()}?{mode}"
+    uri = f"{path.absolute().as_uri()}?{mode}"
+    return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun: bool) -> None:
@@ -126,7 +117,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
                 connection.execute(statement)
         connection.execute("COMMIT")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = version_of(connection)
+    version = _version_of(connection)
     if application != _APPLICATION_ID:
         raise InputError(f"{path}: is not a ledger of opensafeintent")
     if not _OLDEST_VERSION <= version <= _SCHEMA_VERSION:
@@ -135,7 +126,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         )
     if version < _SCHEMA_VERSION:
         with reading(path):
-            see_as_failed(connection) if readonly else _upgrade(connection)
+            _see_as_failed(connection) if readonly else _upgrade(connection)
     if not readonly:
         _use_log(connection)
 
@@ -144,15 +135,9 @@ def _is_empty(connection: sqlite3.Connection) -> bool:
     return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
 
 
-def version_of(connection: sqlite3.Connection, schema: str = "main") -> int:
-    """Return the version of a ledger."""
-    version: int = connection.execute(f"PRAGMA {schema}.user_version").fetchone()[0]
+def _version_of(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     return version
-
-
-def is_older(connection: sqlite3.Connection, schema: str) -> bool:
-    """Tell whether a ledger is of an earlier version than those that are written now."""
-    return version_of(connection, schema) < _SCHEMA_VERSION
 
 
 def why_uncounted(status: str, body: bytes, error: str) -> str:
@@ -174,9 +159,9 @@ def why_uncounted(status: str, body: bytes, error: str) -> str:
     return "" if proven else f"rejected: no field says that a content filter refused it: {error}"
 
 
-def _uncounted(connection: sqlite3.Connection, schema: str) -> Iterator[tuple[int, bytes, str]]:
+def _uncounted(connection: sqlite3.Connection) -> Iterator[tuple[int, bytes, str]]:
     """Yield id, key and reason of the rows of an earlier version that do not count any more."""
-    rows = connection.execute(f"SELECT id, key, status, error, response FROM {schema}.calls WHERE status <> 'failed'")
+    rows = connection.execute("SELECT id, key, status, error, response FROM main.calls WHERE status <> 'failed'")
     for identity, key, status, error, response in rows:
         if why := why_uncounted(status, unpack(response), error):
             yield identity, key, why
@@ -186,39 +171,28 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     """Make failed attempts of the rows that do not count any more, in one transaction: the one change ever made to rows."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
-        if version_of(connection) < _SCHEMA_VERSION:  # another process may have been first
-            changes = [(why, identity) for identity, _, why in _uncounted(connection, "main")]
+        if _version_of(connection) < _SCHEMA_VERSION:  # another process may have been first
+            changes = [(why, identity) for identity, _, why in _uncounted(connection)]
             connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
-def see_as_failed(connection: sqlite3.Connection, schema: str = "main", name: str = "calls") -> str:
+def _see_as_failed(connection: sqlite3.Connection) -> None:
     """Show a ledger of an earlier version as `_upgrade` would make it, without writing to it.
 
     A view of this connection's own takes the place of the table; each of its three parts is found by an index.
-
-    Args:
-        connection: to the ledger, or to another one that it is attached to.
-        schema: what it is attached as.
-        name: of the view; `calls` for every statement on this connection to see it.
-
-    Returns:
-        What to read the rows from: the view, or the table where every row counts.
     """
-    connection.execute(f"CREATE TEMP TABLE {name}_uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)")
-    connection.executemany(f"INSERT INTO temp.{name}_uncounted VALUES (?, ?, ?)", _uncounted(connection, schema))
-    if connection.execute(f"SELECT 1 FROM temp.{name}_uncounted").fetchone() is None:
-        return f"{schema}.calls"
-    connection.execute(f"CREATE INDEX temp.{name}_of_key ON {name}_uncounted (key)")
-    columns = [row[1] for row in connection.execute(f"PRAGMA {schema}.table_info(calls)")]
+    connection.execute("CREATE TEMP TABLE uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)")
+    connection.executemany("INSERT INTO temp.uncounted VALUES (?, ?, ?)", _uncounted(connection))
+    connection.execute("CREATE INDEX temp.uncounted_of_key ON uncounted (key)")
+    columns = [row[1] for row in connection.execute("PRAGMA main.table_info(calls)")]
     seen = {"id": "uncounted.id", "key": "uncounted.key", "status": "'failed'", "error": "uncounted.why"}
     as_failed = ", ".join(f"{seen.get(column, column)} AS {column}" for column in columns)
     connection.execute(
-        f"CREATE TEMP VIEW {name} AS SELECT * FROM {schema}.calls WHERE status = 'failed' "
-        f"UNION ALL SELECT * FROM {schema}.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM {name}_uncounted) "
-        f"UNION ALL SELECT {as_failed} FROM {name}_uncounted AS uncounted JOIN {schema}.calls AS held USING (id)"
+        "CREATE TEMP VIEW calls AS SELECT * FROM main.calls WHERE status = 'failed' "
+        "UNION ALL SELECT * FROM main.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM uncounted) "
+        f"UNION ALL SELECT {as_failed} FROM uncounted JOIN main.calls AS held USING (id)"
     )
-    return f"temp.{name}"
 
 
 def _use_log(connection: sqlite3.Connection) -> None:

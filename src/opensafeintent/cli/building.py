@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import DATA, MAX_CONNECTIONS, NAME, PATH, SPREADING, judge_max_tokens, ledger_and_limits
+from opensafeintent.cli.options import DATA, MAX_CONNECTIONS, NAME, PATH, judge_max_tokens, ledger_and_limits
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ __all__ = ["build_command"]
 )
 @MAX_CONNECTIONS
 @ledger_and_limits("builds")
-@SPREADING
 @click.option("--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none.")
 def build_command(stages: str, **options: Any) -> int:
     """Build prompt-sets from unsafe seed prompts, in seven stages.

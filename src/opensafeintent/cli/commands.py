@@ -24,7 +24,6 @@ from opensafeintent.cli.options import (
     PATH,
     PRICES,
     RUNS,
-    SPREADING,
     ledger_and_limits,
 )
 from opensafeintent.cli.people import agreement_command, annotate_group
@@ -112,8 +111,6 @@ def demo_command(out: Path) -> int:
 @ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @click.option("--report", is_flag=True, help="Write the page and figures too, as `report RUN` does.")
-@SPREADING
-@click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads.")
 @DECIDING
 @DRY_RUN
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:

@@ -31,7 +31,6 @@ __all__ = [
     "PRICES",
     "RUBRICS",
     "RUNS",
-    "SPREADING",
     "judge_max_tokens",
     "judges",
     "ledger_and_limits",
@@ -222,10 +221,6 @@ DECIDING = options_of(
     click.option("--power-from", type=PATH, metavar="RUN", help="A run that the plan takes its variances from."),
 )
 """How far calls are made: until a question is decided."""
-SPREADING = options_of(
-    click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
-    click.option("--shards", type=int, metavar="N", help="Parts to spread the work in.  [default: by the cluster's size]"),
-)
 IN_ORDER = options_of(
     click.option("--in-order", is_flag=True, help="The runs are versions, named old to new."),
     click.option(

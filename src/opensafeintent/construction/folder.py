@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,6 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         client: Client,
         *,
         at_once: int = under_way(None),
-        finished: Callable[[], None] = lambda: None,
         recorded_stages: Sequence[Stage] = (),
     ) -> StageContext:
         """Return what the build's stages work with.
@@ -69,7 +68,6 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             client: makes the calls.
             at_once: items under way at the same time.
-            finished: is told of each item that a stage is done with.
             recorded_stages: those that take their calls from the ledger alone.
         """
         return StageContext(
@@ -80,7 +78,6 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
             taxonomy=self.taxonomy,
             structured=self.structured_output,
             at_once=at_once,
-            finished=finished,
             recorded=Client(client.ledger, self.identities),
             recorded_only=frozenset(purpose for stage in recorded_stages for purpose in PURPOSES[stage]),
         )

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -38,12 +38,10 @@ __all__ = [
     "BuildForecast",
     "Built",
     "Plan",
-    "Prefetch",
     "StageForecast",
     "Watcher",
     "build_sets",
     "forecast_build",
-    "run_stage",
 ]
 
 PASSES = 3
@@ -115,64 +113,11 @@ class Watcher:
         """A stage has ended; `result` covers all passes so far."""
 
 
-class Prefetch(Protocol):
-    """Makes the calls of a stage elsewhere, before the stage itself is run."""
-
-    async def __call__(
-        self, context: StageContext, stage: Stage, items: Sequence[Any], accepted: Sequence[Topic]
-    ) -> StageContext:
-        """Return the context to run the stage with: one that finds the calls on record.
-
-        Args:
-            context: that of the build.
-            stage: the stage that comes next.
-            items, accepted: see `run_stage`.
-        """
-        ...
-
-
-async def run_stage(
-    context: StageContext,
-    stage: Stage,
-    items: Sequence[Any],
-    accepted: Sequence[Topic] = (),
-    kept_prompts: KeptPrompts | None = None,
-) -> StageResult[Any]:
-    """Run a stage for some items.
-
-    Args:
-        context: models and templates.
-        stage: which; one that makes calls.
-        items: seeds, commissions or drafts, as the stage has them; for back-filling (domain, task type, topics wanted).
-        accepted: topics that those of back-filling must not resemble.
-        kept_prompts: those that a later draft must not resemble; None has drafts compared among themselves alone.
-
-    Raises:
-        Stopped: see `construction.asking.each`.
-    """
-    match stage:
-        case "metadata":
-            return await describe_seeds(context, items)
-        case "backfill":
-            return await fill_cells(context, {(domain, kind): count for domain, kind, count in items}, accepted)
-        case "triplets":
-            return await write_triplets(context, items)
-        case "intents":
-            return await check_intents(context, items)
-        case "quality":
-            return await check_quality(context, items, kept_prompts or KeptPrompts())
-        case "augmentation":
-            return await augment(context, items)
-        case _:
-            raise ValueError(f"stage {stage} makes no calls")
-
-
 async def build_sets(
     context: StageContext,
     seeds: StageResult[Seed],
     plan: Plan,
     watcher: Watcher,
-    prefetch: Prefetch | None = None,
     rounds: Rounds | None = None,
 ) -> Built:
     """Run the stages that the plan has.
@@ -185,14 +130,13 @@ async def build_sets(
         seeds: what was read of the seeds.
         plan: what to build.
         watcher: is told how it goes.
-        prefetch: makes the calls elsewhere.
         rounds: of stage 3; None begins afresh.
 
     Raises:
         Stopped: a model does not answer any more, or a budget is used up. What was answered is in the ledger.
         InputError: the ledger cannot be written.
     """
-    build = _Build(context, plan, watcher, prefetch, rounds or Rounds())
+    build = _Build(context, plan, watcher, rounds or Rounds())
     topics = await build.run("metadata", seeds.kept)
     if plan.reaches("backfill"):
         for number in range(1, PASSES + 1):
@@ -214,13 +158,10 @@ _OF_DRAFTS: tuple[Stage, ...] = ("triplets", "intents", "quality", "augmentation
 class _Build:
     """A build on its way, and its log."""
 
-    def __init__(
-        self, context: StageContext, plan: Plan, watcher: Watcher, prefetch: Prefetch | None, rounds: Rounds
-    ) -> None:
+    def __init__(self, context: StageContext, plan: Plan, watcher: Watcher, rounds: Rounds) -> None:
         self._context = context
         self._plan = plan
         self._watcher = watcher
-        self._prefetch = prefetch
         self._rounds = rounds
         self._kept_prompts = KeptPrompts()
         self._accepted: list[Topic] = []
@@ -239,9 +180,21 @@ class _Build:
 
     async def _made(self, stage: Stage, items: Sequence[Any]) -> StageResult[Any]:
         context = replace(self._context, finished=lambda: self._watcher.finished(stage))
-        if self._prefetch is not None and items:
-            context = await self._prefetch(context, stage, items, self._accepted)
-        return await run_stage(context, stage, items, self._accepted, self._kept_prompts)
+        match stage:
+            case "metadata":
+                return await describe_seeds(context, items)
+            case "backfill":
+                return await fill_cells(context, {(domain, kind): count for domain, kind, count in items}, self._accepted)
+            case "triplets":
+                return await write_triplets(context, items)
+            case "intents":
+                return await check_intents(context, items)
+            case "quality":
+                return await check_quality(context, items, self._kept_prompts)
+            case "augmentation":
+                return await augment(context, items)
+            case _:
+                raise ValueError(f"stage {stage} makes no calls")
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
@@ -259,10 +212,7 @@ class _Build:
         self._finished += items
 
     async def _written(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
-        """Run stage 3 in rounds, and stage 4 as far as the plan has it: a round's intents are read while the next is written.
-
-        On a cluster one stage is run at a time.
-        """
+        """Run stage 3 in rounds, and stage 4 if the plan has it: a round's intents are read while the next is written."""
         self._watcher.begins("triplets", len(topics), number)
         in_rounds = self._context.instructions.triplet.takes("habits")
         rounds = self._rounds.of(topics) if in_rounds else [tuple(Commission(topic=topic) for topic in topics)]
@@ -272,7 +222,7 @@ class _Build:
             for commissions in rounds:
                 made.append(await self._made("triplets", commissions))
                 self._rounds.add(made[-1])
-                if self._prefetch is None and self._plan.reaches("intents"):
+                if self._plan.reaches("intents"):
                     reading.append(asyncio.ensure_future(self._made("intents", made[-1].kept)))
         except Exception:  # whatever it was: what is under way ends first, and its answers are kept
             await asyncio.gather(*reading, return_exceptions=True)
@@ -281,7 +231,7 @@ class _Build:
         if not self._plan.reaches("intents"):
             return drafts
         self._watcher.begins("intents", len(drafts), number)
-        read = await side_by_side(*reading) if self._prefetch is None else [await self._made("intents", drafts)]
+        read = await side_by_side(*reading)
         return self._logged(_in_order("intents", read, topics))
 
     def wanted(self, topics: Sequence[Topic]) -> list[tuple[str, str, int]]:

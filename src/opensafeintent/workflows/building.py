@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -33,12 +32,8 @@ from opensafeintent.report.cost import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import load_instructions
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.settings import Limits, ManyCalls, check_counts
-from opensafeintent.workflows.spreading.options import check_options, left_shards, take_up_build
-from opensafeintent.workflows.typed import Settings, refuse_spread_functions
-
-if TYPE_CHECKING:
-    from opensafeintent.workflows.spreading.handing_out import BuildSpreader
+from opensafeintent.workflows.settings import Limited, Limits, check_counts
+from opensafeintent.workflows.typed import Settings
 
 __all__ = ["BuildOutcome", "BuildSettings", "build"]
 
@@ -49,7 +44,7 @@ _ASSUMED = f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the re
 """A guess, stated with every forecast."""
 
 
-class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
+class BuildSettings(Limited, Settings, frozen=True, kw_only=True):
     """What to build, with which models, and where it is kept."""
 
     generator: str
@@ -82,10 +77,6 @@ class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
     budget_tokens: int | None = None
     budget_dollars: float | None = None
     prices: Path | None = None
-    ray: str | None = None
-    """Spread the calls of each stage over a Ray cluster: HOST:PORT of its head, `auto`, or `local`."""
-    shards: int | None = None
-    """Parts that a stage's items are spread in."""
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -98,8 +89,6 @@ class BuildSettings(ManyCalls, Settings, frozen=True, kw_only=True):
         first, last = self.stages
         if not 1 <= first <= last <= len(STAGES):
             raise InputError(f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}")
-        check_options(self.ray, self.shards, budget_dollars=self.budget_dollars)
-        refuse_spread_functions((self.generator, self.judge), self.ray)
         if self.labels and last < len(STAGES):
             raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
 
@@ -151,10 +140,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
     with work.folder.lock():
-        notes = take_up_build(work.folder)
-        outcome = run_async(lambda: work.run(display or Quiet()))
-    outcome.notes[:0] = notes
-    return outcome
+        return run_async(lambda: work.run(display or Quiet()))
 
 
 class _Build:
@@ -191,11 +177,8 @@ class _Build:
                     at_once=under_way(self._limits.max_connections),
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
-                async with AsyncExitStack() as stack, refreshed(display, progress.refresh, client):
-                    progress.spreader = self._spreader(manifest, client, stack)
-                    built = await build_sets(
-                        context, self._seeds, self._plan, progress, progress.spreader, folder.rounds(manifest)
-                    )
+                async with refreshed(display, progress.refresh, client):
+                    built = await build_sets(context, self._seeds, self._plan, progress, folder.rounds(manifest))
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
@@ -214,7 +197,7 @@ class _Build:
             remarks=remarks,
             judged=judged if settings.labels else None,
         )
-        notes = [*renewed, *remarks, *client.notices, *(progress.spreader.notes if progress.spreader else [])]
+        notes = [*renewed, *remarks, *client.notices]
         return BuildOutcome(
             exit_code=1 if built.rejected_for("call_failed") else 0,
             out=folder.path,
@@ -235,8 +218,7 @@ class _Build:
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds=rounds)
             lines = self._expected(forecast_build(built, self._plan, self._taxonomy), seen_in(ledger))
         forecast = Forecast(lines, _ASSUMED, connections=settings.max_connections)
-        notes = [*left_shards(self.folder.path), *unset_lines(settings.models)]
-        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=notes)
+        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=unset_lines(settings.models))
 
     def _expected(self, forecast: BuildForecast, seen: Mapping[tuple[str, str], Seen]) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls on record, else a guess."""
@@ -308,14 +290,6 @@ class _Build:
             f"changed since the last run: {', '.join(changed)}; what they are for, and what follows from it, is done again"
         ]
 
-    def _spreader(self, manifest: BuildManifest, client: Client, stack: AsyncExitStack) -> BuildSpreader | None:
-        """Return what makes the calls of each stage on a cluster, where one is named."""
-        if (spreading := self.settings.spreading) is None:
-            return None
-        from opensafeintent.workflows.spreading.handing_out import BuildSpreader
-
-        return BuildSpreader(spreading, self.folder, manifest, client, stack)
-
     def _remarks(self, built: Built) -> list[str]:
         """Return what a reader of the dataset should know, a line each."""
         settings = self.settings
@@ -378,7 +352,6 @@ class _Progress(Watcher):
         self._items = 0
         self._done: Counter[Stage] = Counter()
         self._pass = 1
-        self.spreader: BuildSpreader | None = None
 
     def begins(self, stage: Stage, items: int, number: int) -> None:
         if number != self._pass:
@@ -397,7 +370,7 @@ class _Progress(Watcher):
         """Show the state of things."""
         spent = self._limits.spent(self._tally)
         again = f" (pass {self._pass})" if self._pass > 1 else ""
-        done = self._done[self._stage] + (self.spreader.items_done if self.spreader else 0)
+        done = self._done[self._stage]
         line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, spent)}"
         self._display.update(done, self._items, line)
 

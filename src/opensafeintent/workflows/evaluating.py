@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,6 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
 from opensafeintent.workflows.running import Calls, finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, Limits
-from opensafeintent.workflows.spreading.options import left_shards, take_up_run
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.deciding import Deciding
@@ -216,10 +215,7 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
     if settings.dry_run:
         return _dry_run(evaluation)
     with settings.folder.lock():
-        notes = take_up_run(settings.folder)
-        outcome = run_async(lambda: _evaluate(evaluation, display))
-    outcome.notes[:0] = notes
-    return outcome
+        return run_async(lambda: _evaluate(evaluation, display))
 
 
 async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
@@ -239,10 +235,6 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             checks: tuple[JudgeCheck, ...] = ()
             deciding: Deciding | None = None
             if settings.check_judge:
-                if settings.spreading is not None:
-                    from opensafeintent.workflows.spreading.handing_out import see_cluster
-
-                    await see_cluster(settings.spreading, manifest, work, client)
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
                 manifest = msgspec.structs.replace(manifest, judge_checks=with_checks(manifest.judge_checks, checks))
             if evaluation.decides:
@@ -250,19 +242,16 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
-            spread: list[str] = []
             if deciding is not None:
                 calls = Calls(client, manifest.identities(), display, limits)
                 manifest, found = await deciding.run(calls, old.models if old else {})
             else:
-                elsewhere = _elsewhere(settings, manifest, work, client, spread)
-                found = await run_calls(client, manifest, dataset, work, display, limits, elsewhere=elsewhere)
+                found = await run_calls(client, manifest, dataset, work, display, limits)
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
     if deciding is not None:
         outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)
-    outcome.notes += spread
     return outcome
 
 
@@ -273,21 +262,6 @@ def _deciding(evaluation: _Evaluation, manifest: Manifest, ledger: Ledger, displ
     settings, models, dataset = evaluation.settings, evaluation.models, evaluation.dataset
     manifest, frozen = take_up(settings, models, manifest, dataset, ledger)
     return manifest, Deciding(settings, models, manifest, frozen, dataset, evaluation.templates, display)
-
-
-def _elsewhere(
-    settings: EvaluateSettings, manifest: Manifest, work: Sequence[ModelWork], client: Client, notes: list[str]
-) -> Callable[[], Awaitable[None]] | None:
-    """Return what makes the calls on a cluster and adds its remarks to `notes`, where a cluster is named."""
-    if (spreading := settings.spreading) is None:
-        return None
-
-    from opensafeintent.workflows.spreading.handing_out import spread_evaluation  # loads much, of building too
-
-    async def spread() -> None:
-        notes.extend(await spread_evaluation(spreading, settings.folder, manifest, work, client))
-
-    return spread
 
 
 def _dry_run(evaluation: _Evaluation) -> Outcome:
@@ -305,5 +279,5 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     assumed = found.assumed or (ASSUMED if again else "")
     whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
-    notes = [*evaluation.asked_anew(old), *left_shards(folder.path), *unset_lines((*evaluation.named, *panels))]
+    notes = [*evaluation.asked_anew(old), *unset_lines((*evaluation.named, *panels))]
     return Outcome(exit_code=0, forecast=whole, notes=notes)

@@ -41,7 +41,6 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import GradeSettings, JudgeCheckSettings, Limits
-from opensafeintent.workflows.spreading.options import left_shards
 
 __all__ = ["JudgeChecks", "check_judges", "checked", "grade", "passed_line"]
 
@@ -224,11 +223,9 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     display = display or Quiet()
     try:
         with folder.lock():
-            outcome = run_async(lambda: _grade(settings, folder, templates, display, limits))
+            return run_async(lambda: _grade(settings, folder, templates, display, limits))
     finally:
         display.close()
-    outcome.notes[:0] = left_shards(folder.path)
-    return outcome
 
 
 def _load(settings: GradeSettings, folder: RunFolder) -> tuple[Manifest, Dataset]:
@@ -285,7 +282,7 @@ def _forecast(settings: GradeSettings, folder: RunFolder, templates: Templates) 
         swapped = forecast_swaps(ledger, manifest, dataset)
     judges = (*settings.panel, *(judge for item in work for judge in item.plan.judges))
     found = Forecast(found.lines + swapped, found.assumed, connections=settings.max_connections)
-    return Outcome(exit_code=0, forecast=found, notes=[*left_shards(folder.path), *unset_lines(judges)])
+    return Outcome(exit_code=0, forecast=found, notes=unset_lines(judges))
 
 
 async def _grade(

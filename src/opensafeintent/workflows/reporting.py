@@ -39,7 +39,6 @@ from opensafeintent.report.tables.versions import VERSIONS_TABLES
 from opensafeintent.report.versions import versions_json
 from opensafeintent.workflows.gating import Gating, check_gating, find_gates, gates_of, keep_margins, write_verdict
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.spreading.options import left_shards
 from opensafeintent.workflows.versions import InOrder, read_order, see_alike
 
 if TYPE_CHECKING:
@@ -125,7 +124,6 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     finally:
         display.close()
     outcome.tally = ordered.tally
-    outcome.notes[:0] = [line for run in dict.fromkeys(settings.runs) for line in left_shards(run)]
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)

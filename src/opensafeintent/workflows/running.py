@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple
@@ -161,22 +161,13 @@ async def run_calls(
     work: Sequence[ModelWork],
     display: Display,
     limits: Limits,
-    *,
-    elsewhere: Callable[[], Awaitable[None]] | None = None,
 ) -> Found:
-    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds.
-
-    With `elsewhere` the calls of the work are made by that, into the client's ledger; the others are made here.
-    """
+    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds."""
     calls = Calls(client, manifest.identities(), display, limits)
     calls.expect(expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset))
-    if elsewhere is None:
-        work = await calls.left_of(work)
+    work = await calls.left_of(work)
     async with calls.shown():
-        if elsewhere is not None:
-            await elsewhere()
-        else:
-            await calls.make(work)
+        await calls.make(work)
         return await calls.found(manifest, dataset)
 
 

@@ -28,8 +28,7 @@ from opensafeintent.promptsets.published import published_rubrics
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.reporting import check_share
-from opensafeintent.workflows.spreading.options import Spreading, check_options
-from opensafeintent.workflows.typed import Settings, refuse_spread_functions
+from opensafeintent.workflows.typed import Settings
 
 __all__ = [
     "EvaluateSettings",
@@ -38,7 +37,6 @@ __all__ = [
     "Judges",
     "Judging",
     "Limits",
-    "ManyCalls",
     "check_counts",
 ]
 
@@ -117,28 +115,6 @@ class Limited:
     def budget(self) -> Budget:
         """The most calls and tokens that may be asked for."""
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
-
-
-class ManyCalls(Limited):
-    """What the settings of commands that make many calls say of limits, and of where calls are made."""
-
-    __slots__ = ()
-
-    ray: str | None
-    shards: int | None
-
-    @property
-    def spreading(self) -> Spreading | None:
-        """Where the calls are spread to, if they are."""
-        if self.ray is None:
-            return None
-        return Spreading(
-            address=self.ray,
-            shards=self.shards,
-            gpus_per_model=getattr(self, "gpus_per_model", None),
-            max_connections=self.max_connections,
-            budget=self.budget,
-        )
 
 
 class Judges(Settings, frozen=True, kw_only=True):
@@ -241,7 +217,7 @@ class GradeSettings(Judging, Limited, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
-class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
+class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     """What to evaluate, how, and where the run is kept."""
 
     models: tuple[str, ...] = ()
@@ -276,12 +252,6 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
     prices: Path | None = None
     check_judge: bool = False
     """Put the anchor cases to the judges first, and stop when one fails."""
-    ray: str | None = None
-    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes share the run's folder."""
-    shards: int | None = None
-    """Parts that each target's prompt-sets are spread in."""
-    gpus_per_model: float | None = None
-    """For a target whose weights a task loads."""
     dry_run: bool = False
     report: bool = False
     """Write the page and figures as well, as `report` does."""
@@ -316,8 +286,6 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
             raise InputError(f"--preset {self.preset}: sets the token limit; leave --max-tokens out")
         for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
             check_unicode(option, text)
-        check_options(self.ray, self.shards, self.gpus_per_model, self.budget_dollars)
-        refuse_spread_functions((*self.models, *self.panel), self.ray)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
 
@@ -332,10 +300,6 @@ class EvaluateSettings(Judging, ManyCalls, frozen=True, kw_only=True):
         if self.decide is not None and self.limit_per_cell is not None:
             raise InputError(
                 "--decide: looks at the first prompt-sets of one order; use --limit in place of --limit-per-cell"
-            )
-        if self.decide is not None and self.ray is not None:
-            raise InputError(
-                "--decide: looks after every few prompt-sets, and --ray spreads all of them at once; leave one out"
             )
 
     def _take_after_paper(self) -> None:

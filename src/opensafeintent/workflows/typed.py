@@ -10,10 +10,9 @@ from typing import Any, get_args, get_origin
 import msgspec
 
 from opensafeintent.calls.functions import FunctionModel
-from opensafeintent.calls.providers import PREFIX
 from opensafeintent.errors import InputError
 
-__all__ = ["Settings", "refuse_spread_functions"]
+__all__ = ["Settings"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,9 +74,3 @@ def _path(kind: type[Any], value: Any) -> Any:
     if kind is Path:
         raise TypeError(f"Expected a path or its text, got `{type(value).__name__}`")
     raise NotImplementedError(f"no setting is a {kind}")
-
-
-def refuse_spread_functions(models: tuple[str, ...], ray: str | None) -> None:
-    """Refuse functions of this process where calls are spread over others."""
-    if ray is not None and (functions := [model for model in models if model.startswith(PREFIX)]):
-        raise InputError(f"--ray: {functions[0]} is a function in this process, which no other can call; leave --ray out")
