@@ -261,11 +261,10 @@ def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(server: Loopback
     assert stopped.errors
 
 
-@pytest.mark.parametrize("option", ["--dry-run", "--power-plan"])
-def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path, option: str) -> None:
-    ran = evaluate(server, some_sets(tmp_path, 2), tmp_path / "run", "--report", option)
+def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path) -> None:
+    ran = evaluate(server, some_sets(tmp_path, 2), tmp_path / "run", "--report", "--dry-run")
     assert ran.code == 2
-    assert ran.errors == [f"error: --report: is a page, and {option} writes nothing; leave one out"]
+    assert ran.errors == ["error: --report: is a page, and --dry-run writes nothing; leave one out"]
 
 
 @pytest.mark.slow

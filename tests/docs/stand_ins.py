@@ -155,12 +155,11 @@ class Workshop:
         written = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
         self.prepare(word for word in arguments if word not in written)
         if arguments[0] == "evaluate" and not compared and not {"--limit", "--dry-run"} & set(arguments):
-            fewest = "20" if "--decide" in arguments else "4"  # a set for each look
-            arguments = [*arguments, "--limit", "1" if "--suite" in arguments else fewest]
+            arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "4"]
         ran = osi(*arguments, **self.variables)
         allowed = (
             (0, 4, 5)
-            if {"--decide", "--confidence", "--baseline"} & set(arguments)
+            if {"--confidence", "--baseline"} & set(arguments)
             else (0, 4)
             if any(word in _CLOSED for word in arguments)
             else (0,)

@@ -98,7 +98,6 @@ def test_a_sample_does_not_grow_by_the_other_option(uneven: Path, tmp_path: Path
         (("--limit-per-cell", 0), "--limit-per-cell 0: expected at least 1"),
         (("--limit-per-cell", -1), "--limit-per-cell -1: expected at least 1"),
         (("--limit-per-cell", 1, "--limit", 1), "--limit, --limit-per-cell: both are given; expected one of them"),
-        (("--limit-per-cell", 1, "--decide", "triplet_safety >= 0.5"), "use --limit in place of --limit-per-cell"),
         (("--limit-per-cell", "x"), "'x' is not a valid integer"),
     ],
 )

@@ -187,7 +187,7 @@ def _threshold(condition: Condition, grades: _Grades, place: int, confidence: fl
 
     known = ends(grades.parts(metric.name, place))
     extremes = grades.extremes(metric.name, place)
-    check = _check(
+    return _check(
         condition,
         known,
         None if extremes is None else (ends(extremes[0]), ends(extremes[1])),
@@ -195,15 +195,6 @@ def _threshold(condition: Condition, grades: _Grades, place: int, confidence: fl
         found=known.record(sure=confidence is not None),
         reference=reference_values(metric.name),
     )
-    return check if confidence is None else _unless_stopped(check, grades.group, place)
-
-
-def _unless_stopped(check: Check, group: Group, place: int) -> Check:
-    """Return a verdict at a confidence, undecided where the model's own numbers chose how many sets there are."""
-    if check.verdict == "undecided" or group.models[place] not in group.stopped_early:
-        return check
-    reason = f"{check.reason}; but --decide stopped this model early, and its interval promises nothing then"
-    return msgspec.structs.replace(check, verdict="undecided", reason=reason)
 
 
 def _check(
@@ -378,14 +369,13 @@ class _Versions:
             worst = ends(new_low, old_high), ends(new_high, old_low)
             if not metric.less_is_better:
                 worst = _worsening(worst[1]), _worsening(worst[0])
-        check = _check(
+        return _check(
             condition,
             change if metric.less_is_better else _worsening(change),
             worst,
             self._confidence,
             found=change.record(sure=True),
         )
-        return _unless_stopped(_unless_stopped(check, grades.group, later), grades.group, earlier)
 
     def _unable(self, condition: Condition, new: Origin, old: Origin) -> str:
         """Say why the judges may not see that a model became worse; empty where they would.

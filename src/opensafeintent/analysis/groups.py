@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
@@ -11,11 +11,9 @@ import msgspec
 
 from opensafeintent.analysis.conflicts import Conflicts
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
-from opensafeintent.analysis.decisions import Course
 from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
 from opensafeintent.analysis.modes import ModeDifference, mode_differences
 from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.analysis.questions import Match
 from opensafeintent.analysis.sampled import weights_of
 from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.swap import Audit, audits_of
@@ -41,7 +39,6 @@ __all__ = [
     "CheckState",
     "CheckedJudge",
     "Conditions",
-    "Decision",
     "FoundText",
     "Group",
     "Origin",
@@ -64,8 +61,6 @@ class Study(NamedTuple):
     rows: Sequence[GradeRow]
     regrades: Sequence[Regrade] = ()
     """Responses that the judges graded twice."""
-    courses: Sequence[Course] = ()
-    """What the run was to decide, and how far that has come."""
     swaps: Sequence[Swapped] = ()
     """Responses that the judges graded under other requests as well."""
 
@@ -100,14 +95,6 @@ class Origin(NamedTuple):
     """Its name in the run."""
 
 
-class Decision(NamedTuple):
-    """A decision about one model of a group, or about a pair of which it is the first."""
-
-    run: str
-    course: Course
-    """With the models' names as the report shows them."""
-
-
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     """What has to be the same for two models' numbers to be comparable."""
 
@@ -132,7 +119,6 @@ class Group:
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
-        decisions: what the runs were to decide of the models.
         versions: which of the models are versions of one another, where runs were named in order (`order_groups`).
     """
 
@@ -144,7 +130,6 @@ class Group:
         self.models = list(members)
         self.origins = {shown: Origin(study.name, model) for shown, (study, model) in members.items()}
         self.manifests = list({study.name: study.manifest for study, _ in members.values()}.values())
-        self.decisions = [decision for study in _studies(members) for decision in _decisions(study, members)]
         self.coverage: dict[str, Coverage] = {}
         self.rows: dict[str, list[GradeRow]] = {}
         self.regrades: dict[str, list[Regrade]] = {}
@@ -214,17 +199,6 @@ class Group:
         """What becomes of the headline metrics without filtered, and without truncated responses."""
         return changes_of(self.rows, self.array, self.numbers)
 
-    @cached_property
-    def stopped_early(self) -> list[str]:
-        """The models that a decision stopped: their numbers are of as many sets as it took, which they themselves decided."""
-        stopped = {
-            model
-            for _, course in self.decisions
-            for model in course.match.models
-            if model in self.coverage and course.verdict and self.coverage[model].sets < course.design.sets
-        }
-        return [model for model in self.models if model in stopped]
-
     @property
     def extent(self) -> str:
         """How many prompt-sets there are, and which of them the models were to be asked, where that is fewer."""
@@ -265,21 +239,6 @@ class Group:
     def demonstration(self) -> bool:
         """Whether the demonstration judge took part in the grading."""
         return DEMONSTRATION_JUDGE in (*self.conditions.judges, self.conditions.mode_judge)
-
-
-def _studies(members: Mapping[str, tuple[Study, str]]) -> list[Study]:
-    """Return the runs of some models, each once."""
-    return list({study.name: study for study, _ in members.values()}.values())
-
-
-def _decisions(study: Study, members: Mapping[str, tuple[Study, str]]) -> Iterator[Decision]:
-    """Yield what a run was to decide of some models, by the names that they are shown by."""
-    names = {model: shown for shown, (of, model) in members.items() if of.name == study.name}
-    for course in study.courses:
-        model, against = course.match
-        if model in names:
-            shown = Match(names[model], names.get(against, against) if against is not None else None)
-            yield Decision(study.name, msgspec.structs.replace(course, match=shown))
 
 
 def group_studies(studies: Sequence[Study]) -> list[Group]:

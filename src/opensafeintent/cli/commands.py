@@ -13,7 +13,6 @@ from opensafeintent.cli.dataset import dataset_group
 from opensafeintent.cli.judge import judge_check_command
 from opensafeintent.cli.options import (
     DATA,
-    DECIDING,
     DRY_RUN,
     GATES,
     IN_ORDER,
@@ -111,7 +110,6 @@ def demo_command(out: Path) -> int:
 @ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @click.option("--report", is_flag=True, help="Write the page and figures too, as `report RUN` does.")
-@DECIDING
 @DRY_RUN
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
@@ -125,7 +123,7 @@ def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     from opensafeintent.workflows.settings import EvaluateSettings
 
     settings = EvaluateSettings(extra=_key_values(extra), **options)
-    if settings.dry_run or settings.power_plan:
+    if settings.dry_run:
         return show_outcome(evaluate(settings), prices=settings.prices)
     return show_outcome(evaluate(settings, terminal_or_plain()), page=settings.report)
 

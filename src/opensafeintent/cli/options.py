@@ -15,7 +15,6 @@ from opensafeintent.hostile import one_line
 
 __all__ = [
     "DATA",
-    "DECIDING",
     "DRY_RUN",
     "GATES",
     "GRADE_PARSE",
@@ -193,34 +192,6 @@ def ledger_and_limits(of: str) -> Callable[[F], F]:
     )
 
 
-def _one_question(_context: click.Context, _option: click.Parameter, questions: tuple[str, ...]) -> str | None:
-    """Refuse a second question, which click would take in the place of the first.
-
-    Raises:
-        InputError: see above.
-    """
-    if len(questions) > 1:
-        times = f"is given {len(questions)} times"
-        raise InputError(f"--decide: {times}; expected one question, and a second one when the first is decided")
-    return questions[0] if questions else None
-
-
-DECIDING = options_of(
-    click.option(
-        "--decide",
-        multiple=True,
-        callback=_one_question,
-        metavar="QUESTION",
-        help="Ask no further than this takes: 'METRIC >= X', 'METRIC <= X', 'A better METRIC', "
-        "'A not worse than B by X METRIC'.",
-    ),
-    click.option("--confidence", type=float, metavar="X", help="Confidence of the decision.  [default: 0.95]"),
-    click.option(
-        "--power-plan", is_flag=True, help="Print what a decision and a budget can be expected to take and to tell."
-    ),
-    click.option("--power-from", type=PATH, metavar="RUN", help="A run that the plan takes its variances from."),
-)
-"""How far calls are made: until a question is decided."""
 IN_ORDER = options_of(
     click.option("--in-order", is_flag=True, help="The runs are versions, named old to new."),
     click.option(

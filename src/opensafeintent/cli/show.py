@@ -6,7 +6,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
@@ -26,19 +25,15 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.cost import ALL, Costs, cost_table
-from opensafeintent.report.decisions import STOPPED_NOTE
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.swap import swap_finding
 from opensafeintent.report.tables.brief import (
-    bought,
     cells,
     expected,
-    expected_of,
     knowing,
     lengths,
     pairs_of,
-    questions,
     ranks_of,
     served,
     summary,
@@ -46,9 +41,6 @@ from opensafeintent.report.tables.brief import (
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
-
-if TYPE_CHECKING:
-    from opensafeintent.workflows.planning import Plan
 
 _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
@@ -67,9 +59,6 @@ __all__ = [
 def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
     """Print what a command found, and return its exit code."""
     console = new_console()
-    if outcome.plan is not None:
-        _show_plan(console, outcome.plan)
-        return outcome.exit_code
     if outcome.forecast is not None:
         show_forecast(console, outcome.forecast, prices)
         print_notes(console, outcome.notes)
@@ -78,8 +67,6 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
         console.print()
         _show_group(console, group)
         show_versions(console, group, outcome.out / "tables" if outcome.out else None)
-    for group in outcome.groups:
-        _show_decisions(console, group)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     if outcome.gates is not None:
@@ -99,39 +86,6 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     if not page:
         console.print(plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
     return outcome.exit_code
-
-
-def _show_decisions(console: Console, group: Group) -> None:
-    """Print what was decided, and what its stopping means for every other number."""
-    if not group.decisions:
-        return
-    for question, lines in questions(group):
-        console.print(plain(f"\nDecided: {question}"), style="bold")
-        print_table(console, lines, bold=lambda line: line.course.verdict is not None, notes=True)
-    if group.stopped_early:
-        models = ", ".join(map(_named, group.stopped_early))
-        console.print(plain(f"Stopped early: {models}. {STOPPED_NOTE}"), style="yellow")
-
-
-def _show_plan(console: Console, plan: Plan) -> None:
-    """Print what a decision and a budget can be expected to take and to tell."""
-    if plan.design is not None:
-        design = plan.design
-        about = (
-            f"{plan.question}: {design.sets:,} prompt-sets at most, {len(design.looks)} looks, α {design.alpha:.4g} each way"
-        )
-        console.print(plain(about), style="bold")
-        print_notes(console, plan.notes)
-    for power in plan.power:
-        console.print(plain(f"\nIf the truth were so, for {power.about}:"), style="italic")
-        print_table(console, expected_of(power.rows))
-        if power.source:
-            console.print(plain(f"Spread {power.source}."), style="dim")
-    for precision in plan.precision:
-        console.print(plain(f"\nWhat {precision.budget:,} calls buy for {precision.metric} of one model:"), style="italic")
-        print_table(console, bought(precision.rows), bold=lambda row: row.best)
-        console.print(plain(f"Variances {precision.source}. The best is bold."), style="dim")
-    console.print(plain("\nProbes, re-asks and retries come on top. No call was made."), style="dim")
 
 
 def _named(model: str) -> str:

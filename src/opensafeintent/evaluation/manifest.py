@@ -12,7 +12,7 @@ from opensafeintent import __version__
 from opensafeintent.calls.ledger import LedgerFolder
 from opensafeintent.calls.models import is_local
 from opensafeintent.calls.records import Sampling
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import Grading, JudgePlan, ProbeOrder
@@ -26,7 +26,6 @@ from opensafeintent.templates import Role, Templates, parse_template
 __all__ = [
     "MOST_EPOCHS",
     "DatasetEntry",
-    "Frozen",
     "Manifest",
     "Margin",
     "ModelEntry",
@@ -131,30 +130,6 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
         )
 
 
-class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """What a decision is fixed to before its first call: whatever could be chosen to suit its answer.
-
-    Judges, epochs and sets that join the run later are no part of it.
-    """
-
-    question: str
-    """As `analysis.questions` writes it."""
-    confidence: Annotated[float, msgspec.Meta(gt=0.5, lt=1)]
-    families: Annotated[int, msgspec.Meta(ge=1)]
-    """Models, or pairs of models, that the question is about: each gets its part of the error."""
-    sets: Annotated[int, msgspec.Meta(ge=1)]
-    """Prompt-sets at the most, the first so many of `promptsets.sample_order`."""
-    models: dict[str, ModelEntry]
-    """How each of them is graded, and in how many epochs."""
-    exploratory: tuple[str, ...] = ()
-    """Why its error rate is no promise; empty where it is one."""
-
-    @property
-    def id(self) -> str:
-        """What tells it from other decisions of the run: it changes when any of this does."""
-        return sha256_hex(canonical_json(self))[:16]
-
-
 class Margin(msgspec.Struct, frozen=True, kw_only=True):
     """How much worse than an earlier run a release may be, as it was declared with a gate."""
 
@@ -207,8 +182,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
     """What the anchor cases said of the judges; a run may hold none."""
-    decisions: tuple[Frozen, ...] = ()
-    """Questions that the run was to decide, in the order in which they were asked."""
     margins: tuple[Margin, ...] = ()
     """Of the gates that a report held the run against, in the order in which they were declared."""
     swap: SwapPlan | None = None
@@ -314,8 +287,7 @@ def _unknown(manifest: Manifest) -> str:
     for digest, template in manifest.templates.items():
         if sha256_hex(template.source) != digest:
             return f"the template {digest[:12]} ({template.file})"
-    frozen = (item for decision in manifest.decisions for item in decision.models.items())
-    for model, entry in (*manifest.models.items(), *frozen):
+    for model, entry in manifest.models.items():
         if not entry.judges:
             if not entry.imported:
                 return f"a judge of {model!r}"

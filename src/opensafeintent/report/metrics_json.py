@@ -16,7 +16,6 @@ from opensafeintent.analysis.reference import reference_values
 from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.decisions import decisions_json
 from opensafeintent.statistics import Comparison, Difference, Estimate, rank_intervals
 
 __all__ = ["DEMONSTRATION_NOTE", "checks_json", "difference_json", "estimate_json", "judges_json", "metrics_json", "to_json"]
@@ -57,7 +56,7 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
         "reference": {metric: reference_values(metric) for metric in METRICS},
         "partial": any(coverage.partial for group in groups for coverage in group.coverage.values()),
         "notes": [DEMONSTRATION_NOTE] if any(group.demonstration for group in groups) else [],
-    } | decisions_json(groups)
+    }
 
 
 def _models_json(group: Group) -> dict[str, dict[str, Any]]:

@@ -5,7 +5,7 @@ Here are the facts; the words are in `assets/sentences.jinja`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,10 +19,8 @@ from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
-from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.beyond import beyond
-from opensafeintent.report.decisions import asked_of, verdict_word
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.report.swap import swap_cautions, swap_finding
@@ -74,33 +72,12 @@ _PRIMARIES = {
 def findings(group: Group) -> list[Sentence]:
     """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
     sentences = [
-        *_decided(group),
         *version_findings(group),
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
         *(_wording(group), _between_judges(group), _own_noise(group), swap_finding(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
-
-
-def _decided(group: Group) -> Iterator[Sentence]:
-    """Say what was decided with fewer calls, a sentence a question."""
-    for courses in asked_of([group]).values():
-        frozen = courses[0].frozen
-        in_turn = sorted(courses, key=lambda course: course.verdict is None)  # what is decided first
-        answers = {verdict_word(course): [one for one in courses if one.verdict == course.verdict] for course in in_turn}
-        found = [
-            (answer, [str(one.match) for one in some], "–".join(f"{sets:,}" for sets in _ends(one.seen for one in some)))
-            for answer, some in answers.items()
-        ]
-        question, *exploratory = (one_line(text, 300) for text in (frozen.question, *frozen.exploratory))
-        yield _say("decided", topic="Decided", question=question, found=found, of=frozen.sets, exploratory=exploratory)
-
-
-def _ends(numbers: Iterable[int]) -> list[int]:
-    """Return the least and the greatest of some numbers, once where they are the same."""
-    ordered = sorted(numbers)
-    return list(dict.fromkeys((ordered[0], ordered[-1])))
 
 
 def _contenders(group: Group, metric: str) -> list[int]:
@@ -322,7 +299,6 @@ def cautions(
     found = [
         Sentence((DEMONSTRATION_NOTE,), "warning", loud=True) if group.demonstration else None,
         _partial(group),
-        _say("stopped_early", "warning", models=group.stopped_early) if group.stopped_early else None,
         _not_graded(group),
         _missing(group, max_missing),
         *_samples(group),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -26,11 +26,8 @@ from opensafeintent.templates import Templates
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
-from opensafeintent.workflows.running import Calls, finish, other_judges, run_calls, without_silent
+from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, Limits
-
-if TYPE_CHECKING:
-    from opensafeintent.workflows.deciding import Deciding
 
 __all__ = ["demo", "evaluate"]
 
@@ -86,11 +83,6 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def named(self) -> list[str]:
         """Every model and judge that is named, each once."""
         return list(dict.fromkeys((*self.models, *self.settings.panel)))
-
-    @property
-    def decides(self) -> bool:
-        """Whether calls are made only as far as a question needs."""
-        return self.settings.decide is not None and not self.settings.dry_run
 
     def old_manifest(self) -> Manifest | None:
         """Return the manifest of the run that is there, if there is one, without the models that never answered."""
@@ -155,7 +147,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 self.templates,
                 probe=settings.probe,
                 epochs=settings.epochs,
-                limit=1 if self.decides else limit,  # a decision takes more as it goes
+                limit=limit,
                 sample=rule,
                 judge_samples=samples[model],
             )
@@ -204,14 +196,6 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
         limits=settings.limits(),
         models=settings.targets,
     )
-    if settings.power_plan:
-        from opensafeintent.workflows.planning import power_plan
-
-        return Outcome(exit_code=0, plan=power_plan(settings, evaluation.models, evaluation.dataset, display))
-    if settings.decide is not None:
-        from opensafeintent.workflows.deciding import check_question
-
-        check_question(settings, evaluation.models, evaluation.dataset)
     if settings.dry_run:
         return _dry_run(evaluation)
     with settings.folder.lock():
@@ -233,35 +217,17 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
             checks: tuple[JudgeCheck, ...] = ()
-            deciding: Deciding | None = None
             if settings.check_judge:
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
                 manifest = msgspec.structs.replace(manifest, judge_checks=with_checks(manifest.judge_checks, checks))
-            if evaluation.decides:
-                manifest, deciding = _deciding(evaluation, manifest, ledger, display)
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
-            if deciding is not None:
-                calls = Calls(client, manifest.identities(), display, limits)
-                manifest, found = await deciding.run(calls, old.models if old else {})
-            else:
-                found = await run_calls(client, manifest, dataset, work, display, limits)
+            found = await run_calls(client, manifest, dataset, work, display, limits)
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
-    if deciding is not None:
-        outcome.exit_code = first_exit_code(outcome.exit_code, deciding.exit_code)
     outcome.notes += map(passed_line, checks)
     return outcome
-
-
-def _deciding(evaluation: _Evaluation, manifest: Manifest, ledger: Ledger, display: Display) -> tuple[Manifest, Deciding]:
-    """Return the manifest with the question that is to be decided frozen in it, and what decides it."""
-    from opensafeintent.workflows.deciding import Deciding, take_up
-
-    settings, models, dataset = evaluation.settings, evaluation.models, evaluation.dataset
-    manifest, frozen = take_up(settings, models, manifest, dataset, ledger)
-    return manifest, Deciding(settings, models, manifest, frozen, dataset, evaluation.templates, display)
 
 
 def _dry_run(evaluation: _Evaluation) -> Outcome:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
-from opensafeintent.analysis.decisions import courses_in
 from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.versions import Order, order_groups
@@ -43,7 +42,6 @@ from opensafeintent.workflows.versions import InOrder, read_order, see_alike
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
-    from opensafeintent.workflows.planning import Plan
 
 __all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "grouped", "named_runs", "write_report"]
 
@@ -65,7 +63,6 @@ class Outcome(msgspec.Struct, kw_only=True):
     stopped: list[str] = []
     """What went wrong while the rest went on, models that stopped above all, a line each."""
     forecast: Forecast | None = None
-    plan: Plan | None = None
     tally: Tally | None = None
     costs: Costs | None = None
 
@@ -306,7 +303,6 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
     """Rebuild one run; the ledger stays as it was read, for the texts."""
     display.stage(f"reading {one_line(name, 60)}")
     manifest, dataset = folder.load()
-    courses = courses_in(folder, manifest)
     path = folder.ledger_path(manifest)
     if not path.is_file():
         raise InputError(f"{path}: the run's ledger is not there")
@@ -315,7 +311,7 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
         display.stage(f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of {len(manifest.models):,} models")
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
-        yield _read_study(name, manifest, dataset, ledger, read)._replace(courses=courses), ledger
+        yield _read_study(name, manifest, dataset, ledger, read), ledger
 
 
 def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:

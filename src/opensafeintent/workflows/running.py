@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.analysis.decisions import courses_in
 from opensafeintent.analysis.groups import Study
 from opensafeintent.calls.client import Client, Model
 from opensafeintent.calls.draining import under_way
@@ -195,7 +194,6 @@ def finish(
     """
     display.stage("estimating")
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades, found.swaps)
-    study = study._replace(courses=courses_in(folder, manifest))
     costs = costs_of(study, folder, prices)
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
     outcome = write_results([study], folder.path, max_missing, costs, page_follows=page_follows)

@@ -255,14 +255,6 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     dry_run: bool = False
     report: bool = False
     """Write the page and figures as well, as `report` does."""
-    decide: str | None = None
-    """A question (`analysis.questions.FORMS`): calls are made until it is decided."""
-    confidence: float | None = None
-    """Of the decision; .95 by default."""
-    power_plan: bool = False
-    """Say what a decision, and what a budget, can be expected to take and to tell; no call is made."""
-    power_from: Path | None = None
-    """A run that the plan takes its variances from; this evaluation's own by default, where it is there."""
     as_paper: bool = False
     """As the paper does: its dataset, rubrics and reading of grades, its sampling, and its judge unless others are named."""
 
@@ -271,11 +263,8 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             self._take_after_paper()
         super().__post_init__()
         check_counts(self)
-        self._check_decision()
-        if self.report and (self.dry_run or self.power_plan):
-            raise InputError(
-                f"--report: is a page, and {'--dry-run' if self.dry_run else '--power-plan'} writes nothing; leave one out"
-            )
+        if self.report and self.dry_run:
+            raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
         if self.limit is not None and self.limit_per_cell is not None:
             raise InputError("--limit, --limit-per-cell: both are given; expected one of them")
         if self.epochs > MOST_EPOCHS:
@@ -288,19 +277,6 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             check_unicode(option, text)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
-
-    def _check_decision(self) -> None:
-        if self.confidence is not None:
-            if self.decide is None:
-                raise InputError("--confidence: belongs to --decide; leave it out, or ask a question")
-            if not 0.5 < self.confidence < 1:
-                raise InputError(f"--confidence {self.confidence}: expected a number between 0.5 and 1")
-        if self.power_from is not None and not self.power_plan:
-            raise InputError("--power-from: belongs to --power-plan; leave it out, or add --power-plan")
-        if self.decide is not None and self.limit_per_cell is not None:
-            raise InputError(
-                "--decide: looks at the first prompt-sets of one order; use --limit in place of --limit-per-cell"
-            )
 
     def _take_after_paper(self) -> None:
         """Set what the paper sets, and refuse what would differ from it."""

@@ -14,14 +14,13 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.figures import decisions, judges, models, paper, plane, strata, swap, versions
+from opensafeintent.report.figures import judges, models, paper, plane, strata, swap, versions
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
 from opensafeintent.report.tables import swap as swap_tables
 from opensafeintent.report.tables import versions as version_tables
-from opensafeintent.report.tables.decisions import looks
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.report.tables.paper import beside
@@ -70,17 +69,6 @@ _HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
 
 
 _PLANS = (
-    _Plan(
-        "fig_decisions",
-        "The path of each decision between its boundaries",
-        "decisions",
-        "A decision is reached where the path touches a boundary: green for yes, red for no, pale where no look was taken. "
-        "For a model the path is the share of prompt-sets so far; for two models the standardised difference, model minus "
-        "the other one. The dashed line is the value that the question turns on. What is open at the last look stays open.",
-        decisions.paths,
-        table=looks,
-        where=lambda group: bool(group.decisions),
-    ),
     _Plan(
         "fig_2_safety",
         "Figure 2. Mean and Triplet Safety of each model",

@@ -21,7 +21,6 @@ from opensafeintent.report.tables.by_model import (
     utility,
     utility_range,
 )
-from opensafeintent.report.tables.decisions import decisions, looks
 from opensafeintent.report.tables.long import (
     comparisons,
     content_shift,
@@ -45,12 +44,12 @@ _TABLES = (
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 _IF_ANY = (
-    *(content_shift, knowing, unsafe_given, beside, decisions, looks),
+    *(content_shift, knowing, unsafe_given, beside),
     *(*VERSIONS_TABLES, by_wordings, wording, *JUDGE_TABLES, *SWAP_TABLES),
 )
 """Those that are there only where they have something to tell."""
 _NOT_ALWAYS = (
-    *("paper", "decisions", "looks", "version*", "by_wordings", "wording", "judge_*", "swap*"),
+    *("paper", "version*", "by_wordings", "wording", "judge_*", "swap*"),
     *("content_shift", "knowing", "unsafe_given"),
     *("corrected*", "gates*", "cost"),
 )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
-
-import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
@@ -14,23 +12,17 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.spending import ForecastLine
 from opensafeintent.metrics import KNOWING
 from opensafeintent.report.cost import ALL, dollars_text
-from opensafeintent.report.decisions import INTERVAL_NOTE, asked_of
 from opensafeintent.report.table import Column, Table, estimate_columns
-from opensafeintent.report.tables.decisions import decisions
 from opensafeintent.report.tables.long import pairs
 from opensafeintent.statistics import rank_intervals
-from opensafeintent.statistics.power import PowerRow, PrecisionRow
 from opensafeintent.taxonomy import Taxonomy
 
 __all__ = [
-    "bought",
     "cells",
     "expected",
-    "expected_of",
     "knowing",
     "lengths",
     "pairs_of",
-    "questions",
     "ranks_of",
     "served",
     "summary",
@@ -120,51 +112,6 @@ def ranks_of(group: Group, metric: str) -> Table:
             Column("marginal_rank", "Rank,\nby itself", "ranks", lambda index: alone[index]),
         ),
         rows=group.numbers.ranked(metric),
-    )
-
-
-def questions(group: Group) -> Iterator[tuple[str, Table]]:
-    """Yield each question that was to be decided of a group, and what came of it by model or pair."""
-    table = decisions([group])
-    for courses in asked_of([group]).values():
-        rows = [line for line in table.rows if any(line.course is course for course in courses)]
-        frozen = courses[0].frozen
-        reasons = frozen.exploratory
-        notes = (INTERVAL_NOTE, *((f"Exploratory: {'; '.join(reasons)}.",) if reasons else ()))
-        yield frozen.question, msgspec.structs.replace(table.part(rows, "question"), notes=notes)
-
-
-def expected_of(rows: Sequence[PowerRow]) -> Table:
-    """Return what to expect of a decision at some true values."""
-    return Table(
-        name="power",
-        title="What to expect of a decision",
-        columns=(
-            Column("truth", "True value", "number"),
-            Column("yes", "Yes", "share"),
-            Column("no", "No", "share"),
-            Column("undecided", "Undecided", "share"),
-            Column("sets", "Sets", "count", lambda row: round(row.sets)),
-            Column("share", "of all", "share"),
-            Column("calls", "Calls", "count", lambda row: None if row.calls is None else round(row.calls)),
-        ),
-        rows=rows,
-    )
-
-
-def bought(rows: Sequence[PrecisionRow]) -> Table:
-    """Return what a number of calls buys, spent on prompt-sets, epochs or judges."""
-    return Table(
-        name="precision",
-        title="What a number of calls buys",
-        columns=(
-            Column("sets", "Sets", "count"),
-            Column("epochs", "Epochs", "count"),
-            Column("judges", "Judges", "count"),
-            Column("calls", "Calls", "count"),
-            Column("half_width", "95 % interval", get=lambda row: f"± {row.half_width:.3f}"),
-        ),
-        rows=rows,
     )
 
 
