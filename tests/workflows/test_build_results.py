@@ -63,12 +63,15 @@ def contents(folder: Path, leave_out: Sequence[str] = (".pdf",)) -> dict[str, by
     }
 
 
-def test_a_finished_build_holds_page_card_check_tables_and_figures(outcome: BuildOutcome) -> None:
+def test_a_finished_build_holds_dataset_card_check_and_what_became_of_its_items(outcome: BuildOutcome) -> None:
     there = set(contents(outcome.out))
-    assert {"build.html", "README.md", "check/check.json", "check/check.md", "dataset.jsonl", "provenance.jsonl"} <= there
-    names = ("funnel", "coverage", "readings", "lengths", "similarity", "costs")
-    assert {f"figures/{name}.{ending}" for name in names for ending in ("svg", "png", "csv")} <= there
-    assert {f"tables/{name}.{ending}" for name in ("funnel", "repairs", "costs") for ending in ("csv", "md")} <= there
+    assert {"build.md", "README.md", "check/check.json", "check/check.md", "dataset.jsonl", "provenance.jsonl"} <= there
+    funnel = json.loads((outcome.out / "funnel.json").read_text())
+    assert all(line["in"] == line["kept"] + sum(line["rejected"].values()) for line in funnel)
+    coverage = json.loads((outcome.out / "coverage.json").read_text())
+    assert outcome.dataset is not None and sum(cell["sets"] for cell in coverage) == len(outcome.dataset)
+    page = (outcome.out / "build.md").read_text()
+    assert [f"| {line['stage']} | {line['in']:,} | {line['kept']:,} |" in page for line in funnel] == [True] * len(funnel)
 
 
 def test_the_same_build_gives_the_same_bytes_in_another_folder_and_when_it_is_run_again(
@@ -82,12 +85,10 @@ def test_the_same_build_gives_the_same_bytes_in_another_folder_and_when_it_is_ru
     assert contents(tmp_path / "second") == first
 
 
-def test_the_page_keeps_malicious_prompts_and_seeds_to_itself(outcome: BuildOutcome) -> None:
-    page = (outcome.out / "build.html").read_text()
+def test_what_is_written_beside_the_dataset_holds_no_malicious_prompt_and_no_seed(outcome: BuildOutcome) -> None:
+    page = "".join((outcome.out / name).read_text() for name in ("build.md", "README.md", "check/check.md"))
     assert outcome.dataset is not None
-    for item in outcome.dataset.prompt_sets:
-        assert item.id in page
-        assert item.prompts.malicious not in page
+    assert not any(item.prompts.malicious in page for item in outcome.dataset.prompt_sets)
     assert not any(prompt in page for prompt in UNSAFE)
 
 
@@ -113,38 +114,25 @@ def test_provenance_holds_seed_calls_and_every_revision(outcome: BuildOutcome) -
             assert [revision["after"] for revision in texts] == chain[1:]
 
 
-def test_a_build_that_goes_back_to_stage_four_keeps_the_page_and_drops_what_was_said_of_the_dataset(
-    inputs: Path, tmp_path: Path
-) -> None:
+def test_a_build_that_goes_back_to_stage_four_drops_what_was_said_of_the_dataset(inputs: Path, tmp_path: Path) -> None:
     out = tmp_path / "build"
     built(inputs, out)
     (out / "check" / "mine.txt").write_text("not theirs")
     built(inputs, out, stages=(1, 4))
     there = set(contents(out))
-    assert "build.html" in there and "figures/funnel.svg" in there and "figures/readings.svg" in there
-    gone = (
-        "README.md",
-        "dataset.jsonl",
-        "check/check.json",
-        "figures/coverage.svg",
-        "figures/coverage.pdf",
-        "tables/coverage.md",
-    )
-    assert not there & set(gone) and not (out / "figures" / "coverage.pdf").exists()
-    assert (out / "check" / "mine.txt").exists()
-    assert "There is no dataset yet" in (out / "build.html").read_text()
+    assert {"build.md", "funnel.json", "check/mine.txt"} <= there
+    assert not there & {"README.md", "dataset.jsonl", "check/check.json"}
 
 
-def test_a_build_in_which_nothing_comes_through_still_has_its_page(inputs: Path, tmp_path: Path) -> None:
+def test_a_build_in_which_nothing_comes_through_still_says_why(inputs: Path, tmp_path: Path) -> None:
     outcome = built(inputs, tmp_path / "none", generator="baseline/generator:refusal=1", per_cell=None)
     assert outcome.dataset is None
-    page = (tmp_path / "none" / "build.html").read_text()
-    assert "No item came through all stages" in page
+    assert "Why items were dropped" in (tmp_path / "none" / "build.md").read_text()
 
 
 def test_one_model_in_both_roles_is_warned_of(inputs: Path, tmp_path: Path) -> None:
     built(inputs, tmp_path / "one", judge="baseline/generator", generator="baseline/generator", stages=(1, 1), per_cell=None)
-    assert "generator and judge are the same model" in (tmp_path / "one" / "build.html").read_text()
+    assert "generator and judge are the same model" in (tmp_path / "one" / "build.md").read_text()
 
 
 def test_stage_seven_is_told_of(inputs: Path, outcome: BuildOutcome, tmp_path: Path) -> None:
@@ -158,11 +146,10 @@ def test_stage_seven_is_told_of(inputs: Path, outcome: BuildOutcome, tmp_path: P
     ]
     write_labels(labels, tmp_path / "labels.jsonl")
     built(inputs, tmp_path / "build", stages=(1, 7), labels=(tmp_path / "labels.jsonl",))
-    told = f"2 annotators judged 2 prompt-sets of {len(ids)}; 1 set that all of them called poor was dropped"
+    told = "2 annotators judged 2 prompt-sets; 1 dropped because all of them called it poor"
     assert told in (tmp_path / "build" / "README.md").read_text()
-    assert told in (tmp_path / "build" / "build.html").read_text()
 
 
 def test_files_are_private(outcome: BuildOutcome) -> None:
-    for name in ("build.html", "README.md", "check/check.json", "figures/funnel.svg"):
+    for name in ("build.md", "README.md", "check/check.json"):
         assert (outcome.out / name).stat().st_mode & 0o077 == 0

@@ -93,7 +93,7 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
 
         told = interval_of(outcome.check.artefacts.give_away)
         console.print(plain(f"Give-away: words alone tell benign from malicious in {told}; chance is 50 %."), soft_wrap=True)
-    console.print(plain(f"The page with funnel, coverage and costs: {outcome.out}/build.html"), soft_wrap=True)
+    console.print(plain(f"Funnel, coverage and costs: {outcome.out}/build.md"), soft_wrap=True)
     return outcome.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Write what a build made: the dataset, its check and card, the page, figures and tables."""
+"""Write what a build made: the dataset, its check and card, its funnel, coverage and costs."""
 
 from __future__ import annotations
 
@@ -15,23 +15,9 @@ from opensafeintent.construction.records import STAGES
 from opensafeintent.files import write_private
 from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.built import (
-    FIGURE_FILES,
-    TABLE_NAMES,
-    BuildResults,
-    Reviewed,
-    build_figures,
-    build_tables,
-    card,
-    likeness_of,
-    marked_source,
-    render_build_page,
-)
+from opensafeintent.report.build import Reviewed, build_card, build_page, coverage_of, marked_source
 from opensafeintent.report.cost import Costs, cost_json
-from opensafeintent.report.figures import write_figures
 from opensafeintent.report.formats import FORMATS
-from opensafeintent.report.tables import write_tables
-from opensafeintent.report.tables.checks import check_tables
 from opensafeintent.workflows.datasets import write_check
 
 __all__ = ["write_build_results"]
@@ -48,10 +34,10 @@ def write_build_results(
     remarks: Sequence[str] = (),
     judged: Sequence[Label] | None = None,
 ) -> tuple[Dataset | None, DatasetCheck | None]:
-    """Write what a build made: funnel, costs, page, figures, tables; the finished dataset, its check and card.
+    """Write what a build made: funnel, coverage, costs; the finished dataset, its check and card.
 
-    The same build gives the same bytes, whatever its folder is called; in another folder PDF files differ, as the converter
-    writes their parts in an order of its own. What earlier results had and these have not is taken away.
+    The same build gives the same bytes, whatever its folder is called. What earlier results had and these have not is taken
+    away.
 
     Args:
         folder: the build's.
@@ -69,49 +55,29 @@ def write_build_results(
     """
     path = folder.path
     folder.remove_later_stages(manifest.stages[1])
-    funnel = msgspec.json.encode([result.funnel_line() for result in built.stages])
-    write_private(path / "funnel.json", msgspec.json.format(funnel, indent=2) + b"\n")
+    write_private(path / "funnel.json", _json([result.funnel_line() for result in built.stages]))
+    write_private(path / "coverage.json", _json([cell._asdict() for cell in coverage_of(built, manifest)]))
     write_private(path / "cost.json", cost_json(costs))
-    (path / "costs.json").unlink(missing_ok=True)  # of an earlier version
-    dataset = _dataset(path.name, manifest, built)
-    named = Dataset(_NAME, dataset.prompt_sets, dataset.taxonomy) if dataset else None
-    checked = check(named) if named else None
-    reviewed = None
-    if judged is not None:
-        reviewed = Reviewed(len({label.annotator for label in judged}), len({label.id for label in judged}))
-    results = BuildResults(
-        manifest,
-        built,
-        costs,
-        remarks=remarks,
-        dataset=named,
-        check=checked,
-        check_tables=check_tables(checked) if checked else (),
-        likeness=likeness_of(named) if named else None,
-        reviewed=reviewed,
-    )
-    _write_page(path, results)
+    write_private(path / "build.md", build_page(built, manifest, costs, remarks).encode())
+    dataset, checked = _dataset(path.name, manifest, built), None
     if dataset:
+        named = Dataset(_NAME, dataset.prompt_sets, dataset.taxonomy)
+        checked = check(named)
+        reviewed = None
+        if judged is not None:
+            reviewed = Reviewed(len({label.annotator for label in judged}), len({label.id for label in judged}))
+        write_check(checked, path / "check")
+        write_private(path / "README.md", build_card(named, checked, built, manifest, reviewed))
         folder.write_dataset(dataset, built.finished)
     else:
+        _remove_dataset_results(path)
         folder.remove_results()
     folder.save(msgspec.structs.replace(manifest, complete=True, dataset_hash=dataset.hash if dataset else None))
     return dataset, checked
 
 
-def _write_page(path: Path, results: BuildResults) -> None:
-    """Write the page with its tables and figures, and what is said of the dataset."""
-    tables, figures = build_tables(results), build_figures(results)
-    write_tables(tables, path / "tables")
-    write_figures(figures, path / "figures")
-    if results.check and results.dataset:
-        write_check(results.check, path / "check")
-        write_private(path / "README.md", card(results, results.dataset))
-    else:
-        _remove_dataset_results(path)
-    _remove_stale(path, {table.name for table in tables}, {figure.name for figure in figures})
-    page_tables = [*tables, *(table for table in results.check_tables.values() if table.name != "cells")]
-    write_private(path / "build.html", render_build_page(results, page_tables, figures, path / "figures"))
+def _json(content: object) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def _dataset(name: str, manifest: BuildManifest, built: Built) -> Dataset | None:
@@ -122,16 +88,6 @@ def _dataset(name: str, manifest: BuildManifest, built: Built) -> Dataset | None
     plain = Dataset(name, tuple(draft.prompt_set(source) for draft in built.finished), manifest.taxonomy)
     marked = marked_source(source, plain.hash)
     return Dataset(name, tuple(draft.prompt_set(marked) for draft in built.finished), manifest.taxonomy)
-
-
-def _remove_stale(path: Path, tables: set[str], figures: set[str]) -> None:
-    for name in TABLE_NAMES:
-        if name not in tables:
-            for ending in FORMATS:
-                (path / "tables" / f"{name}.{ending}").unlink(missing_ok=True)
-    for name in FIGURE_FILES:
-        if name.partition(".")[0] not in {*figures, "captions"}:
-            (path / "figures" / name).unlink(missing_ok=True)
 
 
 def _remove_dataset_results(path: Path) -> None:

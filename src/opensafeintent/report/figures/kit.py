@@ -111,10 +111,6 @@ def mark(kind: str, encoding: Spec, *, where: str = "", rows: Sequence[Datum] | 
     return found | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
 
 
-TOLD: Spec = {"description": nominal("tip")}
-"""What a mark says of itself in a drawing without a script: to those who point at it, and to those who hear it read."""
-
-
 def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: Any) -> Spec:
     """Return marks on top of one another."""
     return data(rows) | {"layer": list(marks)} | more
