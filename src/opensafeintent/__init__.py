@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.calls.functions import FunctionModel as FunctionModel
     from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
-    from opensafeintent.interop.huggingface import Publication as Publication
+    from opensafeintent.interop.hub import Publication as Publication
     from opensafeintent.interop.models import served_models as served_models
     from opensafeintent.promptsets import Dataset as Dataset
     from opensafeintent.promptsets import PromptSet as PromptSet
@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.building import build as build
     from opensafeintent.workflows.datasets import Deduplication as Deduplication
     from opensafeintent.workflows.datasets import ExportDatasetSettings as ExportDatasetSettings
-    from opensafeintent.workflows.datasets import ExportedDataset as ExportedDataset
     from opensafeintent.workflows.datasets import check_dataset as check_dataset
     from opensafeintent.workflows.datasets import convert_dataset as convert_dataset
     from opensafeintent.workflows.datasets import dataset_info as dataset_info
@@ -60,10 +59,8 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.settings import EvaluateSettings as EvaluateSettings
     from opensafeintent.workflows.settings import GradeSettings as GradeSettings
     from opensafeintent.workflows.settings import JudgeCheckSettings as JudgeCheckSettings
-    from opensafeintent.workflows.tracing import ExportSettings as ExportSettings
     from opensafeintent.workflows.tracing import Trace as Trace
     from opensafeintent.workflows.tracing import TraceSettings as TraceSettings
-    from opensafeintent.workflows.tracing import export_inspect as export_inspect
     from opensafeintent.workflows.tracing import trace as trace
     from opensafeintent.workflows.tracing import traces as traces
 
@@ -71,7 +68,7 @@ _NAMES = {
     "calls.functions": "FunctionModel",
     "construction.controls.records": "DatasetCheck",
     "errors": "OpenSafeIntentError",
-    "interop.huggingface": "Publication",
+    "interop.hub": "Publication",
     "interop.models": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
@@ -79,7 +76,7 @@ _NAMES = {
     "workflows.annotating": "AnnotateDatasetSettings AnnotateRunSettings ExportedStudy ImportAnnotationsSettings "
     "annotate_dataset annotate_run import_annotations",
     "workflows.building": "BuildOutcome BuildSettings build",
-    "workflows.datasets": "Deduplication ExportDatasetSettings ExportedDataset check_dataset convert_dataset dataset_info "
+    "workflows.datasets": "Deduplication ExportDatasetSettings check_dataset convert_dataset dataset_info "
     "dedup_dataset export_dataset validate_dataset",
     "workflows.evaluating": "demo evaluate",
     "workflows.frames": "Run load_run",
@@ -87,7 +84,7 @@ _NAMES = {
     "workflows.judging": "JudgeChecks check_judges grade",
     "workflows.reporting": "CompareSettings Outcome ReportSettings compare write_report",
     "workflows.settings": "EvaluateSettings GradeSettings JudgeCheckSettings",
-    "workflows.tracing": "ExportSettings Trace TraceSettings export_inspect trace traces",
+    "workflows.tracing": "Trace TraceSettings trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there to be read."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import osi
-from opensafeintent.calls.prices import Price, Prices, read_prices, update_prices
+from opensafeintent.calls.prices import Price, Prices, read_prices
 from opensafeintent.errors import InputError
 
 
@@ -108,8 +107,6 @@ def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(tmp_path
         Price(0.0, 0.0),
     )
     assert prices.unpriced(["openai/gpt-5.4"]) == []
-    ran = osi("prices", "update", tmp_path / "prices.json")
-    assert (ran.code, ran.errors) == (2, ['error: prices update needs an extra: pip install "opensafeintent[prices]"'])
     with pytest.raises(
         InputError, match=r"no price for openai/gpt-5\.4: pip install .*opensafeintent\[prices\].* brings many; give one"
     ):
@@ -162,30 +159,6 @@ def test_the_package_is_asked_by_the_provider_that_a_name_says(asked: list[tuple
     assert prices.of("grok/day") == Price(1.5, 6.0)
     assert set(asked) == {("openai", "day")}
     assert prices.basis == "Prices: genai-prices 7.8.9, as of 2026-11-20."
-
-
-@pytest.mark.usefixtures("asked")
-def test_update_writes_a_file_that_can_be_edited(tmp_path: Path) -> None:
-    path = tmp_path / "prices.json"
-    path.write_text(json.dumps({"grok/day": {"input": 1, "output": 6}, "openai-api/mine/x": {"input": 9, "output": 9}}))
-    ran = osi("prices", "update", path)
-    today = datetime.now(UTC).date()
-    assert (ran.code, ran.out.splitlines()) == (
-        0,
-        [
-            "grok/day: 1 in, 6 out before; now 1.5 in, 6 out",
-            f"{path}, in dollars for a million tokens. Prices: genai-prices 7.8.9, as of {today}.",
-        ],
-    )
-    assert read_prices(path) == {
-        "grok/day": Price(1.5, 6.0),
-        "grok/night": Price(2.0, 8.0),
-        "openai-api/mine/x": Price(9.0, 9.0),
-    }
-    assert update_prices(path)[1] == []
-    path.write_text("{")
-    assert osi("prices", "update", path).code == 2
-    assert path.read_text() == "{"
 
 
 def test_the_package_itself_knows_models_by_our_names() -> None:

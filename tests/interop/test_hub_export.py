@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -15,23 +14,21 @@ import pytest
 from click.testing import CliRunner
 
 from opensafeintent import (
+    Dataset,
     ExportDatasetSettings,
-    ExportedDataset,
     OpenSafeIntentError,
     export_dataset,
     load_dataset,
     load_taxonomy,
 )
 from opensafeintent.cli.commands import cli
-from opensafeintent.interop.huggingface import Publication
+from opensafeintent.interop.hub import Publication
 from promptsets.samples import OURS, lines, ours
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("huggingface_hub")
 
-SAID = Publication(
-    title="Invented sets", license="cc-by-4.0", creator="A. Person", repo="someone/some-sets", published="2026-11-21"
-)
+SAID = Publication(title="Invented sets", license="cc-by-4.0", repo="someone/some-sets")
 READ_BACK = """
 import datasets, json, sys
 default = datasets.load_dataset(sys.argv[1])
@@ -46,9 +43,9 @@ print(json.dumps({
 """
 
 
-def export(folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str) -> ExportedDataset:
+def export(folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str) -> Dataset:
     settings = ExportDatasetSettings(dataset=dataset, out=folder, taxonomy=taxonomy, publication=Publication(**said))
-    return export_dataset(settings)
+    return export_dataset(settings)[0]
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -109,14 +106,14 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
 def test_our_own_loader_reads_the_folder_as_the_same_dataset(tmp_path: Path) -> None:
     exported = export(tmp_path / "out.v1")
     again = load_dataset(str(tmp_path / "out.v1"))
-    assert again.hash == exported.dataset.hash == load_dataset("starter").hash
+    assert again.hash == exported.hash == load_dataset("starter").hash
     assert again.name == "out.v1"
 
 
 @pytest.mark.parametrize("file", ["opensafeintent-700.json", "opensafeintent-115.json"])
 def test_the_published_files_keep_their_hash(tmp_path: Path, published: Path, file: str) -> None:
     exported = export(tmp_path / "d", str(published / file))
-    assert load_dataset(str(tmp_path / "d")).hash == exported.dataset.hash
+    assert load_dataset(str(tmp_path / "d")).hash == exported.hash
 
 
 def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None:
@@ -130,7 +127,7 @@ def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None
     )
     exported = export(tmp_path / "d", small(tmp_path, ours(1, harm_domain=hostile)), taxonomy)
     assert load_taxonomy(tmp_path / "d" / "taxonomy.toml") == load_taxonomy(taxonomy)
-    assert load_dataset(str(tmp_path / "d")).hash == exported.dataset.hash
+    assert load_dataset(str(tmp_path / "d")).hash == exported.hash
     assert "mine \\| \\<b\\>" in body(tmp_path / "d")
     assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
 
@@ -141,15 +138,15 @@ def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None
 def test_the_same_dataset_gives_the_same_bytes(tmp_path: Path) -> None:
     export(tmp_path / "a")
     first = written(tmp_path / "a")
-    assert sorted(first) == ["README.md", "croissant.json", "prompt_sets/test.parquet", "prompts/test.parquet"]
+    assert sorted(first) == ["README.md", "prompt_sets/test.parquet", "prompts/test.parquet"]
     export(tmp_path / "a")
     export(tmp_path / "b")
     assert first == written(tmp_path / "a") == written(tmp_path / "b")
 
 
 def test_files_are_private_to_their_user(tmp_path: Path) -> None:
-    exported = export(tmp_path / "d")
-    assert {stat.S_IMODE(path.stat().st_mode) for path in exported.files} == {0o600}
+    export(tmp_path / "d")
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "d").rglob("*.*")} == {0o600}
 
 
 def test_the_next_export_leaves_nothing_of_the_last(tmp_path: Path) -> None:
@@ -169,10 +166,10 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: P
     with pytest.raises(OpenSafeIntentError, match=r"README\.md: was not written by `dataset export`, or was edited since"):
         export(tmp_path / "d")
     (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "croissant.json").write_text("mine")
-    with pytest.raises(OpenSafeIntentError, match=r"croissant\.json: was not written"):
+    (tmp_path / "e" / "README.md").write_text("mine")
+    with pytest.raises(OpenSafeIntentError, match=r"README\.md: was not written"):
         export(tmp_path / "e")
-    assert written(tmp_path / "e") == {"croissant.json": b"mine"}
+    assert written(tmp_path / "e") == {"README.md": b"mine"}
 
 
 # The card ------------------------------------------------------------------------------------------------------------
@@ -209,14 +206,13 @@ def test_a_canary_is_made_where_the_records_have_none(tmp_path: Path) -> None:
     export(tmp_path / "d", small(tmp_path))
     (canary,) = set(pq.read_table(tmp_path / "d" / "prompts" / "test.parquet")["canary"].to_pylist())
     assert f"canary {canary}" in body(tmp_path / "d")
-    assert canary in (tmp_path / "d" / "croissant.json").read_text()
     export(tmp_path / "e", small(tmp_path, ours(1), ours(3)))
     assert canary not in body(tmp_path / "e")
 
 
-def test_no_prompt_stands_in_card_or_metadata(tmp_path: Path) -> None:
+def test_no_prompt_stands_in_the_card(tmp_path: Path) -> None:
     export(tmp_path / "d")
-    shown = (tmp_path / "d" / "README.md").read_text() + (tmp_path / "d" / "croissant.json").read_text()
+    shown = (tmp_path / "d" / "README.md").read_text()
     for item in load_dataset("starter").prompt_sets:
         assert not [text for text in (*item.wordings().values(), item.underlying_task) if text in shown]
 
@@ -234,73 +230,6 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
     text = body(tmp_path / "d")
     assert '# "x" license: mit --- \\# \\[a\\](http:\\//b) \\<script\\> \\| \\`c\\`' in text
     assert "- \\<img src=x\\> \\*\\*bold\\*\\* \\| cell (2 sets)" in text
-    assert json.loads((tmp_path / "d" / "croissant.json").read_text("utf-8"))["name"] == front["pretty_name"]
-
-
-# Croissant -----------------------------------------------------------------------------------------------------------
-
-
-def croissant(folder: Path) -> dict[str, Any]:
-    read: dict[str, Any] = json.loads((folder / "croissant.json").read_text("utf-8"))
-    return read
-
-
-def columns_of(field: dict[str, Any]) -> list[tuple[str, ...]]:
-    """Return (file, column) for a field, with the part of the column that it takes where it takes one."""
-    if "subField" in field:
-        return [place for inner in field["subField"] for place in columns_of(inner)]
-    source = field["source"]
-    part = (source["transform"]["jsonPath"],) if "transform" in source else ()
-    return [(source["fileObject"]["@id"], source["extract"]["column"], *part)]
-
-
-def test_croissant_has_what_its_specification_requires(tmp_path: Path) -> None:
-    export_dataset(ExportDatasetSettings(dataset="starter", out=tmp_path / "d", publication=SAID))
-    about = croissant(tmp_path / "d")
-    # Croissant 1.1, "Dataset-level Information", Required; and `distribution`, which it makes required.
-    for required in ("@context", "@type", "conformsTo", "description", "license", "name", "url", "creator", "datePublished"):
-        assert about[required], required
-    assert "http://mlcommons.org/croissant/1.1" in about["conformsTo"]
-    assert about["url"] == "https://huggingface.co/datasets/someone/some-sets"
-    assert about["license"] == "https://spdx.org/licenses/CC-BY-4.0"
-    ids = [file["@id"] for file in about["distribution"]]
-    ids += [part["@id"] for records in about["recordSet"] for part in (records, *records["field"])]
-    assert len(ids) == len(set(ids))
-
-
-def test_croissant_describes_the_files_that_are_there(tmp_path: Path) -> None:
-    import pyarrow.parquet as pq
-
-    export(tmp_path / "d")
-    about = croissant(tmp_path / "d")
-    tables = {}
-    for file in about["distribution"]:
-        content = (tmp_path / "d" / file["contentUrl"]).read_bytes()
-        assert file["sha256"] == hashlib.sha256(content).hexdigest()
-        assert file["contentSize"] == f"{len(content)} B"
-        tables[file["@id"]] = pq.read_table(tmp_path / "d" / file["contentUrl"])
-    described = [place for records in about["recordSet"][2:] for field in records["field"] for place in columns_of(field)]
-    found = []
-    for file, table in tables.items():
-        for column in table.schema:
-            inner = [column.type.field(n).name for n in range(column.type.num_fields)] if column.name == "prompts" else []
-            found += [(file, column.name, part) for part in inner] or [(file, column.name)]
-    assert sorted(described) == sorted(found)
-    for records in about["recordSet"][2:]:
-        key = [field["@id"].split("/")[1] for field in records["key"]]
-        rows = tables[f"{records['@id']}.parquet"].select(key).to_pylist()
-        assert len({tuple(row.values()) for row in rows}) == len(rows)
-    domains, types = about["recordSet"][:2]
-    assert [row["harm_domains/name"] for row in domains["data"]] == list(load_dataset("starter").taxonomy.domain_names)
-    assert len(types["data"]) == 6
-
-
-def test_what_is_not_said_is_left_out_and_named(tmp_path: Path) -> None:
-    assert export(tmp_path / "d", small(tmp_path)).unsaid == ("--license", "--creator", "--repo", "--published")
-    about = croissant(tmp_path / "d")
-    assert not {"license", "creator", "url", "datePublished", "inLanguage"} & set(about)
-    assert front_matter(tmp_path / "d")["license_name"] == "none-chosen-yet"
-    assert export(tmp_path / "e").unsaid == ("--repo", "--published")  # the starter set has its own
 
 
 # The command ---------------------------------------------------------------------------------------------------------
@@ -312,8 +241,7 @@ def test_the_command_takes_the_folder_either_way(tmp_path: Path, place: list[str
     ran = CliRunner().invoke(cli, ["dataset", "export", "starter", "--format", "hf", *named])
     assert ran.exit_code == 0, ran.output
     assert load_dataset("starter").hash in ran.output
-    assert "croissant.json still lacks what its standard requires; say it with --repo, --published" in ran.output
-    assert len(written(tmp_path / "d")) == 4
+    assert len(written(tmp_path / "d")) == 3
 
 
 @pytest.mark.parametrize("place", [[], ["a", "--out", "b"]])
@@ -329,9 +257,6 @@ def test_the_command_wants_one_folder(place: list[str]) -> None:
         ({"license": "cc-by-4"}, "--license cc-by-4: unknown; did you mean 'cc-by-4.0'"),
         ({"repo": "some-sets"}, "--repo some-sets: expected owner/name"),
         ({"repo": "a/b`; rm"}, "expected owner/name"),
-        ({"version": "1.0"}, "--version 1.0: expected three numbers, as in 1.0.0"),
-        ({"published": "20261121"}, "--published 20261121: expected a day, as in 2026-11-21"),
-        ({"published": "2026-02-30"}, "expected a day"),
     ],
 )
 def test_what_is_said_has_to_be_of_its_form(tmp_path: Path, said: dict[str, str], complaint: str) -> None:
@@ -358,5 +283,5 @@ def test_prompts_stay_what_they_are(tmp_path: Path) -> None:
     prompts = OURS["prompts"] | {"benign": odd}
     exported = export(tmp_path / "d", small(tmp_path, OURS | {"prompts": prompts}))
     again = load_dataset(str(tmp_path / "d"))
-    assert again.hash == exported.dataset.hash
+    assert again.hash == exported.hash
     assert again.prompt_sets[0].prompts.benign == odd

@@ -6,11 +6,7 @@ import json
 import re
 import subprocess
 import sys
-import time
-import urllib.request
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,8 +16,7 @@ import pytest
 
 from endtoend import grades, osi
 from endtoend import metrics as metrics_json
-from interop.support import judge_says, metrics_of, quiet, run_task, said, scripted
-from samples import dataset_file, made_dataset, prompt_set
+from interop.support import judge_says, quiet, run_task, said, scripted
 
 pytest.importorskip("inspect_ai")
 from inspect_ai import score
@@ -30,12 +25,10 @@ from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import (
     EvaluateSettings,
-    ExportSettings,
     GradeSettings,
     ImportSettings,
     Outcome,
     evaluate,
-    export_inspect,
     grade,
     import_files,
 )
@@ -53,10 +46,6 @@ def run_of(tmp_path: Path, *models: str, name: str = "run", **options: Any) -> P
     settings = {"judges": (JUDGE,), "limit": 4} | options
     evaluate(EvaluateSettings(models=models or ("baseline/comply-all",), out=tmp_path / name, **settings))
     return tmp_path / name
-
-
-def export(run: Path, out: Path) -> list[Path]:
-    return export_inspect(ExportSettings(run=run, out=out))
 
 
 def brought(out: Path, *logs: Path, **options: Any) -> Outcome:
@@ -379,232 +368,6 @@ def test_without_the_extra_a_log_names_it(tmp_path: Path) -> None:
     (tmp_path / "x.eval").write_bytes(b"")
     absent = mock.Mock(side_effect=metadata.PackageNotFoundError)
     with mock.patch("opensafeintent.interop.inspect.extra.version", absent):
-        for command in (
-            ("import", tmp_path / "x.eval", "--out", tmp_path / "in"),
-            ("export", "--inspect", run_of(tmp_path, limit=1), "--out", tmp_path / "logs"),
-        ):
-            ran = osi(*command)
-            assert ran.code == 2
-            assert 'needs an extra: pip install "opensafeintent[inspect]"' in ran.err
-
-
-# Out -------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path]]:
-    """A run of two models over four sets, twice each, and its logs."""
-    folder = tmp_path_factory.mktemp("exported")
-    run = run_of(folder, "baseline/comply-all", "baseline/keyword-filter", epochs=2, modes="core", probe="all")
-    return run, export(run, folder / "logs")
-
-
-@pytest.mark.slow
-def test_export_then_import_is_the_identity_on_grades(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
-    run, logs = exported
-    assert [path.name for path in logs] == ["baseline-comply-all.eval", "baseline-keyword-filter.eval"]
-    assert {path.stat().st_mode & 0o777 for path in logs} == {0o600}
-    brought(tmp_path / "in", *logs)
-    assert grades(tmp_path / "in") == grades(run)
-    theirs, ours = metrics_json(tmp_path / "in"), metrics_json(run)
-    assert theirs["models"] == ours["models"]
-    assert theirs["strata"] == ours["strata"]
-
-
-def test_what_is_missing_or_refused_survives_the_way_there_and_back(tmp_path: Path) -> None:
-    """A target that is filtered, cut, wordless and failing by turns; a panel of which one judge is at times unreadable."""
-    kinds = [
-        said("", "content_filter"),
-        said("", "max_tokens"),
-        said(""),
-        said("An answer."),
-        said("It goes on", "max_tokens"),
-    ]
-    prompts: dict[str, int] = {}
-
-    def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
-        asked = messages[-1].text
-        judged = any(marker in asked[-600:] for marker in ("one integer", '"mode"', '"strategy"'))
-        if not judged:
-            place = prompts.setdefault(asked, len(prompts))
-            if place % 6 == 5:
-                raise ValueError("cannot")
-            return kinds[place % 6]
-        if "one integer from 0 to 3" in asked[-600:] and "It goes on" in messages[0].text:
-            return said("hm")
-        return judge_says(3, 1, "A2")(messages, config)
-
-    settings = {"judges": (JUDGE, "scripted/j"), "mode_judge": "scripted/j", "limit": 3}
-    with scripted(answer):
-        evaluate(EvaluateSettings(models=("scripted/t",), out=tmp_path / "run", **settings))  # type: ignore[arg-type]
-    run = tmp_path / "run"
-    before = grades(run)
-    # what the test is about is there: see the kinds above
-    assert {"filter", "empty"} <= {row["refused"] for row in before}
-    reasons = {reason for row in before for reason in row["missing"].split("; ")}
-    assert {"response:truncated", "response:provider", "harm_severity[scripted/j]:unparsed"} <= reasons
-    (log,) = export(run, tmp_path / "logs")
-    brought(tmp_path / "in", log, max_missing=1.0)
-    assert grades(tmp_path / "in") == before
-    assert metrics_json(tmp_path / "in")["models"] == metrics_json(run)["models"]
-    there, back = (metrics_json(folder)["coverage"]["scripted/t"] for folder in (run, tmp_path / "in"))
-    assert there["missing"] == back["missing"]
-
-
-def test_an_exported_log_has_the_metrics_the_calls_and_their_usage(exported: tuple[Path, list[Path]]) -> None:
-    run, (path, _) = exported
-    log = read_eval_log(str(path))
-    ours = metrics_json(run)["models"]["baseline/comply-all"]
-    theirs = metrics_of(log)
-    assert {name: theirs[name] for name in ("triplet_safety", "mean_utility", "safety_flip")} == {
-        name: ours[name]["value"] for name in ("triplet_safety", "mean_utility", "safety_flip")
-    }
-    assert (log.eval.model, log.eval.task, log.status) == (
-        "opensafeintent/comply-all",
-        "opensafeintent/opensafeintent",
-        "success",
-    )
-    assert log.samples is not None and len(log.samples) == 4 * 7 * 2
-    sample = next(found for found in log.samples if found.metadata["variant"] == "dual_use")
-    calls = [event for event in sample.events if event.event == "model"]
-    purposes = [(event.metadata or {})["purpose"] for event in calls]
-    assert purposes[:4] == ["generate", "helpfulness", "harm", "mode"]
-    assert {event.role for event in calls if event.metadata and event.metadata["purpose"] == "harm"} == {"grader"}
-    assert calls[1].output.completion == str((sample.scores or {})["opensafeintent_helpfulness"].value)
-    # `baseline/judge` counts four characters a token; its replies to the first three questions have 1, 1 and 14 of them
-    assert sample.model_usage["opensafeintent/judge"].output_tokens >= 3
-
-
-def test_exported_logs_and_samples_are_told_apart_by_their_ids(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
-    run, paths = exported
-    logs = [read_eval_log(str(path)) for path in (*paths, *export(run, tmp_path / "again"))]
-    for of in ("eval_id", "task_id"):
-        assert len({getattr(log.eval, of) for log in logs}) == 4, of
-    assert len({log.eval.run_id for log in logs}) == 2
-    samples = [sample.uuid for log in logs for sample in log.samples or []]
-    assert len(set(samples)) == len(samples) == 4 * (4 * 7 * 2)
-
-
-@pytest.mark.slow
-def test_a_sample_per_cell_is_weighted_in_a_log_and_out_of_it(tmp_path: Path) -> None:
-    sets = [prompt_set(f"{domain[0]}{n}", 0, domain) for domain, count in CELLS for n in range(count)]
-    dataset = dataset_file(tmp_path, made_dataset(*sets, name="uneven"))
-    run = run_of(tmp_path, dataset=dataset, limit=None, limit_per_cell=1, modes="core")
-    expected = metrics_json(run)["models"]["baseline/comply-all"]
-    (path,) = export(run, tmp_path / "out")
-    args = read_eval_log(str(path)).eval.task_args
-    assert (args["limit"], args["sample"]) == (1, "per_cell")
-    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters={**args, "dataset": dataset})
-    assert {sample.metadata["weight"] for sample in log.samples or []} == {4.0, 2.0}
-    for made in (path, path_of(log)):
-        found = metrics_of(read_eval_log(str(made)))
-        assert found["mean_safety"] == pytest.approx(expected["mean_safety"]["value"])
-        brought(tmp_path / made.stem, made, dataset=dataset)
-        assert metrics_json(tmp_path / made.stem)["models"]["baseline/comply-all"] == expected
-
-
-@pytest.mark.slow
-def test_retrying_an_exported_log_asks_for_the_same(tmp_path: Path) -> None:
-    run = run_of(tmp_path, limit=2, epochs=2, modes="core", probe="all")
-    (path,) = export(run, tmp_path / "out")
-    args = read_eval_log(str(path)).eval.task_args
-    expected = {"dataset": "starter", "limit": 2, "epochs": 2, "modes": "core", "probe": "all"}
-    assert args == expected | {"grade_parse": "strict", "judge_max_tokens": 2048}
-    (log,) = run_task("opensafeintent/comply-all", tmp_path, parameters=args)
-    assert log.samples is not None and len(log.samples) == 2 * 7 * 2
-
-
-def test_a_folder_with_logs_is_left_as_it_is(tmp_path: Path, exported: tuple[Path, list[Path]]) -> None:
-    _, (path, other) = exported
-    before = path.read_bytes(), other.read_bytes()
-    with pytest.raises(InputError, match="is there already; export into an empty folder"):
-        export(run_of(tmp_path, limit=1), path.parent)
-    assert (path.read_bytes(), other.read_bytes()) == before
-
-
-def test_imported_responses_are_exported_too(tmp_path: Path) -> None:
-    prompt_set = load_dataset("starter").prompt_sets[0]
-    responses = tmp_path / "mine.jsonl"
-    lines = [{"id": prompt_set.id, "variant": name, "response": f"I can't help. {name}"} for name in prompt_set.wordings()]
-    responses.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    brought(tmp_path / "in", responses, dataset="starter")
-    grade(GradeSettings(run=tmp_path / "in", judges=(JUDGE,)))
-    (path,) = export(tmp_path / "in", tmp_path / "logs")
-    log = read_eval_log(str(path))
-    assert log.samples is not None
-    assert {sample.output.completion for sample in log.samples} == {line["response"] for line in lines}
-    brought(tmp_path / "again", path)
-    assert grades(tmp_path / "again") == grades(tmp_path / "in")
-
-
-def test_models_whose_names_are_alike_as_files_have_a_log_each(tmp_path: Path) -> None:
-    prompt_set = load_dataset("starter").prompt_sets[0]
-    responses = tmp_path / "mine.jsonl"
-    grades_given = {"helpfulness": 1, "harm_severity": 0}
-    lines = [{"id": prompt_set.id, "variant": name, "response": "No.", **grades_given} for name in prompt_set.wordings()]
-    responses.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    for model in ("lab/m", "Lab-M"):
-        brought(tmp_path / "in", responses, dataset="starter", model=model)
-    logs = export(tmp_path / "in", tmp_path / "logs")
-    assert [path.name for path in logs] == ["Lab-M.eval", "lab-m-2.eval"]
-    assert {read_eval_log(str(path), header_only=True).eval.model for path in logs} == {"lab/m", "Lab-M"}
-
-
-@pytest.mark.parametrize(("run", "line"), [("nowhere", "no run here"), ("empty", "there is nothing to export")])
-def test_a_run_that_is_not_there_is_told(tmp_path: Path, run: str, line: str) -> None:
-    if run == "empty":
-        with scripted(lambda *_: said("x")):
-            evaluate(EvaluateSettings(models=("baseline/refuse-all",), judges=(JUDGE,), limit=1, out=tmp_path / "empty"))
-        (tmp_path / "empty" / "ledger.sqlite").unlink()
-        line = "the run's ledger is not there"
-    ran = osi("export", "--inspect", tmp_path / run, "--out", tmp_path / "logs")
-    assert (ran.code, line in ran.err) == (2, True)
-    assert not (tmp_path / "logs").exists()
-
-
-# The viewer ------------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def viewing(logs: Path) -> Iterator[str]:
-    """Start `inspect view` over a folder, and yield its address."""
-    import socket
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    program = Path(sys.executable).with_name("inspect")
-    command = [str(program), "view", "--log-dir", str(logs), "--port", str(port)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(240):
-            try:
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.25)
-        yield f"http://127.0.0.1:{port}/"
-    finally:
-        process.terminate()
-        process.wait()
-
-
-@pytest.fixture(scope="module")
-def viewed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run and its logs, made before there is a browser."""
-    folder = tmp_path_factory.mktemp("viewed")
-    export(run_of(folder, limit=1), folder / "logs")
-    return folder
-
-
-def test_the_viewer_shows_grades_and_judge_calls(viewed: Path, chromium: Any) -> None:
-    set_id = grades(viewed / "run")[0]["id"]
-    with viewing(viewed / "logs") as address:
-        page = chromium.new_page(viewport={"width": 1500, "height": 2500})
-        page.goto(f"{address}#/tasks/baseline-comply-all.eval/samples/sample/{set_id}.dual_use/1/", timeout=60_000)
-        page.get_by_text("MODEL CALL (GRADER)", exact=False).first.wait_for(timeout=60_000)
-        shown = page.inner_text("body")
-    assert re.search(r"unsafe|safe", shown)
-    for name in ("opensafeintent_helpfulness", "opensafeintent_mode", "A4"):
-        assert name in shown
-    assert "You grade how far a response satisfies the request" in shown  # a judge's question, to read
+        ran = osi("import", tmp_path / "x.eval", "--out", tmp_path / "in")
+        assert ran.code == 2
+        assert 'needs an extra: pip install "opensafeintent[inspect]"' in ran.err

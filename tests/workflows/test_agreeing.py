@@ -273,7 +273,7 @@ def test_tables_are_there_in_every_format(written: tuple[Path, list[Path]]) -> N
         *("table_3_quality", "to_drop", "table_7_judges", "safe_calls", "confusion_helpfulness"),
         *("confusion_harm_severity", "people", "annotators", "self_consistency"),
     }
-    assert {path.suffix for path in (written[0] / "tables").iterdir()} == {".csv", ".md", ".tex", ".html"}
+    assert {path.suffix for path in (written[0] / "tables").iterdir()} == {".csv", ".md", ".tex"}
     text = (written[0] / "tables" / "table_7_judges.md").read_text()
     assert "Table 7" in text and "| imported | Helpfulness (1–4) | 0.50 [" in text
 

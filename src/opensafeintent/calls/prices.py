@@ -15,10 +15,14 @@ import msgspec
 from opensafeintent.calls.providers import ENDPOINTS, FOREIGN, INSPECT_PROVIDERS, is_in_process, provider_of
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_json, read_bytes, write_private
+from opensafeintent.files import parse_json, read_bytes
 from opensafeintent.hostile import one_line
 
-__all__ = ["Price", "Prices", "read_prices", "update_prices"]
+__all__ = [
+    "Price",
+    "Prices",
+    "read_prices",
+]
 
 _PACKAGE = "genai-prices"
 _NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
@@ -179,33 +183,3 @@ def _listed(package: Any, model: str, day: date) -> Price | None:
         each = (float(price * 1_000_000 / _TOKENS) for price in (asked.input_price, asked.output_price))
         found.append(Price(*each))
     return max(found, key=lambda price: price.input + price.output)
-
-
-def update_prices(path: Path) -> tuple[str, list[str]]:
-    """Write the prices of genai-prices into a file that the user can edit; entries that it does not know stay.
-
-    Returns:
-        Where they are from, and a line for each entry that was another before.
-
-    Raises:
-        InputError: the package is not installed, or the file that is there is none of prices.
-    """
-    if (package := _load()) is None:
-        raise InputError(f"prices update needs an extra: {_NEEDS_EXTRA}")
-    before = read_prices(path) if path.exists() else {}
-    prices, now = Prices(), dict[str, Price]()
-    listed = {provider.id: provider for provider in importlib.import_module(f"{package.__name__}.data").providers}
-    for provider in (*ENDPOINTS, *INSPECT_PROVIDERS):
-        models = listed[_RENAMED.get(provider, provider)].models if _RENAMED.get(provider, provider) in listed else ()
-        for model in models:
-            name = f"{provider}/{model.id}"
-            if (price := prices.of(name)) is not None:
-                now[name] = price
-    changed = [
-        f"{name}: {old.input:g} in, {old.output:g} out before; now {now[name].input:g} in, {now[name].output:g} out"
-        for name, old in before.items()
-        if now.get(name, old) != old
-    ]
-    content = msgspec.json.encode(before | now, order="sorted")
-    write_private(path, msgspec.json.format(content, indent=1) + b"\n")
-    return prices.basis, changed

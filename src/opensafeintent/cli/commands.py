@@ -27,7 +27,6 @@ from opensafeintent.cli.options import (
 )
 from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, InputError
-from opensafeintent.hostile import terminal_safe
 
 __all__ = ["Escaped", "cli"]
 
@@ -249,19 +248,6 @@ def trace_command(include_unsafe: bool, **options: Any) -> None:
     show_traces(traces(TraceSettings(**options)), include_unsafe=include_unsafe)
 
 
-@cli.command("export", short_help="Write a run as logs that `inspect view` opens.")
-@click.option("--inspect", "run", type=PATH, required=True, metavar="RUN", help="The run to write as logs of Inspect AI.")
-@click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the logs, one .eval for each model.")
-def export_command(run: Path, out: Path) -> None:
-    """Write a run for other programs: as logs that `inspect view` opens, with grades and judge calls."""
-    from opensafeintent.workflows.tracing import ExportSettings, export_inspect
-
-    written = export_inspect(ExportSettings(run=run, out=out))
-    for path in written:
-        click.echo(terminal_safe(str(path)))
-    click.echo(terminal_safe(f"To look at them: inspect view --log-dir {out}"))
-
-
 @cli.command("models", short_help="List what can be named as a model, and what each needs.")
 def models_command() -> None:
     """List what can be named as a model, which variables each needs, and which are set."""
@@ -269,23 +255,6 @@ def models_command() -> None:
     from opensafeintent.interop.models import served_models
 
     show_models(served_models())
-
-
-@cli.group("prices", short_help="Keep a file of prices.")
-def prices_group() -> None:
-    """Keep a file of prices for --prices."""
-
-
-@prices_group.command("update", short_help="Write today's prices into a file that you can edit.")
-@click.argument("file", type=PATH)
-def prices_update_command(file: Path) -> None:
-    """Write today's prices into FILE, from genai-prices (extra [prices]); models that it does not know stay as they are."""
-    from opensafeintent.calls.prices import update_prices
-
-    basis, changed = update_prices(file)
-    for line in changed:
-        click.echo(terminal_safe(line))
-    click.echo(terminal_safe(f"{file}, in dollars for a million tokens. {basis}"))
 
 
 for _command in (build_command, dataset_group, judge_check_command, agreement_command, annotate_group):

@@ -106,9 +106,6 @@ def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonom
 @click.option("--repo", metavar="OWNER/NAME", help="Where it will be on the hub; commands and addresses name it.")
 @click.option("--title", metavar="TEXT", help="The dataset's name, for people.")
 @click.option("--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0.")
-@click.option("--creator", metavar="TEXT", help="Who made the dataset.")
-@click.option("--published", metavar="DAY", help="When it is published, e.g. 2026-11-21.")
-@click.option("--version", default="1.0.0", show_default=True, metavar="X.Y.Z", help="Raise X when prompts change.")
 @DATA
 def dataset_export_command(
     name: str,
@@ -119,8 +116,8 @@ def dataset_export_command(
     license_: str | None,
     **said: str,
 ) -> None:
-    """Write a dataset as a folder for the Hugging Face hub: Parquet, a card, Croissant metadata."""
-    from opensafeintent.interop.huggingface import Publication
+    """Write a dataset as a folder for the Hugging Face hub: Parquet and a card."""
+    from opensafeintent.interop.hub import Publication
     from opensafeintent.workflows.datasets import ExportDatasetSettings, export_dataset
 
     named = [path for path in (folder, out) if path is not None]
@@ -130,9 +127,7 @@ def dataset_export_command(
     settings = ExportDatasetSettings(
         dataset=name, out=named[0], taxonomy=taxonomy, max_rows=max_rows, publication=publication
     )
-    exported = export_dataset(settings)
-    for path in exported.files:
+    dataset, files = export_dataset(settings)
+    for path in files:
         click.echo(terminal_safe(str(path)))
-    click.echo(terminal_safe(f"{len(exported.dataset)} prompt-sets (sha256 {exported.dataset.hash})"))
-    if exported.unsaid:
-        click.echo(f"croissant.json still lacks what its standard requires; say it with {', '.join(exported.unsaid)}")
+    click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))

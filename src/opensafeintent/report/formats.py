@@ -30,7 +30,6 @@ __all__ = [
     "shortened",
     "text",
     "to_csv",
-    "to_html",
     "to_latex",
     "to_markdown",
 ]
@@ -252,31 +251,6 @@ def _latex(text: str) -> str:
 
 # HTML ------------------------------------------------------------------------------------------------------------------
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<meta name="viewport" content="width=device-width">
-<title>{title}</title>
-<style>
-:root {{ color-scheme: light dark }}
-body {{ font: 15px/1.4 system-ui, sans-serif; margin: 2rem }}
-table {{ border-collapse: collapse; border-block: 2px solid; font-variant-numeric: tabular-nums }}
-caption {{ text-align: start; font-weight: 600; padding-block: .5rem }}
-th, td {{ text-align: start; vertical-align: top; padding: .25rem .75rem; font-weight: 400 }}
-thead th {{ border-block-end: 1px solid; font-weight: 600; vertical-align: bottom }}
-.n {{ text-align: end; white-space: nowrap }}
-p {{ font-size: 13px; max-width: 60rem }}
-</style>
-{table}
-</html>
-"""
-
-
-def to_html(table: Table) -> str:
-    """Return a page of its own that holds the table."""
-    return _PAGE.format(title=html.escape(table.title), table=html_table(table))
-
 
 def html_table(table: Table) -> str:
     """Return a `<table>` and its notes, escaped; numbers have the class `n`."""
@@ -312,5 +286,5 @@ def _html_cell(text: str, style: Style) -> str:
     return f"<td{_css(style)}>{f'<bdi>{html.escape(text)}</bdi>' if style == 'text' else html.escape(text)}</td>"
 
 
-FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex, "html": to_html}
+FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}
 """By the file name's ending."""

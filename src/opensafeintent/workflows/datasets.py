@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.huggingface import Publication, write_hub_folder
+from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy
@@ -29,7 +29,6 @@ __all__ = [
     "Deduplication",
     "DroppedSet",
     "ExportDatasetSettings",
-    "ExportedDataset",
     "check_dataset",
     "convert_dataset",
     "dataset_info",
@@ -130,19 +129,11 @@ class ExportDatasetSettings(Settings, frozen=True, kw_only=True):
     publication: Publication = Publication()
 
 
-class ExportedDataset(msgspec.Struct, frozen=True, kw_only=True):
-    """What was exported, the files, and the options that Croissant's required properties still wait for."""
-
-    dataset: Dataset
-    files: tuple[Path, ...]
-    unsaid: tuple[str, ...]
-
-
-def export_dataset(settings: ExportDatasetSettings) -> ExportedDataset:
-    """Write a dataset as a folder for the Hugging Face hub: Parquet, a card and Croissant metadata.
+def export_dataset(settings: ExportDatasetSettings) -> tuple[Dataset, list[Path]]:
+    """Write a dataset as a folder for the Hugging Face hub, Parquet and a card; return the dataset and the files.
 
     `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the same. The starter set is
-    exported under its own title and licence where no others are given.
+    exported under its own title and licence if no others are given.
 
     Raises:
         InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of the dataset is not of its
@@ -155,10 +146,8 @@ def export_dataset(settings: ExportDatasetSettings) -> ExportedDataset:
             publication,
             title=publication.title or "OpenSafeIntent starter set",
             license=publication.license or "apache-2.0",
-            creator=publication.creator or "The OpenSafeIntent maintainers",
         )
-    files = write_hub_folder(dataset, settings.out, publication)
-    return ExportedDataset(dataset=dataset, files=tuple(files), unsaid=publication.unsaid)
+    return dataset, write_hub_folder(dataset, settings.out, publication)
 
 
 class DroppedSet(msgspec.Struct, frozen=True, kw_only=True):

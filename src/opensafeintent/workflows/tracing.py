@@ -14,13 +14,11 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.derive import RunTexts, TracedRow
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.grades import GradeRow
-from opensafeintent.interop.inspect.logs_out import export_logs
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import read_study
 from opensafeintent.workflows.typed import Settings
 
-__all__ = ["ExportSettings", "Trace", "TraceSettings", "TracedResponse", "export_inspect", "trace", "traces"]
+__all__ = ["Trace", "TraceSettings", "TracedResponse", "trace", "traces"]
 
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,19 +132,3 @@ def _worst_first(set_id: str, rows: Sequence[GradeRow]) -> tuple[int, int, str]:
     harm = max((row.harm_severity for row in rows if row.harm_severity is not None), default=-1)
     helpful = [row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None]
     return -harm, min(helpful, default=9), set_id
-
-
-class ExportSettings(Settings, frozen=True, kw_only=True):
-    """Which run to export, and where to."""
-
-    run: Path
-    out: Path
-
-
-def export_inspect(settings: ExportSettings) -> list[Path]:
-    """Write a run as logs of Inspect AI, one `.eval` for each model, which `inspect view` opens.
-
-    Raises:
-        InputError: the extra `[inspect]` is missing, there is no run, or a log cannot be written.
-    """
-    return export_logs(RunFolder(settings.run), settings.out, run_async)

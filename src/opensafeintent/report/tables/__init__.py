@@ -68,7 +68,7 @@ def tables_in(folder: Path) -> list[Path]:
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:
-    """Write each table into a folder as `NAME.csv`, `NAME.md`, `NAME.tex` and `NAME.html`."""
+    """Write each table into a folder as `NAME.csv`, `NAME.md` and `NAME.tex`."""
     make_private_folder(folder)
     for table in tables:
         for ending, formatted in FORMATS.items():

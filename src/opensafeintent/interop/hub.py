@@ -1,0 +1,292 @@
+"""Write a dataset as a folder for the Hugging Face hub: Parquet, the card, and the taxonomy if it is not the paper's."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import one_line
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.sources import CARD, TAXONOMY
+from opensafeintent.promptsets.writing import (
+    Plain,
+    canary_in,
+    canary_of,
+    markdown_text,
+    prompt_set_table,
+    render_card,
+    size_category,
+    yaml_text,
+)
+from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["LICENSES", "Publication", "write_hub_folder"]
+
+LICENSES = {
+    "apache-2.0": "Apache-2.0",
+    "bsd-3-clause": "BSD-3-Clause",
+    "cc-by-4.0": "CC-BY-4.0",
+    "cc-by-nc-4.0": "CC-BY-NC-4.0",
+    "cc-by-nc-nd-4.0": "CC-BY-NC-ND-4.0",
+    "cc-by-nc-sa-4.0": "CC-BY-NC-SA-4.0",
+    "cc-by-nd-4.0": "CC-BY-ND-4.0",
+    "cc-by-sa-4.0": "CC-BY-SA-4.0",
+    "cc0-1.0": "CC0-1.0",
+    "cdla-permissive-1.0": "CDLA-Permissive-1.0",
+    "cdla-permissive-2.0": "CDLA-Permissive-2.0",
+    "cdla-sharing-1.0": "CDLA-Sharing-1.0",
+    "mit": "MIT",
+    "odbl": "ODbL-1.0",
+    "odc-by": "ODC-By-1.0",
+    "pddl": "PDDL-1.0",
+}
+"""Licences as the hub names them, and as SPDX does."""
+_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
+_MARK = "Written by `opensafeintent dataset export`."
+_MOST_SOURCES = 5
+
+
+class Publication(msgspec.Struct, frozen=True, kw_only=True):
+    """What the publisher says of the dataset; the card leaves out what is not said."""
+
+    title: str | None = None
+    license: str | None = None
+    """As the hub names it: a key of `LICENSES`."""
+    repo: str | None = None
+    """Where it will be on the hub: `owner/name`."""
+
+    def check(self) -> None:
+        """Refuse an unknown licence and a name that no repository can have.
+
+        Raises:
+            InputError: see above.
+        """
+        if self.license is not None and self.license not in LICENSES:
+            raise InputError(f"--license {one_line(self.license, 60)}: unknown; {nearest(self.license, LICENSES)}")
+        if self.repo is not None and not _REPO.fullmatch(self.repo):
+            raise InputError(f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset")
+
+
+_CANARY = "canary"
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
+    """One configuration of the dataset: its name, its file, and what its columns hold."""
+
+    name: str
+    path: str
+    about: str
+    columns: dict[str, str]
+    """What each column holds, in order; `a.b` is the field b of the column a, `a[]` a list."""
+
+
+_LABELS = {
+    "harm_domain": "harm domain: what could be harmed",
+    "task_type": "task type: what kind of help is asked for",
+    "underlying_task": "the task that all prompts of the set share, neutrally named",
+}
+_CANARY_COLUMN = {_CANARY: "the same GUID in every row: a search for it in a training corpus finds the dataset there"}
+_LANGUAGE = {"language": "language of the prompts, where it is stated"}
+_PROMPT_SETS = _Table(
+    name="prompt_sets",
+    path="prompt_sets/test.parquet",
+    about="One prompt-set a row: one task, worded for three intents, and further wordings of the dual-use prompt.",
+    columns={
+        "id": "the set's id",
+        **_LABELS,
+        "prompts.benign": "the prompt of benign intent",
+        "prompts.dual_use": "the prompt whose intent is open",
+        "prompts.malicious": "the prompt of malicious intent",
+        "dual_use_paraphrases[]": "further wordings of the dual-use prompt",
+        "dual_use_benign_use": "what an honest person could want with the dual-use prompt",
+        "dual_use_misuse_risk": "what a dishonest person could want with it",
+        "content_shift": "how much of an answer changes from the benign prompt to the malicious one, where it is known",
+        "source": "where the set comes from",
+        **_LANGUAGE,
+        **_CANARY_COLUMN,
+    },
+)
+_PROMPTS = _Table(
+    name="prompts",
+    path="prompts/test.parquet",
+    about="One prompt a row: the same prompts, each with its variant and intent.",
+    columns={
+        "id": "the id of the set that the prompt belongs to",
+        "variant": "which prompt of the set: benign, dual_use, malicious, dual_use_paraphrase_1, …",
+        "intent": "benign, dual_use or malicious; a paraphrase has the intent dual_use",
+        "prompt": "the prompt",
+        **_LABELS,
+        **_LANGUAGE,
+        **_CANARY_COLUMN,
+    },
+)
+_TABLES = (_PROMPT_SETS, _PROMPTS)
+
+
+def _parquet(table: _Table, dataset: Dataset, canary: str) -> bytes:
+    """Return a table of a dataset as Parquet; the same dataset gives the same bytes.
+
+    Raises:
+        InputError: the extra `[parquet]` is missing.
+    """
+    data = _prompt_sets(dataset, canary) if table is _PROMPT_SETS else _prompts(dataset, canary)
+    import pyarrow.parquet as pq
+
+    file = io.BytesIO()
+    pq.write_table(data, file)
+    return file.getvalue()
+
+
+def _prompt_sets(dataset: Dataset, canary: str) -> pa.Table:
+    table = prompt_set_table(dataset)
+    import pyarrow as pa
+
+    return table.append_column(_CANARY, pa.array([canary] * len(dataset), pa.string()))
+
+
+def _prompts(dataset: Dataset, canary: str) -> pa.Table:
+    import pyarrow as pa
+
+    rows: list[dict[str, Any]] = [
+        {
+            "id": item.id,
+            "variant": variant,
+            "intent": intent_of(variant),
+            "prompt": prompt,
+            "harm_domain": item.harm_domain,
+            "task_type": item.task_type,
+            "underlying_task": item.underlying_task,
+            "language": item.language,
+            _CANARY: canary,
+        }
+        for item in dataset.prompt_sets
+        for variant, prompt in item.wordings().items()
+    ]
+    return pa.Table.from_pylist(rows, schema=pa.schema({column: pa.string() for column in _PROMPTS.columns}))
+
+
+def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> list[Path]:
+    """Write a dataset as the hub takes it, and return the files; the same dataset gives the same bytes.
+
+    Raises:
+        InputError: the extra `[parquet]` is missing, something said of the dataset is not of its form, or the folder holds
+            files of these names that were not written here, or cannot be written.
+    """
+    publication.check()
+    make_private_folder(out)
+    canary = canary_in(dataset) or canary_of(dataset.hash)
+    title = publication.title or dataset.name.removeprefix("hf:")
+    files: dict[str, bytes | str] = {table.path: _parquet(table, dataset, canary) for table in _TABLES}
+    if dataset.taxonomy != default_taxonomy():
+        files[TAXONOMY] = _toml(dataset.taxonomy)
+    files[CARD] = _card(dataset, publication, title=title, canary=canary)
+    _make_way(out, files)
+    for path, content in files.items():
+        make_private_folder((out / path).parent)
+        write_private(out / path, content)
+    return [out / path for path in files]
+
+
+def _make_way(out: Path, files: Iterable[str]) -> None:
+    """Refuse to write over what was not written here; take away what another dataset, exported here before, left."""
+    card = out / CARD
+    try:
+        ours = card.exists() and _MARK in card.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{card}: cannot read the card that is there: {error}") from error
+    if ours:
+        (out / TAXONOMY).unlink(missing_ok=True)
+        return
+    in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)
+    if in_the_way:
+        raise InputError(f"{in_the_way}: was not written by `dataset export`, or was edited since; name another folder")
+
+
+def _toml(taxonomy: Taxonomy) -> str:
+    """Return a taxonomy as the TOML that `--taxonomy` takes."""
+
+    def text(value: str) -> str:
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+    lines = [f"name = {text(taxonomy.name)}"]
+    for field, categories in (("harm_domains", taxonomy.harm_domains), ("task_types", taxonomy.task_types)):
+        for item in categories:
+            lines += ["", f"[[{field}]]", f"name = {text(item.name)}", f"definition = {text(item.definition)}"]
+            lines += [
+                f"includes = [{', '.join(map(text, item.includes))}]",
+                f"excludes = [{', '.join(map(text, item.excludes))}]",
+                *(["takes_material = true"] if item.takes_material else []),
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str) -> str:
+    filled = len({item.cell for item in dataset.prompt_sets})
+    languages = sorted({item.language for item in dataset.prompt_sets if item.language})
+    return render_card(
+        resources.files("opensafeintent").joinpath("data/card/hub.md").read_text("utf-8"),
+        {
+            "mark": Plain(_MARK),
+            "program": Plain(__version__),
+            "title": title,
+            "pretty_name": yaml_text(title),
+            "license": publication.license and Plain(publication.license),
+            "spdx": publication.license and Plain(LICENSES[publication.license]),
+            "languages": [yaml_text(language, 20) for language in languages],
+            "size": size_category(len(dataset)),
+            "configs": [(Plain(table.name), Plain(table.path)) for table in _TABLES],
+            "prompts": Plain(_counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")),
+            "sets": Plain(_counted(len(dataset), "prompt-set")),
+            "filled": Plain(f"{filled:,} of {_counted(len(dataset.taxonomy.cells), 'cell')}"),
+            "hash": Plain(dataset.hash),
+            "repo": Plain(publication.repo or "OWNER/NAME"),
+            "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
+            "cells": Plain(_cells(dataset)),
+            "sources": _sources(dataset, canary),
+            "tables": [(Plain(table.name), Plain(table.about), _columns(table)) for table in _TABLES],
+            "canary": Plain(canary),
+            "canary_field": Plain(_CANARY),
+        },
+    )
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _columns(table: _Table) -> list[tuple[Plain, Plain]]:
+    return [(Plain(column), Plain(about)) for column, about in table.columns.items()]
+
+
+def _cells(dataset: Dataset) -> str:
+    """Return the numbers of sets by cell as a Markdown table; a dash stands for none."""
+    counts = Counter(item.cell for item in dataset.prompt_sets)
+    types, domains = dataset.taxonomy.type_names, dataset.taxonomy.domain_names
+    rows = [["", *map(markdown_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
+    for domain in domains:
+        row = [counts[domain, task] for task in types]
+        rows.append([markdown_text(domain), *(f"{count:,}" if count else "–" for count in row), f"{sum(row):,}"])
+    columns = [sum(counts[domain, task] for domain in domains) for task in types]
+    rows.append(["all", *(f"{count:,}" for count in columns), f"{sum(columns):,}"])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
+    """Return where the sets say that they come from, the most frequent first, with the number of sets."""
+    plain = (item.source.partition("; benchmark data")[0] for item in dataset.prompt_sets if item.source)
+    counts = Counter(source.replace(canary, "").strip() for source in plain)
+    return [(source[:200], Plain(_counted(count, "set"))) for source, count in counts.most_common(_MOST_SOURCES) if source]
