@@ -3,10 +3,10 @@
 Starts a loopback server (another process, on another core where there is one), runs `opensafeintent evaluate` against it, and
 beside it a bare aiohttp loop that sends the same number of requests. Prints for each: calls a second, the ratio to the ideal
 (calls × latency ÷ connections), CPU seconds per 1,000 calls and peak memory. With `--against` another revision of the program
-takes the bare loop's place, in turn with this one; with `--shared` the calls go into a ledger that other runs may share.
+takes the bare loop's place, in turn with this one.
 
     python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency 0.2] [--repeats 3]
-                                  [--shared] [--against CHECKOUT/src]
+                                  [--against CHECKOUT/src]
 
 Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it more than either.
 """
@@ -137,7 +137,6 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=200)
     parser.add_argument("--latency", type=float, default=0.2)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--shared", action="store_true", help="evaluate with --ledger")
     parser.add_argument("--against", type=Path, help="the src folder of another revision")
     options = parser.parse_args()
     latency, connections = options.latency, options.connections
@@ -153,7 +152,6 @@ def main() -> None:
         evaluate += ["--judge", "openai-api/loopback/judge", "--dataset", str(dataset), "--out", str(run)]
         evaluate += ["--max-connections", str(connections)]
         evaluate += ["--limit", str(options.limit)] if options.limit else []
-        evaluate += ["--ledger", str(folder / "shared.sqlite")] if options.shared else []
         print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
         print(f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}")
         ours: list[Measured] = []
@@ -161,8 +159,6 @@ def main() -> None:
 
         def afresh(source: Path = ROOT / "src") -> Measured:
             shutil.rmtree(run, ignore_errors=True)
-            for path in folder.glob("*shared.sqlite*"):
-                path.unlink()
             return measure(server, evaluate, latency, source)
 
         for _ in range(options.repeats):
@@ -176,7 +172,7 @@ def main() -> None:
             print(beside[-1].line("bare aiohttp loop", latency, connections), flush=True)
         print()
         if not options.against:
-            ledger = sum(path.stat().st_size for path in (*run.glob("ledger.*"), *folder.glob("shared.sqlite*"))) / 1e6
+            ledger = sum(path.stat().st_size for path in run.glob("ledger.*")) / 1e6
             again = measure_again(server, evaluate)
             print(f"ledger {ledger:.1f} MB; the same command again: {again:.2f} CPU s, {server.stats()['total']} calls")
     for what, of in (("calls a second", speed), ("CPU seconds per call", effort)):

@@ -76,7 +76,7 @@ def test_a_file_without_its_folder_is_an_input_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EAGAIN, "another process is evaluating into this folder; wait for it"),
+        (errno.EAGAIN, "another process is evaluating into this folder; wait for it"),  # which has not said more yet
         (errno.EACCES, "another process is evaluating into this folder; wait for it"),
         (errno.ENOLCK, "cannot be locked: No locks available; choose one on another disk"),
         (errno.ENOSYS, "cannot be locked: Function not implemented; choose one on another disk"),

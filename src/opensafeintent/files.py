@@ -7,10 +7,13 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import stat
 import sys
+import time
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from math import isfinite
 from pathlib import Path
 from typing import IO, Any, NoReturn, TypeVar
@@ -21,11 +24,11 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
 __all__ = [
-    "CAN_LOCK",
-    "FolderTaken",
+    "Taken",
     "any_json",
     "as_text",
     "finish_replacing",
+    "held",
     "locked_folder",
     "make_private_folder",
     "os_errors",
@@ -34,14 +37,14 @@ __all__ = [
     "read_bytes",
     "read_json",
     "read_text",
+    "refuse",
     "replaced_together",
-    "take_lock",
     "write_private",
     "written_beside",
 ]
 
 T = TypeVar("T")
-CAN_LOCK = sys.platform != "win32"
+_CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
 """Levels of JSON within JSON; what is deeper cannot be written again."""
 
@@ -285,12 +288,27 @@ def write_private(path: Path, content: bytes | str, *, durable: bool = False) ->
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-class FolderTaken(InputError):
-    """Another process is at work in a folder."""
+# One process at a time ------------------------------------------------------------------------------------------------
+
+_LOOK_SECONDS = 0.5
+"""Between two looks whether something is free."""
 
 
-def take_lock(file: IO[Any], path: Path, *, shared: bool = False) -> bool:
-    """Lock an open file until it is closed, alone or with others; return whether that could be done.
+class Taken(InputError):
+    """Another process holds a folder or a ledger."""
+
+
+def refuse(line: str) -> None:
+    """Wait for nobody.
+
+    Raises:
+        Taken: always.
+    """
+    raise Taken(f"{line}; wait for it")
+
+
+def take_lock(file: IO[Any], path: Path) -> bool:
+    """Lock an open file until it is closed; return whether that could be done.
 
     Raises:
         InputError: files cannot be locked there; the text names `path`.
@@ -298,7 +316,7 @@ def take_lock(file: IO[Any], path: Path, *, shared: bool = False) -> bool:
     import fcntl
 
     try:
-        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: taken
         return False
     except OSError as error:
@@ -307,31 +325,51 @@ def take_lock(file: IO[Any], path: Path, *, shared: bool = False) -> bool:
 
 
 @contextlib.contextmanager
-def locked_folder(path: Path, doing: str) -> Iterator[None]:
-    """Make a private folder and keep it for this process; results that were left half put in place are put there.
+def held(path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = refuse) -> Iterator[None]:
+    """Hold a folder or a ledger for this process. The system releases it when the process ends, however it ends.
+
+    Args:
+        path: the folder or the ledger, for errors.
+        lock: the file that is locked; it names the holder.
+        doing: what this process does, for the error of another: `writing this ledger`.
+        waiting: called twice a second with a line that names the holder, while another process holds it. It may raise.
+
+    Raises:
+        Taken: another process holds it, and `waiting` is the default.
+        InputError: it cannot be written or locked.
+    """
+    if not _CAN_LOCK:  # SQLite alone guards the ledger there
+        yield
+        return
+    with os_errors(f"{path}: cannot write here"):
+        file = os.fdopen(os.open(lock, os.O_CREAT | os.O_RDWR, 0o600), "r+", errors="replace")
+    with file:
+        while not take_lock(file, path):
+            file.seek(0)
+            waiting(f"{path}: {one_line(file.read(400)) or f'another process is {doing}'}")
+            time.sleep(_LOOK_SECONDS)
+        since = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+        holder = f"process {os.getpid()} on {socket.gethostname()} has been {doing} since {since}"
+        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
+            os.ftruncate(file.fileno(), 0)
+            os.pwrite(file.fileno(), holder.encode(), 0)
+        yield
+
+
+@contextlib.contextmanager
+def locked_folder(path: Path, doing: str, waiting: Callable[[str], object] = refuse) -> Iterator[None]:
+    """Make a private folder and hold it for this process; results that were left half put in place are put there.
 
     Args:
         path: the folder.
         doing: what this process does, for the error of another: `evaluating into`.
+        waiting: see `held`.
 
     Raises:
-        FolderTaken: another process is at work in it.
-        InputError: it cannot be written.
+        Taken, InputError: see `held`.
     """
     make_private_folder(path)
-    if not CAN_LOCK:  # SQLite alone guards the ledger there
-        finish_replacing(path)
-        yield
-        return
-    with os_errors(f"{path}: cannot write here"):
-        file = os.fdopen(os.open(path / ".lock", os.O_CREAT | os.O_RDWR, 0o600), "r+", errors="replace")
-    with file:
-        if not take_lock(file, path):
-            theirs = one_line(file.read(100)) or doing
-            raise FolderTaken(f"{path}: another process is {theirs} this folder; wait for it")
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
-            os.ftruncate(file.fileno(), 0)
-            os.pwrite(file.fileno(), doing.encode(), 0)
+    with held(path, path / ".lock", f"{doing} this folder", waiting):
         finish_replacing(path)
         yield
 

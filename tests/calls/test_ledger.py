@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import Answered, Failure, Message, Refused, Replied, Sampling, Usage, call_key
 from opensafeintent.errors import InputError
+from opensafeintent.files import Taken
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20
 HERE = Path(__file__).parent.parent  # for subprocesses: `from calls.support import ...`
@@ -155,10 +157,13 @@ def test_a_text_is_stored_once_over_all_calls_and_openings(tmp_path: Path) -> No
     assert path.stat().st_size < 70_000
 
 
-def test_only_the_first_answer_to_a_key_counts(tmp_path: Path) -> None:
+def test_only_the_first_answer_to_a_key_counts_and_a_second_stops_the_run(tmp_path: Path) -> None:
     first = answered("q", answer="first")
     second = answered("q", answer="second")
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
+    with (
+        pytest.raises(InputError, match=r"ledger\.sqlite: another process has written into this ledger; run the command"),
+        Ledger(tmp_path / "ledger.sqlite") as ledger,
+    ):
         ledger.add(first)
         ledger.add(second)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -173,7 +178,7 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
         while ledger.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert modes == dict.fromkeys(("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"), 0o600)
+    assert modes == dict.fromkeys((".ledger.sqlite.lock", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"), 0o600)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
@@ -350,62 +355,46 @@ def test_a_damaged_ledger_is_an_input_error(tmp_path: Path) -> None:
         ledger.find(entry.key)
 
 
-@pytest.mark.slow
-def test_many_can_create_one_ledger_at_the_same_time(tmp_path: Path) -> None:
-    def at_once(open_ledger: Callable[[], None]) -> None:
-        threads = [threading.Thread(target=open_ledger) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-
-    for number in range(15):
-        path = tmp_path / f"{number}.sqlite"
-        barrier = threading.Barrier(4)
-        opened: list[Ledger | InputError] = []
-
-        def open_ledger(path: Path = path, barrier: threading.Barrier = barrier, opened: list[Any] = opened) -> None:
-            barrier.wait()
-            try:
-                opened.append(Ledger(path))
-            except InputError as error:
-                opened.append(error)
-
-        at_once(open_ledger)
-        with closing(sqlite3.connect(path, timeout=1)) as connection:
-            connection.execute("BEGIN IMMEDIATE")  # "database is locked" if one of them kept a transaction open
-        ledgers = [each for each in opened if isinstance(each, Ledger)]
-        for ledger in ledgers:
-            ledger.close()
-        assert len(ledgers) == 4, opened
-
-
-_WRITE_ROWS = """
-import sys
-from pathlib import Path
-from calls.test_ledger import answered
-from opensafeintent.calls.ledger import Ledger
-
-with Ledger(Path(sys.argv[1])) as ledger:
-    for number in range(400):
-        text = f"Shared {number}" if number % 4 == 0 else f"{sys.argv[2]} {number}"
-        text += ". The rest is long enough for the text to be kept by reference, once for both processes."
-        ledger.add(answered(text, number=number))
-"""
-
-
-def test_two_processes_write_one_ledger(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["ledger.sqlite", "link.sqlite"])
+def test_a_second_writer_is_refused_and_told_who_holds_the_ledger(tmp_path: Path, name: str) -> None:
     path = tmp_path / "ledger.sqlite"
-    Ledger(path).close()
-    processes = [run_python(_WRITE_ROWS, path, name) for name in ("one", "other")]
-    for process in processes:
-        process.communicate(timeout=30)
-        assert process.returncode == 0
-    # Of each 400 rows, 100 have keys that the other process has too: 300 + 300 + 100 keys.
-    keys = {key for (key,) in rows(path, "key")}
-    assert len(keys) == 700
-    with Ledger(path, readonly=True) as ledger:
-        assert all(ledger.find(key) == Answered(text="Yes.", stop_reason="stop") for key in keys)
+    (tmp_path / "link.sqlite").symlink_to(path)
+    process = run_python(_WRITE_UNTIL_KILLED, path)
+    assert process.stdout is not None
+    process.stdout.readline()
+    holder = rf"process {process.pid} on {re.escape(socket.gethostname())}"
+    said = rf"{name}: {holder} has been writing this ledger since 2.* UTC; wait for it"
+    with pytest.raises(Taken, match=said):
+        Ledger(tmp_path / name)
+    with Ledger(path, readonly=True) as ledger:  # a reader is not
+        ledger.count()
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    with Ledger(tmp_path / name) as ledger:  # the system has released it
+        ledger.add(answered("q"))
+
+
+def test_a_second_writer_may_wait(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.sqlite"
+    told: list[str] = []
+
+    def waiting(line: str) -> None:
+        told.append(line)
+        first.close()
+
+    first = Ledger(path)
+    with Ledger(path, waiting=waiting) as second:
+        second.add(answered("q"))
+    assert len(told) == 1
+    assert f"process {os.getpid()} on " in told[0]
+
+
+def test_a_ledger_with_two_hard_links_is_refused(tmp_path: Path) -> None:
+    Ledger(tmp_path / "one.sqlite").close()
+    (tmp_path / "other.sqlite").hardlink_to(tmp_path / "one.sqlite")
+    with pytest.raises(InputError, match=r"other\.sqlite: has several names \(hard links\)"):
+        Ledger(tmp_path / "other.sqlite")
 
 
 # When nothing can be written -------------------------------------------------------------------------------------------
@@ -418,6 +407,7 @@ from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
+from opensafeintent.files import Taken
 
 def allow(size):
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

@@ -7,7 +7,6 @@ be among them, so that a new one cannot be forgotten.
 from __future__ import annotations
 
 import ast
-import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,12 +16,9 @@ from typing import Any, ClassVar
 import pytest
 
 import opensafeintent
-from calls.test_claims import KEY, entry_of, shared
 from calls.test_ledger import answered, failed
 from endtoend import osi, some_sets
-from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
@@ -78,23 +74,6 @@ def _ledgers(folder: Path) -> None:
         assert ledger.last_failure(b"none") is None
 
 
-def _shared(folder: Path) -> None:
-    """Claim a call, and have two answers to it, of which one stays; and one answer twice where nobody else should write."""
-    with Ledger(folder / "own.sqlite") as one, Ledger(folder / "own.sqlite") as other:
-        for ledger in (one, other):
-            ledger.add(entry_of("One."))
-
-    async def work() -> None:
-        with shared(folder / "shared.sqlite") as one, shared(folder / "shared.sqlite") as other:
-            assert await one.claim(KEY) is Claimed.OURS
-            for ledger, text in ((one, "One."), (other, "Another.")):
-                ledger.add(entry_of(text))
-                assert (await ledger.kept(KEY, Answered(text=text, stop_reason="stop"))).text == "One."
-            assert await other.claim(KEY) is Claimed.STORED
-
-    asyncio.run(work())
-
-
 def _run(folder: Path) -> None:
     """Evaluate, resume, report, compare, trace, import and grade."""
     sets, run = some_sets(folder, 3), folder / "run"
@@ -119,7 +98,6 @@ def _run(folder: Path) -> None:
 @pytest.mark.slow
 def test_no_statement_reads_all_calls_to_find_some(tmp_path: Path, plans: dict[str, list[str]]) -> None:
     _ledgers(tmp_path)
-    _shared(tmp_path)
     _run(tmp_path)
     for statement, plan in plans.items():
         if any(known in statement for known in READ_ONCE):

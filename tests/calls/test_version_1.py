@@ -108,14 +108,6 @@ def test_they_can_be_answered_again(ledger: Path) -> None:
         assert [status for _, status, *_ in opened.rows_of(of)] == ["answered", "failed"]
 
 
-def test_many_writers_at_once_upgrade_it_once(ledger: Path) -> None:
-    of = keys(ledger)
-    opened = [Ledger(ledger) for _ in range(3)]
-    for one in opened:
-        check(one, of)
-        one.close()
-
-
 def test_a_damaged_body_leaves_the_ledger_as_it_was(ledger: Path) -> None:
     with closing(sqlite3.connect(ledger)) as connection, connection:
         connection.execute("UPDATE calls SET response = ? WHERE id = 1", (pack(b"{"),))

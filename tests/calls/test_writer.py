@@ -11,7 +11,6 @@ import pytest
 from calls.support import open_client, rows, until, user_call
 from calls.test_ledger import answered, run_python
 from loopback import Fault, LoopbackServer, Match
-from opensafeintent.calls.claims import Sharing
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
 
@@ -69,13 +68,12 @@ def test_what_did_not_fit_is_kept_where_there_is_room_in_the_end(tmp_path: Path)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="open files cannot be deleted")
-@pytest.mark.parametrize("sharing", [None, Sharing(look=0.01)], ids=["own", "shared"])
-def test_every_wait_ends_when_the_ledger_cannot_be_written(tmp_path: Path, sharing: Sharing | None) -> None:
+def test_every_wait_ends_when_the_ledger_cannot_be_written(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
     later = Fault(action="status", status=503, retry_after=600, match=Match(contains="Later."))
 
     async def run(base_url: str) -> list[object]:
-        with Ledger(path, sharing=sharing) as ledger:
+        with Ledger(path) as ledger:
             async with open_client(ledger, base_url, max_connections=2) as client:
                 await client.ask(user_call("First."))
                 pausing = asyncio.ensure_future(client.ask(user_call("Later.")))

@@ -1,9 +1,11 @@
-"""Runs at once on one ledger: each reports what the ledger holds, and no call is paid for twice."""
+"""Runs on one ledger, one after the other: a second writer is refused or waits, and no call is paid for twice."""
 
 from __future__ import annotations
 
 import random
+import re
 import signal
+import socket
 import sqlite3
 import subprocess
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 CONNECTIONS = 16
 LAST_ANSWERS = 64
-"""What comes in within a fifth of a second, at some 360 answers a second: as much as a kill may cost in `test_resume`."""
+"""Answers of a fifth of a second, at some 360 a second: a kill may cost as many in `test_resume`."""
 
 
 @pytest.fixture
@@ -34,9 +36,13 @@ def dataset(tmp_path: Path) -> Path:
     return some_sets(tmp_path, 8)
 
 
-def start(server: LoopbackProcess, dataset: Path, run: Path, *options: object) -> subprocess.Popen[str]:
+def command(dataset: Path, run: Path, *options: object) -> list[object]:
     shared = ["--ledger", run.parent / "shared.sqlite", "--max-connections", CONNECTIONS]
-    return begin("evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, *shared, *options, server=server)
+    return ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, *shared, *options]
+
+
+def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
+    return begin(*command(dataset, run, "--wait"), server=server)
 
 
 def total(server: LoopbackProcess) -> int:
@@ -47,7 +53,6 @@ def total(server: LoopbackProcess) -> int:
 def answers_in(ledger: Path) -> int:
     with closing(sqlite3.connect(ledger)) as connection:
         count: int = connection.execute("SELECT count(*) FROM calls WHERE status <> 'failed'").fetchone()[0]
-        assert connection.execute("SELECT count(*) FROM claims").fetchone() == (0,)
     return count
 
 
@@ -55,35 +60,80 @@ def results(run: Path) -> list[bytes]:
     return [(run / name).read_bytes() for name in ("grades.csv.gz", "metrics.json")]
 
 
-def report_what_the_ledger_holds(*runs: Path) -> bool:
-    """Tell whether runs of one model over one dataset say what `report` makes of their ledger afterwards."""
-    again = runs[0].with_name("again")
-    assert osi("report", runs[0], "--out", again).code == 0
-    return all(results(run) == results(again) for run in runs)
+@pytest.mark.slow
+def test_a_second_writer_is_refused_and_a_reader_is_not(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    ledger = tmp_path / "shared.sqlite"
+    assert osi(*command(dataset, tmp_path / "before", "--limit", 1), server=fickle).code == 0
+    first = start(fickle, dataset, tmp_path / "first")
+    seen = total(fickle)
+    wait_until(lambda: total(fickle) >= seen + 10)
+    first.send_signal(signal.SIGSTOP)
+    line = (
+        rf"error: {re.escape(str(ledger))}: process {first.pid} on {re.escape(socket.gethostname())} has been "
+        r"writing this ledger since \d{4}-\d\d-\d\d \d\d:\d\d UTC; wait for it, or add --wait"
+    )
+    options = ("--judge", "baseline/judge", "--out", tmp_path / "second", "--ledger", ledger)
+    for second in (
+        command(dataset, tmp_path / "second"),
+        ["judge-check", *options],
+        ["build", "--per-cell", 1, "--generator", "baseline/generator", *options],
+    ):
+        ran = osi(*second, server=fickle)
+        assert ran.code == 2
+        assert len(ran.errors) == 1 and re.fullmatch(line, ran.errors[0]), ran.err
+    for reader in ("report", "trace"):
+        ran = osi(reader, tmp_path / "before", *(("--worst", 1) if reader == "trace" else ()))
+        assert ran.code == 0, ran.err
+    first.send_signal(signal.SIGCONT)
+    ran = finish(first)
+    assert ran.code == 0, ran.err
+    assert total(fickle) == answers_in(ledger)
 
 
 @pytest.mark.slow
-def test_runs_at_once_agree_with_their_ledger_and_pay_once(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
-    runs = [tmp_path / name for name in ("one", "two", "three")]
-    for process in [start(fickle, dataset, run) for run in runs]:
-        ran = finish(process)
-        assert ran.code == 0, ran.err
-    assert report_what_the_ledger_holds(*runs)
+def test_who_waits_takes_what_the_first_one_asked(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    runs = [tmp_path / "one", tmp_path / "two"]
+    processes = [start(fickle, dataset, run) for run in runs]
+    ended = [finish(process) for process in processes]
+    assert [ran.code for ran in ended] == [0, 0], ended
+    assert sum("waiting: " in ran.err for ran in ended) == 1
+    assert total(fickle) == answers_in(tmp_path / "shared.sqlite")
+    assert results(runs[0]) == results(runs[1])
+
+
+@pytest.mark.slow
+def test_who_waits_for_a_folder_goes_on_with_its_run(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    processes = [start(fickle, dataset, tmp_path / "run") for _ in range(2)]
+    assert [finish(process).code for process in processes] == [0, 0]
     assert total(fickle) == answers_in(tmp_path / "shared.sqlite")
 
 
 @pytest.mark.slow
-def test_one_of_two_killed_leaves_its_claims_to_the_other(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
-    runs = [tmp_path / "killed", tmp_path / "other"]
-    killed, other = (start(fickle, dataset, run) for run in runs)
+@pytest.mark.parametrize("place", ["ledger", "folder"])
+def test_one_interruption_ends_the_waiting(fickle: LoopbackProcess, dataset: Path, tmp_path: Path, place: str) -> None:
+    first = start(fickle, dataset, tmp_path / "first")
+    wait_until(lambda: total(fickle) >= 10)
+    second = start(fickle, dataset, tmp_path / ("second" if place == "ledger" else "first"))
+    assert second.stderr is not None
+    while "waiting: " not in second.stderr.readline():
+        pass
+    second.send_signal(signal.SIGINT)
+    assert finish(second, 10).code == 130
+    assert finish(first).code == 0
+
+
+@pytest.mark.slow
+def test_who_waits_goes_on_when_the_first_one_is_killed(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+    killed = start(fickle, dataset, tmp_path / "killed")
     wait_until(lambda: total(fickle) >= 90)
+    other = start(fickle, dataset, tmp_path / "other")
     killed.kill()
     assert finish(killed).code == -signal.SIGKILL
-    ran = finish(other, timeout=30)  # claims would expire after 90 s
+    ran = finish(other)
     assert ran.code == 0, ran.err
-    ran = finish(start(fickle, dataset, runs[0]))
+    ran = finish(start(fickle, dataset, tmp_path / "killed"))
     assert ran.code == 0, ran.err
-    assert report_what_the_ledger_holds(*runs)
+    assert results(tmp_path / "killed") == results(tmp_path / "other")
     answers = answers_in(tmp_path / "shared.sqlite")
     assert answers <= total(fickle) <= answers + CONNECTIONS + LAST_ANSWERS
 
@@ -112,33 +162,3 @@ def test_killed_at_random_moments_and_run_again(dataset: Path, tmp_path: Path) -
             assert (run / "metrics.json").read_bytes() == expected
         assert total(server) <= needed + kills * (CONNECTIONS + LAST_ANSWERS)
     assert answers_in(tmp_path / "shared.sqlite") == needed
-
-
-@pytest.mark.slow
-def test_a_run_has_the_ledger_of_its_own_folder_to_itself(dataset: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own" / "ledger.sqlite"
-    with LoopbackProcess(latency=0.05, fickle=True) as server:
-        common = ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--max-connections", 4]
-        process = begin(*common, "--out", own.parent, server=server)
-        wait_until(lambda: total(server) >= 10)
-        for command in (
-            [*common, "--out", tmp_path / "other", "--ledger", own],
-            ["judge-check", "--judge", JUDGE, "--out", tmp_path / "check", "--ledger", own],
-        ):
-            ran = osi(*command, server=server)
-            assert ran.code == 2
-            assert ran.errors == [
-                f"error: {own}: a run has this ledger to itself until it ends: wait for it, or begin it with --ledger too"
-            ]
-        process.kill()
-        finish(process)
-        # who finds others at work on it shares it with them
-        sharer = begin(*common, "--out", tmp_path / "other", "--ledger", own, server=server)
-        seen = total(server)
-        wait_until(lambda: total(server) >= seen + 10)
-        owner = begin(*common, "--out", own.parent, server=server)
-        for process in (sharer, owner):
-            ran = finish(process)
-            assert ran.code == 0, ran.err
-        assert report_what_the_ledger_holds(own.parent, tmp_path / "other")
-        assert answers_in(own) <= total(server) <= answers_in(own) + 4 + LAST_ANSWERS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -135,16 +136,16 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(tmp_path: Pat
         refused = osi("report", grown)
         elsewhere = osi("report", grown, "--out", tmp_path / "look")
     assert refused.code == 2
-    assert refused.errors[-1] == (
-        f"error: {grown}: another process is evaluating into this folder; wait for it; or give --out DIR for a look at what "
-        "is there so far"
-    )
+    line = refused.errors[-1]
+    assert line.startswith(f"error: {grown}: process {os.getpid()} on ")
+    assert " has been evaluating into this folder since " in line
+    assert line.endswith(" UTC; wait for it; or give --out DIR for a look at what is there so far")
     assert elsewhere.code == 0
     assert agree(tmp_path / "look") == set(BASELINES)
     with files.locked_folder(tmp_path / "look", "writing a report into"):
         twice = osi("report", grown, "--out", tmp_path / "look")
     assert twice.code == 2
-    assert "another process is writing a report into this folder; wait for it" in twice.err
+    assert " has been writing a report into this folder since " in twice.err
 
 
 @pytest.mark.slow

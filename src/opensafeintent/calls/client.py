@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from opensafeintent.calls.claims import Claimed
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.prices import Prices
@@ -198,7 +197,6 @@ class Client:
         """Let those that wait to try again look whether there is still something to try."""
         self._news.set()
         self._news = asyncio.Event()
-        self.ledger.wake()
 
     async def _pause(self, model: str, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -253,7 +251,7 @@ class Client:
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
-            outcome = await (self._make if not self.ledger.shared else self._claim_and_make)(call, key, model)
+            outcome = await self._make(call, key, model)
         except BaseException as error:  # a cancellation as well: whoever waits for this call has to know
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
@@ -264,25 +262,6 @@ class Client:
             return outcome
         finally:
             del self._flights[key]
-
-    async def _claim_and_make(self, call: Call, key: bytes, model: Model) -> Outcome:
-        """Make a call unless another process is making it: then take what came of that, or make it where that failed."""
-        self._check(call.model)
-        while (claimed := await self.ledger.claim(key)) is not Claimed.OURS:
-            if claimed is Claimed.STORED:
-                stored = self.ledger.stored(key)
-                self._answered.add(call.model)
-                self.tally.reused(call, stored)
-                return stored
-            self._check(call.model)
-        kept = False
-        try:
-            outcome = await self._make(call, key, model)
-            kept = not isinstance(outcome, Failed)
-            return outcome
-        finally:
-            if not kept:  # with an outcome on record the claim is gone
-                self.ledger.free(key)
 
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
         """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
@@ -300,7 +279,7 @@ class Client:
                     model.limiter.release()
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
-                return await self.ledger.kept(key, result.outcome)
+                return result.outcome
             tries += not result.throttled
             replies += result.replied
             give_up = give_up or time.monotonic() + _CALL_SECONDS  # waiting for the first slot is no part of it

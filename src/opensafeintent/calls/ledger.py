@@ -7,22 +7,21 @@ import contextlib
 import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.claims import Claimed, Sharing, in_use
 from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Message, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply, usage_in
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
-from opensafeintent.files import locked_folder, write_private
+from opensafeintent.files import held, locked_folder, refuse, write_private
 
-__all__ = ["Attempted", "Entry", "Ledger", "LedgerFolder", "Located", "open_for_run"]
+__all__ = ["Attempted", "Entry", "Ledger", "LedgerFolder", "Located"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
@@ -80,24 +79,26 @@ class Ledger:
     """A ledger file, open for reading on the caller's thread and written in batches by a thread of its own.
 
     `with Ledger(path) as ledger:` creates the file where it is not there, private to its user. `readonly=True` neither
-    creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows. With `sharing`,
-    other processes may write the file at the same time: calls are claimed before they are made, and an outcome counts when it
-    is on record.
+    creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows.
+
+    One process at a time writes a ledger, and any number read it. `waiting` is told who holds it (`files.held`).
 
     Raises:
+        Taken: another process writes it.
         InputError: the file is not a ledger, is of a newer version, or cannot be read or written.
     """
 
     def __init__(
-        self, path: Path, *, readonly: bool = False, missing_ok: bool = False, sharing: Sharing | None = None
+        self,
+        path: Path,
+        *,
+        readonly: bool = False,
+        missing_ok: bool = False,
+        waiting: Callable[[str], object] = refuse,
     ) -> None:
         self.path = path
-        self.shared = sharing is not None
-        """Whether calls are claimed."""
         self._pending: dict[bytes, Answered | Refused] = {}
-        """Outcomes that are not on record yet, where nobody else writes."""
-        self._told: dict[bytes, asyncio.Future[bool]] = {}
-        """Where others write: whether an outcome of ours is the one on record."""
+        """Outcomes that are not on record yet."""
         self._texts = Texts()
         self._writer: Writer | None = None
         with contextlib.ExitStack() as opened:  # what is open is closed again where the rest fails
@@ -105,6 +106,10 @@ class Ledger:
                 if not readonly:
                     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+                    file = path.resolve()  # under whatever name it was given
+                    if file.stat().st_nlink > 1:
+                        raise InputError(f"{path}: has several names (hard links), which cannot be locked as one; use a copy")
+                    opened.enter_context(held(path, file.with_name(f".{file.name}.lock"), "writing this ledger", waiting))
                 # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
                 begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
                 self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
@@ -119,8 +124,8 @@ class Ledger:
             except (OSError, sqlite3.Error) as error:
                 raise InputError(f"{path}: cannot open the ledger: {reason(error)}") from error
             if not readonly:
-                self._writer = Writer(path, self._texts, self._on_record, sharing)
-            opened.pop_all()
+                self._writer = Writer(path, self._texts, self._on_record)
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -191,16 +196,6 @@ class Ledger:
                 ends += filter(None, typed(row, tuple[str | None, str | None]))
         return (min(ends), max(ends)) if ends else None
 
-    def stored(self, key: bytes) -> Answered | Refused:
-        """Return the outcome of a key that has one.
-
-        Raises:
-            InputError: it has none.
-        """
-        if (outcome := self.find(key)) is None:
-            raise InputError(f"{self.path}: the ledger is damaged: an outcome is gone")
-        return outcome
-
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
         with reading(self.path):
@@ -261,22 +256,11 @@ class Ledger:
 
         Whether it could be written is for `check` to say: what has been paid for is taken in any case.
         """
-        told = None
-        if (outcome := entry.outcome) is not None and self.shared:
-            told = self._told[entry.key] = asyncio.get_running_loop().create_future()
-        elif outcome is not None:
+        if self._writer is None:
+            raise RuntimeError("the ledger is open for reading only")
+        if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = outcome
-        self._writing.add(entry, told)
-
-    async def kept(self, key: bytes, outcome: Answered | Refused) -> Answered | Refused:
-        """Return the outcome of a key that the ledger holds, once it does: this one, which was added, or one that was before.
-
-        Raises:
-            InputError: it cannot be written.
-        """
-        if (told := self._told.pop(key, None)) is None or await told:
-            return outcome
-        return self.stored(key)
+        self._writer.add(entry)
 
     async def written(self) -> None:
         """Wait until every outcome that was added is on record.
@@ -284,26 +268,9 @@ class Ledger:
         Raises:
             InputError: the ledger cannot be written.
         """
-        while self._pending:  # what others may write too was waited for by whoever asked
+        while self._pending:
             self.check()
             await asyncio.sleep(_WRITTEN_SECONDS)
-
-    async def claim(self, key: bytes) -> Claimed:
-        """Claim a call in a shared ledger, or wait until whoever makes it has done so or `wake` is called.
-
-        Raises:
-            InputError: the ledger cannot be written.
-        """
-        return await self._writing.claim(key)
-
-    def free(self, key: bytes) -> None:
-        """Give a claim up: the call was not made, or it failed."""
-        self._writing.free(key)
-
-    def wake(self) -> None:
-        """Have those who wait for others' calls look at the news."""
-        if self.shared and self._writer is not None:
-            self._writer.wake()
 
     def on_failure(self, tell: Callable[[InputError], None]) -> None:
         """Have it told at once, on another thread, when the ledger cannot be written."""
@@ -321,17 +288,9 @@ class Ledger:
         Raises:
             InputError: something could not be written.
         """
-        try:
+        with self._opened:
             if self._writer is not None:
                 self._writer.close()
-        finally:
-            self._reader.close()
-
-    @property
-    def _writing(self) -> Writer:
-        if self._writer is None:
-            raise RuntimeError("the ledger is open for reading only")
-        return self._writer
 
     def _on_record(self, keys: Iterable[bytes]) -> None:
         for key in keys:
@@ -358,21 +317,6 @@ def _outcome(row: Any) -> Answered | Refused | None:
         return read_reply(unpack(body))
     except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
         return None
-
-
-@contextlib.contextmanager
-def open_for_run(path: Path, *, own: bool) -> Iterator[Ledger]:
-    """Open the ledger that a run writes, shared unless the run has it to itself.
-
-    Args:
-        path: the ledger.
-        own: whether it is the one of the run's own folder; with `--ledger` it is not, wherever it lies.
-
-    Raises:
-        InputError: another run has it to itself, or see `Ledger`.
-    """
-    with in_use(path, alone=own) as alone, Ledger(path, sharing=None if alone else Sharing()) as ledger:
-        yield ledger
 
 
 # The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time -----------------------
@@ -412,20 +356,18 @@ class LedgerFolder(Generic[Manifest]):
         """Where the ledger is."""
         return self.path / manifest.ledger
 
-    def open_ledger(self, manifest: Manifest) -> AbstractContextManager[Ledger]:
-        """Open the ledger for calls: the folder's own, or one that others may write too.
+    def open_ledger(self, manifest: Manifest, waiting: Callable[[str], object] = refuse) -> Ledger:
+        """Open the ledger for calls.
 
         Raises:
-            InputError: see `open_for_run`.
+            InputError: see `Ledger`.
         """
-        return open_for_run(self.ledger_path(manifest), own=not Path(manifest.ledger).is_absolute())
+        return Ledger(self.ledger_path(manifest), waiting=waiting)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keep the folder for this process.
+    def lock(self, waiting: Callable[[str], object] = refuse) -> AbstractContextManager[None]:
+        """Hold the folder for this process.
 
         Raises:
-            InputError: another process is at work in it.
+            Taken: another process is at work in it.
         """
-        with locked_folder(self.path, self.doing):
-            yield
+        return locked_folder(self.path, self.doing, waiting)

@@ -111,11 +111,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         InputError: it is no ledger, or one of a newer version.
     """
     if not (readonly and begun) and _is_empty(connection):
-        connection.execute("BEGIN IMMEDIATE")
-        if _is_empty(connection):  # another process may have been first
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-        connection.execute("COMMIT")
+        connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = _version_of(connection)
     if application != _APPLICATION_ID:
@@ -171,10 +167,9 @@ def _upgrade(connection: sqlite3.Connection) -> None:
     """Make failed attempts of the rows that do not count any more, in one transaction: the one change ever made to rows."""
     connection.execute("BEGIN IMMEDIATE")
     with connection:
-        if _version_of(connection) < _SCHEMA_VERSION:  # another process may have been first
-            changes = [(why, identity) for identity, _, why in _uncounted(connection)]
-            connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes)
-            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+        changes = [(why, identity) for identity, _, why in _uncounted(connection)]
+        connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes)
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
 def _see_as_failed(connection: sqlite3.Connection) -> None:

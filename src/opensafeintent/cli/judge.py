@@ -30,7 +30,7 @@ __all__ = ["judge_check_command", "show_judge_checks"]
 )
 @click.option("--out", type=PATH, default=Path("runs/judge-check"), show_default=True, help="Folder of the result.")
 @click.option(
-    "--ledger", type=PATH, metavar="FILE", help="A ledger shared with runs.  [default: in the folder of the result]"
+    "--ledger", type=PATH, metavar="FILE", help="A ledger that runs use too.  [default: in the folder of the result]"
 )
 @LIMITS
 @DRY_RUN

@@ -179,15 +179,16 @@ LIMITS = options_of(
     click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
     click.option("--budget-dollars", type=float, metavar="X", help="Stop after X dollars; every model needs a price."),
     PRICES,
+    click.option("--wait", is_flag=True, help="Wait for another process that holds the ledger, in place of exit code 2."),
 )
-"""What calls may come to."""
+"""What calls may come to, and whether another process is waited for."""
 DRY_RUN = click.option("--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none.")
 
 
 def ledger_and_limits(of: str) -> Callable[[F], F]:
     """Return the options of what calls may come to, and where their outcomes are kept, for several runs or builds."""
     return options_of(
-        click.option("--ledger", type=PATH, metavar="FILE", help=f"A ledger shared by several {of}."),
+        click.option("--ledger", type=PATH, metavar="FILE", help=f"A ledger that several {of} use, one at a time."),
         LIMITS,
     )
 

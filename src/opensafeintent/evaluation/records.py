@@ -82,14 +82,6 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
         """Which response it is."""
         return ResponseKey(self.model, self.set_id, self.variant, self.epoch)
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing that was asked for is missing."""
-        grades = (grade for pair in self.grades.values() for grade in (pair.helpfulness, pair.harm_severity))
-        return not self.missing_response and not any(
-            isinstance(each, Missing) for each in (*grades, self.mode, self.strategy)
-        )
-
 
 class Grading(msgspec.Struct, frozen=True, kw_only=True):
     """Who grades a target's responses, and what is asked about them."""

@@ -77,6 +77,7 @@ class BuildSettings(Limited, Settings, frozen=True, kw_only=True):
     budget_tokens: int | None = None
     budget_dollars: float | None = None
     prices: Path | None = None
+    wait: bool = False
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -139,8 +140,9 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
     if settings.dry_run:
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
-    with work.folder.lock():
-        return run_async(lambda: work.run(display or Quiet()))
+    shown = display or Quiet()
+    with work.folder.lock(settings.waiting(shown)):
+        return run_async(lambda: work.run(shown))
 
 
 class _Build:
@@ -168,7 +170,7 @@ class _Build:
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
             folder.save(manifest)
-            with folder.open_ledger(manifest) as ledger:
+            with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
                 client = Client(ledger, opened, self._limits.budget)
                 progress = _Progress(folder, display, client.tally, self._limits)
                 progress.ends(self._seeds)

@@ -198,7 +198,7 @@ def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
     )
     if settings.dry_run:
         return _dry_run(evaluation)
-    with settings.folder.lock():
+    with settings.folder.lock(settings.waiting(display)):
         return run_async(lambda: _evaluate(evaluation, display))
 
 
@@ -213,7 +213,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         settings.check_budget(opened)
         for line in evaluation.asked_anew(old):
             display.note(line)
-        with folder.open_ledger(manifest) as ledger:
+        with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
             checks: tuple[JudgeCheck, ...] = ()

@@ -12,7 +12,7 @@ from opensafeintent.analysis.groups import accepted_at_lines
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
-from opensafeintent.calls.ledger import Ledger, open_for_run
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet, shown
 from opensafeintent.calls.spending import spent_of
 from opensafeintent.errors import InputError, JudgeFailed
@@ -82,9 +82,9 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     )
     if settings.dry_run:
         return _foretold(settings, examination)
-    limits = settings.limits()
-    with locked_folder(settings.out, "checking a judge into"):
-        return run_async(lambda: _check(settings, examination, display or Quiet(), limits))
+    limits, shown = settings.limits(), display or Quiet()
+    with locked_folder(settings.out, "checking a judge into", settings.waiting(shown)):
+        return run_async(lambda: _check(settings, examination, shown, limits))
 
 
 def _ledger_of(settings: JudgeCheckSettings) -> Path:
@@ -111,7 +111,7 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
         opened = open_models(examination.duties, http)
         settings.check_budget(opened)
         identities = {name: model.identity for name, model in opened.items()}
-        with open_for_run(_ledger_of(settings), own=settings.ledger is None) as ledger:
+        with Ledger(_ledger_of(settings), waiting=settings.waiting(display)) as ledger:
             client = Client(ledger, opened, limits.budget)
             checks = await _examine(client, examination, identities, display, limits)
     with Ledger(_ledger_of(settings), readonly=True) as ledger:
@@ -222,7 +222,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
         return _forecast(settings, folder, templates)
     display = display or Quiet()
     try:
-        with folder.lock():
+        with folder.lock(settings.waiting(display)):
             return run_async(lambda: _grade(settings, folder, templates, display, limits))
     finally:
         display.close()
@@ -291,7 +291,7 @@ async def _grade(
     manifest, dataset = _load(settings, folder)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(settings.panel, http)
-        with folder.open_ledger(manifest) as ledger:
+        with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
             identities = {name: model.identity for name, model in opened.items()}
             manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
             opened |= other_judges(manifest, [item.model for item in work], opened, http)

@@ -51,14 +51,18 @@ class _Ending:
     """How a piece of work hears that it is to end."""
 
     def __init__(self) -> None:
-        self.asked = False
         self._drain = Drain()
         self._draining = self._cancelled = False
         self._on: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
 
+    @property
+    def asked(self) -> bool:
+        """Whether the work was asked to end."""
+        return self._drain.asked
+
     def ask(self, *_: object) -> None:
         """Ask the work to end; each time more urgently. Runs wherever a signal finds the main thread."""
-        self.asked = True
+        self._drain.asked = True
         if self._on is None:  # about to begin
             return
         if not self._draining and not self._cancelled and self._drain.busy:

@@ -25,7 +25,7 @@ from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, derive_swaps
-from opensafeintent.files import FolderTaken, locked_folder, make_private_folder, replaced_together, write_private
+from opensafeintent.files import Taken, locked_folder, make_private_folder, replaced_together, write_private
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
@@ -115,7 +115,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
             if settings.baseline is not None:
                 _declare_margins(settings, gates, out)
             outcome = _write_report(settings, gates, out, display, ordered.order)
-    except FolderTaken as taken:
+    except Taken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
         raise InputError(f"{taken}{hint}") from taken
     finally:

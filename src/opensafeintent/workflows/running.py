@@ -148,9 +148,7 @@ class Calls:
         return Found(graded, regrades, await swap(self.client, manifest, dataset, graded))
 
     def _done(self, graded: GradedResponse) -> None:
-        # what is missing here may have been answered to another run that shares the ledger: the ledger says
-        if graded.is_whole or not self.client.ledger.shared:
-            self.known[graded.key] = graded
+        self.known[graded.key] = graded
 
 
 async def run_calls(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,14 +13,17 @@ import msgspec
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.paper import PAPER_JUDGE
 from opensafeintent.calls.client import Budget, Tally
+from opensafeintent.calls.draining import current_drain
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.prices import Prices
+from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError
+from opensafeintent.errors import InputError, Interrupted
 from opensafeintent.evaluation.judge_check import PASS_MARK
 from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, RunFolder, hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
+from opensafeintent.files import Taken
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import SampleRule
 from opensafeintent.promptsets.loading import dataset_name
@@ -82,9 +85,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limited:
-    """What the settings of commands that make calls say of limits."""
+    """What the settings of commands that make calls say of limits, and of waiting for another process."""
 
     __slots__ = ()
+
+    wait: bool
+    """Wait for another process that holds the ledger or the folder; else it is an error."""
 
     max_connections: int | None
     budget_calls: int | None
@@ -115,6 +121,18 @@ class Limited:
     def budget(self) -> Budget:
         """The most calls and tokens that may be asked for."""
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
+
+    def waiting(self, display: Display) -> Callable[[str], None]:
+        """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or raises `Taken`."""
+
+        def told(line: str) -> None:
+            if not self.wait:
+                raise Taken(f"{line}; wait for it, or add --wait")
+            if current_drain().asked:
+                raise Interrupted
+            display.stage(f"waiting: {line}")
+
+        return told
 
 
 class Judges(Settings, frozen=True, kw_only=True):
@@ -166,6 +184,7 @@ class JudgeCheckSettings(Judges, Limited, frozen=True, kw_only=True):
     budget_tokens: int | None = None
     budget_dollars: float | None = None
     prices: Path | None = None
+    wait: bool = False
     dry_run: bool = False
 
     def __post_init__(self) -> None:
@@ -214,6 +233,7 @@ class GradeSettings(Judging, Limited, frozen=True, kw_only=True):
     budget_tokens: int | None = None
     budget_dollars: float | None = None
     prices: Path | None = None
+    wait: bool = False
     dry_run: bool = False
 
 
@@ -250,6 +270,7 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     budget_tokens: int | None = None
     budget_dollars: float | None = None
     prices: Path | None = None
+    wait: bool = False
     check_judge: bool = False
     """Put the anchor cases to the judges first, and stop when one fails."""
     dry_run: bool = False
