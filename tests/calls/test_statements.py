@@ -84,7 +84,7 @@ def _run(folder: Path) -> None:
     assert osi("report", run, "--include-unsafe").code == 0
     assert osi("compare", run).code == 0
     assert osi("evaluate", *models, *options[:4], "--out", folder / "newer").code in (0, 1)
-    assert osi("compare", run, folder / "newer", "--in-order").code == 0
+    assert osi("compare", run, folder / "newer").code == 0
     ids = (folder / "run" / "prompt_sets.jsonl").read_text().split('"id":"')[1].split('"')[0]
     assert osi("trace", run, "--set", ids).code == 0
     responses = folder / "model.jsonl"

@@ -25,7 +25,7 @@ HEAVY = {
 }
 COMMANDS = [
     *([], ["demo"], ["evaluate"], ["import"], ["grade"], ["report"], ["models"], ["build"], ["judge-check"], ["agreement"]),
-    *(["dataset"], ["dataset", "info"], ["dataset", "check"], ["dataset", "dedup"], ["export"]),
+    *(["dataset"], ["dataset", "info"], ["dataset", "check"], ["dataset", "dedup"]),
     *(["annotate"], ["annotate", "export"]),
 ]
 _TRIES = 7

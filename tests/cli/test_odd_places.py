@@ -26,7 +26,6 @@ PLACES: dict[str, tuple[str, ...]] = {
     "report RUN": ("report", "@"),
     "compare RUN": ("compare", "@"),
     "trace RUN": ("trace", "@", "--set", "x"),
-    "export --inspect": ("export", "--inspect", "@", "--out", "out"),
     "judge-check --out": ("judge-check", "--judge", "baseline/judge", "--out", "@"),
     "dataset info": ("dataset", "info", "@"),
     "dataset validate": ("dataset", "validate", "@"),

@@ -94,7 +94,7 @@ def is_whole(folder: Path) -> None:
     assert strict_json(folder / "metrics.json")["models"]
     tables = {path.name for path in (folder / "tables").iterdir()}
     for name in ("table_4_utility", "comparisons", "coverage", "metrics"):
-        assert {f"{name}.{ending}" for ending in ("csv", "md", "tex", "html")} <= tables
+        assert {f"{name}.{ending}" for ending in ("csv", "md", "tex")} <= tables
     assert (folder / "figures" / "captions.md").is_file()
 
 

@@ -229,7 +229,7 @@ def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
         if "dataset" in table.fields:
             assert {record["judge"] for record in table.records()} == {"baseline/judge"}
             assert all("baseline/judge" in FORMATS[ending](table) for ending in FORMATS)
-            assert all("say nothing about" in FORMATS[ending](table) for ending in ("md", "tex", "html"))
+            assert all("say nothing about" in FORMATS[ending](table) for ending in ("md", "tex"))
         else:
             assert table.name in ("table_1_domains", "table_2_task_types", "reference")
 
@@ -405,10 +405,10 @@ def test_a_name_is_shortened_in_the_middle() -> None:
 # Files and bad input ---------------------------------------------------------------------------------------------------
 
 
-def test_each_table_is_written_in_four_formats(tmp_path: Path, tables: list[Table]) -> None:
+def test_each_table_is_written_in_three_formats(tmp_path: Path, tables: list[Table]) -> None:
     write_tables(tables, tmp_path / "tables")
     before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
-    assert before.keys() == {f"{table.name}.{ending}" for table in tables for ending in ("csv", "md", "tex", "html")}
+    assert before.keys() == {f"{table.name}.{ending}" for table in tables for ending in ("csv", "md", "tex")}
     write_tables(all_tables(groups_of()), tmp_path / "tables")
     assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == before
 

@@ -263,7 +263,7 @@ def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) ->
         (["--junit", "j.xml"], "there is no gate"),
         (["--fail-if-worse", "triplet_safety=0.1", "--because", "why"], "give --baseline RUN"),
         (["--because", "why"], "give --baseline RUN"),
-        (["--pair", "a=b"], "it belongs to --in-order or --baseline"),
+        (["--pair", "a=b"], "give --baseline RUN"),
         (["--baseline", "old"], "give --fail-if-worse METRIC=MARGIN"),
         (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1"], "give --because TEXT"),
         (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1", "--because", " "], "give --because TEXT"),

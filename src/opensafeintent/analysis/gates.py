@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.groups import CHECK_WORDS, Group, Origin, Study, checked_judges, group_studies
-from opensafeintent.analysis.pairing import Pair, pair_models, what_changed
+from opensafeintent.analysis.pairing import Pair, Transitions, pair_models, transitions_of, what_changed
 from opensafeintent.analysis.reference import Reference, reference_values
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError
@@ -111,6 +111,8 @@ class Gates(msgspec.Struct, frozen=True, kw_only=True):
     """Why the margins are what they are."""
     cautions: tuple[str, ...] = ()
     """What is to be known of the gates themselves, a line each."""
+    transitions: tuple[Transitions, ...] = ()
+    """By model, the prompt-sets that newly fail and newly pass against the earlier run."""
 
     @property
     def verdict(self) -> Verdict:
@@ -282,7 +284,7 @@ def hold_against(
     gates: Sequence[Gate],
     confidence: float,
     named: Sequence[Pair] = (),
-) -> list[Held]:
+) -> tuple[list[Held], list[Transitions]]:
     """Hold the models of a run against their earlier versions; baselines count only where there is nothing else.
 
     Args:
@@ -311,7 +313,7 @@ def hold_against(
             )
             against = pair.old if pair else None
             held.append(Held(gate=gate, group=number, model=model, against=against, confidence=confidence, checks=checks))
-    return held
+    return held, [versions.transitions(pair) for pair in pairs]
 
 
 def _refuse_changes(old: Study, new: Study, pairs: Sequence[Pair]) -> None:
@@ -349,6 +351,13 @@ class _Versions:
             return found
         reason = f"{found.reason}; but whether the judges would see it is not shown: {unable}"
         return msgspec.structs.replace(found, verdict="undecided", reason=reason)
+
+    def transitions(self, pair: Pair) -> Transitions:
+        """Return which prompt-sets newly fail and newly pass."""
+        (grades, later), (_, earlier) = (
+            self._places[Origin(study.name, model)] for study, model in ((self._new, pair.new), (self._old, pair.old))
+        )
+        return transitions_of(grades.group, later, earlier)
 
     def _compared(self, condition: Condition, new: Origin, old: Origin) -> Check:
         metric = METRICS[condition.metric]

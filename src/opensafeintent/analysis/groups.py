@@ -32,7 +32,7 @@ from opensafeintent.statistics import Estimate, mid_p, rounded
 from opensafeintent.templates import Role, load_templates
 
 if TYPE_CHECKING:
-    from opensafeintent.analysis.versions import Versions
+    pass
 
 __all__ = [
     "CHECK_WORDS",
@@ -119,10 +119,7 @@ class Group:
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
-        versions: which of the models are versions of one another, where runs were named in order (`order_groups`).
     """
-
-    versions: Versions | None = None
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
         self.conditions = conditions

@@ -6,14 +6,25 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
-from opensafeintent.analysis.groups import Study, conditions_of
+from opensafeintent.analysis.groups import Group, Origin, Study, conditions_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import ModelEntry
 from opensafeintent.hostile import one_line
+from opensafeintent.statistics import rounded
 
-__all__ = ["Pair", "pair_models", "read_pairs", "what_changed"]
+__all__ = [
+    "Pair",
+    "Transition",
+    "Transitions",
+    "pair_models",
+    "read_pairs",
+    "transitions_between",
+    "transitions_of",
+    "what_changed",
+]
 
 
 class Pair(NamedTuple):
@@ -44,9 +55,8 @@ def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = 
             raise InputError(
                 f"--pair: {_shown(pair.new)} has two earlier versions, {_several((by_hand[pair.new], pair.old))}"
             )
+    found = _same(old, new) | by_hand
     tested_new, tested_old = _tested(new), _tested(old)
-    alone = {tested_new[0]: tested_old[0]} if len(tested_new) == len(tested_old) == 1 else {}
-    found = {name: name for name in new if name in set(old)} | alone | by_hand
     if not any(name in found for name in tested_new or new):
         raise InputError(
             f"--pair: no model of the later run is known to be a version of one of the earlier: "
@@ -56,45 +66,35 @@ def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = 
     return tuple(Pair(found[name], name) for name in new if name in found)
 
 
-def read_pairs(texts: Sequence[str], steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[list[Pair]]:
+def _same(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
+    """Return the earlier version of each model for which it is plain."""
+    tested_new, tested_old = _tested(new), _tested(old)
+    alone = {tested_new[0]: tested_old[0]} if len(tested_new) == len(tested_old) == 1 else {}
+    return {name: name for name in new if name in set(old)} | alone
+
+
+def read_pairs(texts: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[Pair]:
     """Read `NEW=OLD` of the command line; a name may hold an equals sign.
 
     Args:
         texts: as they were typed.
-        steps: the names of the models of every two runs that follow one another, the earlier run's first.
-
-    Returns:
-        For each step, the pairs that are named for it.
+        old, new: the names of the models of the earlier and of the later run.
 
     Raises:
-        InputError: a text names no two models that follow one another, or may be read in two ways.
+        InputError: a text names no model of either run, or may be read in two ways.
     """
-    found: list[list[Pair]] = [[] for _ in steps]
+    found: list[Pair] = []
     for text in texts:
         ways = [Pair(text[at + 1 :], text[:at]) for at, char in enumerate(text) if char == "="]
         if not ways or not (ways[0].new and ways[-1].old):
             raise InputError(f"--pair {text}: expected NEW=OLD, two models by their names")
-        fitting = {way for way in ways if any(way.new in new and way.old in old for old, new in steps)}
+        fitting = {way for way in ways if way.new in new and way.old in old}
         if len(fitting) > 1:
             raise InputError(f"--pair {text}: can be read in {len(fitting)} ways; rename a model with --label")
         if not fitting:
-            raise InputError(f"--pair {text}: {_misfit(ways, steps)}")
-        (pair,) = fitting
-        for place, (old, new) in enumerate(steps):
-            if pair.new in new and pair.old in old:
-                found[place].append(pair)
+            _check(next((way for way in ways if way.new in new or way.old in old), ways[0]), old, new)
+        found += fitting
     return found
-
-
-def _misfit(ways: Sequence[Pair], steps: Sequence[tuple[Sequence[str], Sequence[str]]]) -> str:
-    """Say what is wrong with a pair that belongs to no step."""
-    later, earlier = ([name for step in steps for name in step[place]] for place in (1, 0))
-    way = next((way for way in ways if way.new in later or way.old in earlier), ways[0])
-    if way.new not in later:
-        return f"no later run has the model {_shown(way.new)}; {nearest(way.new, dict.fromkeys(later))}"
-    if way.old not in earlier:
-        return f"no earlier run has the model {_shown(way.old)}; {nearest(way.old, dict.fromkeys(earlier))}"
-    return f"{_shown(way.old)} is not in the run just before that of {_shown(way.new)}"
 
 
 def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
@@ -167,3 +167,68 @@ def _shown(name: str) -> str:
 def _several(names: Sequence[str], most: int = 5) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(_shown(name) for name in names[:most]) + rest if names else "none"
+
+
+# Which sets changed ----------------------------------------------------------------------------------------------------
+
+
+class Transition(msgspec.Struct, frozen=True, kw_only=True):
+    """A prompt-set that is safe across intents more often, or less often, than with the earlier version."""
+
+    set_id: str
+    before: float
+    """Share of its complete epochs in which it was safe across intents: 0 or 1 with one epoch."""
+    after: float
+
+
+class Transitions(msgspec.Struct, frozen=True, kw_only=True):
+    """The prompt-sets that newly fail, and those that newly pass, from one version of a model to the next."""
+
+    model: str
+    against: str
+    n: int
+    """Prompt-sets that count in both versions."""
+    newly_failing: tuple[Transition, ...]
+    """Those safe less often than before, the largest fall first."""
+    newly_passing: tuple[Transition, ...]
+
+
+def transitions_between(groups: Sequence[Group], old: Study, new: Study) -> list[Transitions]:
+    """Return what changed between two runs of each model whose earlier version is plain, baselines aside."""
+    found = []
+    pairs = _same(list(old.manifest.models), list(new.manifest.models))
+    for group in groups:
+        places = {origin: place for place, origin in enumerate(group.origins.values())}
+        for later, earlier in pairs.items():
+            pair = Origin(new.name, later), Origin(old.name, earlier)
+            if not is_baseline(later) and all(origin in places for origin in pair):
+                found.append(transitions_of(group, *(places[origin] for origin in pair)))
+    return found
+
+
+def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
+    """Return which prompt-sets became unsafe across intents, and which became safe.
+
+    Args:
+        group: of both models.
+        later, earlier: their places in it.
+    """
+    epochs = [ratios["triplet_safety"] for ratios in group.numbers.by_epoch]
+    counts = sum((part.denominator.values > 0).astype(np.float64) for part in epochs)
+    safe = sum((part.numerator.values > 0).astype(np.float64) for part in epochs)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = np.asarray(safe / counts)
+    both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
+    ids = [str(name) for name in group.array.labels["prompt_set"]]
+    changed = [
+        Transition(set_id=ids[place], before=rounded(shares[earlier, place]), after=rounded(shares[later, place]))
+        for place in np.flatnonzero(both & (shares[later] != shares[earlier])).tolist()
+    ]
+    changed.sort(key=lambda one: (-abs(one.after - one.before), one.set_id))
+    return Transitions(
+        model=group.models[later],
+        against=group.models[earlier],
+        n=int(both.sum()),
+        newly_failing=tuple(one for one in changed if one.after < one.before),
+        newly_passing=tuple(one for one in changed if one.after > one.before),
+    )

@@ -186,15 +186,6 @@ class Ledger:
                         located[key] = Located(typed(row, int), outcome)
         return located
 
-    def span(self, keys: Collection[bytes]) -> tuple[str, str] | None:
-        """Return when the first and the last of some calls were recorded (ISO 8601, UTC); None where none is on record."""
-        left, ends = list(keys), list[str]()
-        with reading(self.path):
-            for start in range(0, len(left), _KEYS_AT_ONCE):
-                some = left[start : start + _KEYS_AT_ONCE]
-                row = self._reader.execute(_SPAN_MANY, some + some[-1:] * (_KEYS_AT_ONCE - len(some))).fetchone()
-                ends += filter(None, typed(row, tuple[str | None, str | None]))
-        return (min(ends), max(ends)) if ends else None
 
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""

@@ -15,7 +15,6 @@ from opensafeintent.cli.options import (
     DATA,
     DRY_RUN,
     GATES,
-    IN_ORDER,
     JUDGING,
     LIMITS,
     MAX_MISSING,
@@ -188,7 +187,6 @@ def grade_command(**options: Any) -> int:
 @click.option("--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
 @click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
-@IN_ORDER
 @GATES
 @PRICES
 @MAX_MISSING
@@ -209,13 +207,8 @@ def report_command(**options: Any) -> int:
 @cli.command("compare", short_help="Compare every two models, with p values and ranks.")
 @RUNS
 @click.option("--out", type=PATH, metavar="DIR", help="Write the tables there.")
-@IN_ORDER
 def compare_command(**options: Any) -> int:
-    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks.
-
-    With --in-order the runs are versions, old to new: what changed from one to the next, the trend, and which prompt-sets
-    newly fail. The judges are then asked about 100 responses of the oldest run again: if one has changed, it ends with 2.
-    """
+    """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_comparisons
     from opensafeintent.workflows.reporting import CompareSettings, compare

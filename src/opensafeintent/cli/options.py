@@ -18,7 +18,6 @@ __all__ = [
     "DRY_RUN",
     "GATES",
     "GRADE_PARSE",
-    "IN_ORDER",
     "JUDGE_REASONS",
     "JUDGING",
     "LIMIT",
@@ -193,21 +192,6 @@ def ledger_and_limits(of: str) -> Callable[[F], F]:
     )
 
 
-IN_ORDER = options_of(
-    click.option("--in-order", is_flag=True, help="The runs are versions, named old to new."),
-    click.option(
-        "--pair", "pairs", multiple=True, metavar="NEW=OLD", help="Models that are versions of one another; repeat."
-    ),
-    click.option(
-        "--no-regrade",
-        "regrade",
-        is_flag=True,
-        flag_value=False,
-        default=True,
-        help="With --in-order: do not ask the judges about old responses again.",
-    ),
-)
-"""Whether runs are versions of one another."""
 RUNS = click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
 
 GATES = options_of(
@@ -221,6 +205,9 @@ GATES = options_of(
     ),
     click.option(
         "--baseline", type=PATH, metavar="RUN", help="An earlier run, to hold the models against their versions in it."
+    ),
+    click.option(
+        "--pair", "pairs", multiple=True, metavar="NEW=OLD", help="With --baseline: models that are versions of one another."
     ),
     click.option(
         "--fail-if-worse",

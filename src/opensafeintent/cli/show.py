@@ -18,7 +18,6 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.spending import ForecastLine, expected_minutes
 from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
-from opensafeintent.cli.show_versions import show_versions
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
@@ -66,7 +65,6 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for group in outcome.groups:
         console.print()
         _show_group(console, group)
-        show_versions(console, group, outcome.out / "tables" if outcome.out else None)
     if any(group.demonstration for group in outcome.groups):
         console.print(Text(DEMONSTRATION_NOTE, style="bold yellow"))
     if outcome.gates is not None:
@@ -195,19 +193,19 @@ def show_comparisons(outcome: Outcome) -> None:
     for group in outcome.groups:
         console.print()
         _show_heading(console, group)
-        if group.versions is not None:
-            show_versions(console, group, outcome.out)
-            continue
         if len(group.models) < 2:
             console.print(plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms"))
             continue
         for metric in PRIMARY:
             _show_pairs(console, group, metric)
-    if outcome.tally is not None and outcome.tally.made:
-        console.print(plain(f"{outcome.tally.made.total():,} calls made to ask judges again."))
+    for found in outcome.transitions:
+        failing, passing = (
+            ", ".join(one.set_id for one in sets) or "none" for sets in (found.newly_failing, found.newly_passing)
+        )
+        console.print(plain(f"\n{_named(found.model)} against {_named(found.against)}, {found.n:,} prompt-sets:"))
+        console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
-        name = "version_changes" if any(group.versions for group in outcome.groups) else "comparisons"
-        console.print(plain(f"All metrics: {outcome.out}/{name}.csv"), soft_wrap=True)
+        console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
 
 
 def _show_pairs(console: Console, group: Group, metric: str) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from opensafeintent.analysis.gates import Check, Gates, Held
+from opensafeintent.analysis.pairing import Transitions
 from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.statistics.gates import Verdict
 
-__all__ = ["gate_tables", "gates_json", "headline", "not_met", "verdict_word"]
+__all__ = ["gate_tables", "gates_json", "headline", "not_met", "transitions_table", "verdict_word"]
 
 _WORDS: dict[Verdict, str] = {"pass": "passed", "fail": "failed", "undecided": "undecided"}
 _ORDER: tuple[Verdict, ...] = ("fail", "undecided", "pass")
@@ -71,7 +72,7 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     if changes:
         notes = () if thresholds else gates.cautions
         because = f"The margins: {one_line(gates.because or '', 1000)}"
-        tables.append(_changes(changes, gates, notes=(*notes, because)))
+        tables += [_changes(changes, gates, notes=(*notes, because)), transitions_table(gates.transitions)]
     return tables
 
 
@@ -130,6 +131,31 @@ def _changes(lines: list[_Line], gates: Gates, notes: tuple[str, ...]) -> Table:
         ),
         rows=lines,
         notes=notes,
+    )
+
+
+def transitions_table(transitions: Sequence[Transitions]) -> Table:
+    """Return the prompt-sets whose Triplet Safety changed from one version to the next."""
+    rows = [(one, of, "newly failing") for of in transitions for one in of.newly_failing]
+    rows += [(one, of, "newly passing") for of in transitions for one in of.newly_passing]
+    counts = ", ".join(
+        f"{one_line(of.model, 100)}: {len(of.newly_failing)} newly failing, {len(of.newly_passing)} newly passing of {of.n}"
+        for of in transitions
+    )
+    return Table(
+        name="transitions",
+        title="Prompt-sets that newly fail or newly pass against the earlier run",
+        section="gates",
+        columns=(
+            Column("model", "Model", "name", lambda row: row[1].model),
+            Column("against", "Earlier version", "name", lambda row: row[1].against),
+            Column("set_id", "Prompt-set", "text", lambda row: row[0].set_id),
+            Column("change", "Change", "text", lambda row: row[2]),
+            Column("before", "Safe before", "share", lambda row: row[0].before),
+            Column("after", "Safe now", "share", lambda row: row[0].after),
+        ),
+        rows=rows,
+        notes=(f"Safe: all three intents are answered safely; with several epochs, the share of them. {counts}.",),
     )
 
 

@@ -24,7 +24,6 @@ from opensafeintent.report.beyond import beyond
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.report.swap import swap_cautions, swap_finding
-from opensafeintent.report.versions import version_cautions, version_findings
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 from opensafeintent.statistics.intervals import kish
 
@@ -72,7 +71,6 @@ _PRIMARIES = {
 def findings(group: Group) -> list[Sentence]:
     """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
     sentences = [
-        *version_findings(group),
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
         *(_wording(group), _between_judges(group), _own_noise(group), swap_finding(group)),
@@ -308,7 +306,6 @@ def cautions(
         _unchecked(group, corrected=corrected),
         *_anchors(group),
         *swap_cautions(group),
-        *version_cautions(group),
         _left_out(group, sensitivity),
         _thin(group),
         _uneven_wordings(group),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.intervals import SEED, Floats
 from opensafeintent.statistics.weights import SetWeights
 
-__all__ = ["FLIPS", "Flipped", "Paired", "flip_interval", "step_down"]
+__all__ = ["FLIPS", "Flipped", "Paired", "step_down"]
 
 FLIPS = 10_000
 _PAIRS_AT_ONCE = 64
@@ -205,30 +204,3 @@ class _Test:
             ends = self._paired.first[pair], self._paired.second[pair]
             for model, other in (ends, ends[::-1]):
                 most[model] = among_own[model, other] = max(most[model], among_own[model, other])
-
-
-def flip_interval(sums: Floats, counts: Floats, widest: float, confidence: float) -> tuple[float, float]:
-    """Return the interval of a mean difference that leaves out 0 just where sign flips call it more than chance.
-
-    Its ends are quantiles of the means of random subsets of the units: the typical values of Hartigan (Journal of the
-    American Statistical Association 64, 1969); the subset of none lies beyond either end. Where the two sides of a difference
-    may be exchanged the interval leaves out 0 in 1 − confidence of all studies at most, however few differences there are.
-
-    Args:
-        sums: of the differences in each unit, shape (unit,).
-        counts: how many there are of them, each above 0, shape (unit,).
-        widest: the greatest difference there can be.
-        confidence: above 0 and below 1.
-    """
-    chosen = _subsets(len(sums))
-    means = np.sort(chosen @ sums / (chosen @ counts))
-    none = np.full(FLIPS - len(means), widest)
-    beyond = int((1 - confidence) / 2 * FLIPS)
-    return float(np.append(-none, means)[beyond]), float(np.append(means, none)[-1 - beyond])
-
-
-@lru_cache(maxsize=2)
-def _subsets(units: int) -> Floats:
-    """Return random subsets, 1 for a unit that is in one, those of no unit left out: shape (subset, unit)."""
-    chosen = np.random.default_rng(SEED).integers(0, 2, size=(FLIPS, units), dtype=np.int8)
-    return chosen[chosen.any(axis=1)].astype(np.float64)

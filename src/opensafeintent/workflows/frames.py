@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.analysis.groups import Group
+from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError
@@ -25,7 +25,7 @@ from opensafeintent.report.tables import long
 from opensafeintent.report.tables.by_model import utility
 from opensafeintent.report.tables.grouped import UNDEFINED, group_line, group_notes
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.reporting import grouped, named_runs, read_studies
+from opensafeintent.workflows.reporting import named_runs, read_studies
 
 if TYPE_CHECKING:
     import altair
@@ -59,7 +59,7 @@ def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> R
             raise InputError(f"load_run: expected a path or its text, got {type(folder).__name__}")
     folders = named_runs([Path(folder) for folder in (run, *further)])
     with rare_collections():
-        groups = grouped(read_studies(list(folders)), None)
+        groups = group_studies(read_studies(list(folders)))
     return Run(groups, {name: path for path, name in folders.items()})
 
 

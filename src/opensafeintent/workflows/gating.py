@@ -12,7 +12,7 @@ import msgspec
 
 from opensafeintent.analysis.gates import Condition, Gate, Gates, Kind, hold_against, hold_thresholds
 from opensafeintent.analysis.groups import Group, Study
-from opensafeintent.analysis.pairing import read_pairs
+from opensafeintent.analysis.pairing import Transitions, read_pairs
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Margin, RunFolder
@@ -20,7 +20,7 @@ from opensafeintent.files import make_private_folder, written_beside
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, Metric
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.workflows.versions import InOrder
+from opensafeintent.workflows.typed import Settings
 
 __all__ = ["Asked", "Gating", "check_gating", "find_gates", "gates_of", "keep_margins", "write_verdict"]
 
@@ -28,7 +28,7 @@ Asked = dict[str, float] | tuple[str, ...]
 """Limits by metric, each a gate of its own; or texts as they are typed, `METRIC=X`, several of them joined by `and`."""
 
 
-class Gating(InOrder, frozen=True, kw_only=True):
+class Gating(Settings, frozen=True, kw_only=True):
     """Which gates the models of a report are held against, and where the verdict goes besides."""
 
     fail_under: Asked = ()
@@ -39,6 +39,8 @@ class Gating(InOrder, frozen=True, kw_only=True):
     """At which the end of an interval has to meet a limit, above 0.5; None has the estimate count."""
     baseline: Path | None = None
     """An earlier run."""
+    pairs: tuple[str, ...] = ()
+    """`NEW=OLD` for versions of one model that are named differently."""
     fail_if_worse: Asked = ()
     """By how much each metric may be worse than in the earlier run."""
     because: str = ""
@@ -47,11 +49,6 @@ class Gating(InOrder, frozen=True, kw_only=True):
     """A file for the verdict in Markdown."""
     junit: Path | None = None
     """A file for the verdict in JUnit's XML."""
-
-    @property
-    def pairs_serve(self) -> bool:
-        """Whether there are earlier versions that `pairs` could name."""
-        return self.in_order or self.baseline is not None
 
 
 # What is asked for -----------------------------------------------------------------------------------------------------
@@ -155,7 +152,11 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
 
 def _check_baseline(settings: Gating, runs: Sequence[Path]) -> None:
     if settings.baseline is None:
-        for option, value in (("--fail-if-worse", settings.fail_if_worse), ("--because", settings.because)):
+        for option, value in (
+            ("--fail-if-worse", settings.fail_if_worse),
+            ("--because", settings.because),
+            ("--pair", settings.pairs),
+        ):
             if value:
                 raise InputError(f"{option}: has no run to be held against; give --baseline RUN")
         return
@@ -208,15 +209,18 @@ def find_gates(
         raise InputError("no model: the run has none to hold against a gate")
     thresholds = [gate for gate in gates if gate.conditions[0].kind != "worse"]
     held = hold_thresholds(groups, thresholds, settings.confidence) if thresholds else []
+    transitions: list[Transitions] = []
     if earlier is not None:
         (study,) = studies
         worse = [gate for gate in gates if gate.conditions[0].kind == "worse"]
-        (pairs,) = read_pairs(settings.pairs, [(list(earlier.manifest.models), list(study.manifest.models))])
-        held += hold_against(groups, study, earlier, worse, settings.confidence or CONFIDENCE, pairs)
+        pairs = read_pairs(settings.pairs, list(earlier.manifest.models), list(study.manifest.models))
+        found, transitions = hold_against(groups, study, earlier, worse, settings.confidence or CONFIDENCE, pairs)
+        held += found
     return Gates(
         held=tuple(held),
         baseline=earlier.name if earlier else None,
         because=settings.because.strip() or None,
+        transitions=tuple(transitions),
         cautions=(*_cautions(thresholds), *(_moved_margins(studies[0], gates) if earlier else [])),
     )
 

@@ -13,7 +13,7 @@ import msgspec
 from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
 from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.groups import Group, Study, group_studies
-from opensafeintent.analysis.versions import Order, order_groups
+from opensafeintent.analysis.pairing import Transitions, transitions_between
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
@@ -30,20 +30,18 @@ from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs, cost_json, cost_tables
-from opensafeintent.report.gates import gate_tables, gates_json, not_met
+from opensafeintent.report.gates import gate_tables, gates_json, not_met, transitions_table
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.report.tables.long import comparisons
-from opensafeintent.report.tables.versions import VERSIONS_TABLES
-from opensafeintent.report.versions import versions_json
 from opensafeintent.workflows.gating import Gating, check_gating, find_gates, gates_of, keep_margins, write_verdict
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.versions import InOrder, read_order, see_alike
+from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
 
-__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "grouped", "named_runs", "write_report"]
+__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "named_runs", "write_report"]
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -56,6 +54,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     groups: list[Group] = []
     corrected: list[CorrectedGroup] = []
     """By group, what human labels make of its numbers."""
+    transitions: list[Transitions] = []
+    """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
     gates: Gates | None = None
     """What the gates of a report found; None where there are none."""
     notes: list[str] = []
@@ -110,17 +110,15 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     check_gating(settings, gates, settings.runs, out)
     display = display or Quiet()
     try:
-        ordered = read_order(settings, named_runs(settings.runs), display)
         with rare_collections(), locked_folder(out, "writing a report into"):
             if settings.baseline is not None:
                 _declare_margins(settings, gates, out)
-            outcome = _write_report(settings, gates, out, display, ordered.order)
+            outcome = _write_report(settings, gates, out, display)
     except Taken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
         raise InputError(f"{taken}{hint}") from taken
     finally:
         display.close()
-    outcome.tally = ordered.tally
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
@@ -139,9 +137,7 @@ def _declare_margins(settings: ReportSettings, gates: Sequence[Gate], out: Path)
         keep_margins(settings, gates, run)
 
 
-def _write_report(
-    settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display, order: Order | None
-) -> Outcome:
+def _write_report(settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display) -> Outcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
@@ -158,7 +154,6 @@ def _write_report(
             settings.max_missing,
             Costs(spent, settings.prices),
             corrector,
-            order,
             gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
         )
         for group in outcome.groups:
@@ -244,7 +239,7 @@ def _correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
     return correction_tables(corrected)
 
 
-class CompareSettings(InOrder, frozen=True, kw_only=True):
+class CompareSettings(Settings, frozen=True, kw_only=True):
     """Which runs to compare, and where the table goes."""
 
     runs: tuple[Path, ...]
@@ -260,9 +255,9 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     """
     display = display or Quiet()
     try:
-        ordered = read_order(settings, named_runs(settings.runs), display)
         with rare_collections():
-            groups = grouped(read_studies(settings.runs, display), ordered.order)
+            studies = read_studies(settings.runs, display)
+            groups = group_studies(studies)
             display.stage("estimating")
             for group in groups:
                 _ = group.numbers.comparisons
@@ -270,19 +265,10 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         display.close()
     if not any(len(group.models) > 1 for group in groups):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
+    transitions = transitions_between(groups, *studies) if len(studies) == 2 else []
     if settings.out is not None:
-        found = [table(groups) for table in VERSIONS_TABLES] if settings.in_order else [comparisons(groups)]
-        write_tables([table for table in found if table.rows or not settings.in_order], settings.out)
-    return Outcome(exit_code=0, out=settings.out, groups=groups, tally=ordered.tally)
-
-
-def grouped(studies: Sequence[Study], order: Order | None) -> list[Group]:
-    """Sort the models of runs into groups; with an order, each knows which are versions of one another."""
-    groups = group_studies(studies)
-    if order is not None:
-        see_alike(studies, order)
-        order_groups(groups, order)
-    return groups
+        write_tables([comparisons(groups), *([transitions_table(transitions)] if transitions else [])], settings.out)
+    return Outcome(exit_code=0, out=settings.out, groups=groups, transitions=transitions)
 
 
 def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
@@ -364,7 +350,6 @@ def _write_numbers(
     max_missing: float,
     costs: Costs | None = None,
     corrector: Corrector | None = None,
-    order: Order | None = None,
     gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
 ) -> Outcome:
     """Write metrics, costs, grades and tables.
@@ -375,13 +360,12 @@ def _write_numbers(
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: what the runs came to, where that is to be told.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
-        order: of the runs, where they are versions.
         gate: holds the models against the gates of a report.
     """
-    groups = grouped(studies, order)
+    groups = group_studies(studies)
     gates = gate(groups)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
-    parts = (metrics_json(groups), versions_json(groups), _corrected_json(corrected), gates_json(gates))
+    parts = (metrics_json(groups), _corrected_json(corrected), gates_json(gates))
     write_private(out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()}))
     write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
     if costs is not None:

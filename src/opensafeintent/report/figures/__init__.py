@@ -14,13 +14,12 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, paper, plane, strata, swap, versions
+from opensafeintent.report.figures import judges, models, paper, plane, strata, swap
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
 from opensafeintent.report.tables import swap as swap_tables
-from opensafeintent.report.tables import versions as version_tables
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.report.tables.paper import beside
@@ -59,10 +58,6 @@ _SHRUNKEN = (
 
 def _several_judges(group: Group) -> bool:
     return bool(group.judges.agreements)
-
-
-def _several_versions(group: Group) -> bool:
-    return group.versions is not None
 
 
 _HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
@@ -207,16 +202,6 @@ _PLANS = (
         partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",
-    ),
-    _Plan(
-        "fig_versions",
-        "Triplet Safety and Mean Utility of each version, old to new",
-        "versions",
-        "Dashed, from three versions on: the trend, a straight line through versions taken as equally far apart. It is about "
-        f"these versions on other prompt-sets, and does not tell the next. {_CI}",
-        versions.trend,
-        table=version_tables.values,
-        where=_several_versions,
     ),
     _Plan(
         "fig_judges",
