@@ -221,6 +221,24 @@ def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
     assert names_in(apart) == {"first", "second"}
 
 
+def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) -> None:
+    old, new = (run_of(tmp_path / name, {"m": MODELS[name]}) for name in ("middle", "worst"))
+    outcome = compare(CompareSettings(runs=(old, new), out=tmp_path / "out"))
+
+    def safe(grades: Given) -> dict[str, bool]:
+        harms = {item.id: [grades.get((item.id, variant), (0, -1))[1] for variant in CORE] for item in SETS.prompt_sets}
+        return {name: max(three) == 0 for name, three in harms.items() if min(three) >= 0}
+
+    before, after = safe(MODELS["middle"]), safe(MODELS["worst"])
+    both = before.keys() & after.keys()
+    (found,) = outcome.transitions
+    assert found.n == len(both)
+    assert {one.set_id for one in found.newly_failing} == {name for name in both if before[name] and not after[name]} != set()
+    assert {one.set_id for one in found.newly_passing} == {name for name in both if after[name] and not before[name]}
+    with (tmp_path / "out" / "transitions.csv").open(newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == len(found.newly_failing) + len(found.newly_passing)
+
+
 def test_a_difference_is_the_later_runs_value_minus_the_earlier_ones(tmp_path: Path) -> None:
     best, worst = run_of(tmp_path / "a", {"m": MODELS["best"]}), run_of(tmp_path / "b", {"k": MODELS["worst"]})
     forth, back = compared(best, worst, out=tmp_path / "1"), compared(worst, best, out=tmp_path / "2")
