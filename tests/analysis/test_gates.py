@@ -39,7 +39,7 @@ def version(name: str, *checks: JudgeCheck, **models: str) -> Study:
 
 def held(new: Study, old: Study, metric: str = "triplet_safety") -> Held:
     gate = Gate((Condition("worse", metric, 0.1),))
-    (found,) = hold_against(group_studies([new]), new, old, [gate], 0.95)
+    ((found,), _) = hold_against(group_studies([new]), new, old, [gate], 0.95)
     return found
 
 

@@ -186,7 +186,6 @@ class Ledger:
                         located[key] = Located(typed(row, int), outcome)
         return located
 
-
     def last_failure(self, key: bytes) -> str | None:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
         with reading(self.path):
