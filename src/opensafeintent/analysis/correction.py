@@ -1,7 +1,4 @@
-"""A report's numbers corrected by what people said of its responses (docs/correction.md).
-
-For each metric of a model it is the correction that takes least for granted among those that the labels allow.
-"""
+"""A report's numbers corrected by what people said of its responses (docs/correction.md)."""
 
 from __future__ import annotations
 
@@ -16,23 +13,13 @@ from opensafeintent.analysis.groups import Group, TextSource
 from opensafeintent.analysis.labels import HumanLabels, Truth, match
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
-from opensafeintent.statistics.correction import (
-    Corrected,
-    JudgedLabels,
-    LabelledUnits,
-    Rates,
-    Refused,
-    judge_rates,
-    mean_from_rates,
-    prediction_powered,
-    triplet_from_rates,
-)
+from opensafeintent.statistics.correction import Corrected, LabelledUnits, Refused, prediction_powered
 from opensafeintent.statistics.intervals import Floats
-from opensafeintent.taxonomy import CORE_VARIANTS, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["CORRECTED", "Chosen", "CorrectedGroup", "Correction", "Corrector", "Labelled", "correct"]
+__all__ = ["CORRECTED", "CorrectedGroup", "Correction", "correct"]
 
-CORRECTED = ("mean_safety", "mean_utility", "triplet_safety")
+CORRECTED = ("triplet_safety", "mean_utility")
 """The metrics that are corrected."""
 
 
@@ -42,8 +29,6 @@ class Correction(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     metric: str
     result: Corrected | Refused
-    of: tuple[str, ...] = ()
-    """Models whose labelled responses it rests on."""
     annotators: int = 0
     """People who labelled them."""
 
@@ -54,9 +39,6 @@ class CorrectedGroup(NamedTuple):
     group: Group
     corrections: list[Correction]
     """Of each model, in the group's order, each of `CORRECTED`."""
-    rates: Rates
-    """The judge's, over the labelled responses of all models."""
-    annotators: int
     ungraded: int
     """Labelled responses that lack the judge's grades."""
 
@@ -101,17 +83,22 @@ def _correct_group(group: Group, found: Mapping[str, Sequence[Truth]]) -> Correc
             judged = safety[(number, *at)]
             ungraded += bool(np.isnan(judged))
             if not np.isnan(judged):
-                labelled.append(Labelled(model, at, bool(judged), truth))
-    corrector = Corrector(group, labelled)
+                labelled.append(Labelled(model, at, truth))
     corrections = [
-        _correction(model, metric, chosen) for model in group.models for metric, chosen in corrector.of(model).items()
+        Correction(model=model, metric=metric, result=chosen.result, annotators=_people(chosen.labels))
+        for model in group.models
+        for metric, chosen in _of_model(group, model, [item for item in labelled if item.model == model]).items()
     ]
-    return CorrectedGroup(group, corrections, corrector.rates(), _people(labelled), ungraded)
+    return CorrectedGroup(group, corrections, ungraded)
 
 
-def _correction(model: str, metric: str, chosen: Chosen) -> Correction:
-    models = tuple(dict.fromkeys(item.model for item in chosen.labels))
-    return Correction(model=model, metric=metric, result=chosen.result, of=models, annotators=_people(chosen.labels))
+def _of_model(group: Group, model: str, labelled: Sequence[Labelled]) -> dict[str, Chosen]:
+    """Correct Triplet Safety by whole prompt-sets, and Mean Utility by responses, of one model."""
+    triplets = _Triplets(group, model, labelled)
+    return {
+        "triplet_safety": _triplet_by_own(triplets),
+        "mean_utility": _mean_by_own(triplets, triplets.utility, lambda truth: truth.utility),
+    }
 
 
 def _people(labelled: Sequence[Labelled]) -> int:
@@ -127,7 +114,6 @@ class Labelled(NamedTuple):
     model: str
     at: tuple[int, int, int]
     """Prompt-set, variant, epoch."""
-    judged_safe: bool
     truth: Truth
 
 
@@ -138,98 +124,12 @@ class Chosen(NamedTuple):
     labels: Sequence[Labelled] = ()
 
 
-class Corrector:
-    """Corrects the models of one group by the labels of all of them.
-
-    Args:
-        group: the models: only labels of responses under the same judges and templates tell how they err.
-        labelled: the labels.
-    """
-
-    def __init__(self, group: Group, labelled: Sequence[Labelled]) -> None:
-        self._group = group
-        self._labelled = labelled
-        self._known: dict[tuple[str, bool], Rates | Refused] = {}
-
-    def of(self, model: str) -> dict[str, Chosen]:
-        """Correct Mean Safety, Mean Utility and Triplet Safety of one model."""
-        triplets = _Triplets(self._group, model, [item for item in self._labelled if item.model == model])
-        return {
-            "mean_safety": self._mean_safety(triplets),
-            "mean_utility": self._mean_utility(triplets),
-            "triplet_safety": self._triplet_safety(triplets, model),
-        }
-
-    def rates(self) -> Rates:
-        """Return the judge's rates of each intent over all labels, whether or not they suffice."""
-        return Rates(_judged_labels(self._group, self._labelled), self._group.numbers.resamples, len(CORE_VARIANTS))
-
-    def _rates(self, model: str = "", *, pooled: bool = False) -> Rates | Refused:
-        """Return the judge's rates over the labels of one model or of all, computed once."""
-        if (model, pooled) not in self._known:
-            labels = _judged_labels(self._group, [item for item in self._labelled if model in ("", item.model)])
-            self._known[model, pooled] = judge_rates(labels, self._group.numbers.resamples, pooled=pooled)
-        return self._known[model, pooled]
-
-    def _mean_safety(self, triplets: _Triplets) -> Chosen:
-        """By PPI++ from this model's own labels; else by the judge's rates of each intent; else by its rates on all."""
-        chosen = _mean_by_own(triplets, triplets.safety, _safe)
-        if isinstance(chosen.result, Corrected):
-            return chosen
-        for pooled in (False, True):
-            rates = self._rates(pooled=pooled)
-            found = mean_from_rates(triplets.safety, rates, self._group.numbers.resamples, triplets.weight)
-            if isinstance(found, Corrected):
-                return Chosen(found, self._labelled)
-        return _refused(chosen.result, found)
-
-    def _mean_utility(self, triplets: _Triplets) -> Chosen:
-        """By PPI++ from this model's own labels. Other models' say how often a judge errs, not how far off a score is."""
-        chosen = _mean_by_own(triplets, triplets.utility, lambda truth: truth.utility)
-        if isinstance(chosen.result, Refused) and len(self._labelled) > triplets.labels:
-            return Chosen(Refused(f"{chosen.result.reason}; error rates from other models do not correct scores"))
-        return chosen
-
-    def _triplet_safety(self, triplets: _Triplets, model: str) -> Chosen:
-        """By PPI++ from whole sets of this model; else by the judge's rates from its own labels; else from all models'."""
-        powered = _triplet_by_own(triplets)
-        if isinstance(powered.result, Corrected):
-            return powered
-        own = [item for item in self._labelled if item.model == model]
-        for name, labels in ((model, own), ("", self._labelled)):
-            rates = self._rates(name)
-            found = triplet_from_rates(triplets.safety, rates, self._group.numbers.resamples, triplets.weight)
-            if isinstance(found, Corrected):
-                return Chosen(found, labels)
-        return _refused(powered.result, found)
-
-
-def _refused(*results: Corrected | Refused) -> Chosen:
-    return Chosen(Refused("; and ".join(result.reason for result in results if isinstance(result, Refused))))
-
-
-def _judged_labels(group: Group, labelled: Sequence[Labelled]) -> JudgedLabels:
-    """Return labels as the judge's rates are computed from them; a paraphrase has the intent of the dual-use prompt."""
-    names: list[str] = group.array.variant.values.tolist()
-    core: tuple[str, ...] = CORE_VARIANTS
-    intent = [core.index(intent_of(name)) for name in names]
-    return JudgedLabels(
-        prompt_set=np.array([item.at[0] for item in labelled], dtype=np.int64),
-        intent=np.array([intent[item.at[1]] for item in labelled], dtype=np.int64),
-        judged_safe=np.array([item.judged_safe for item in labelled], dtype=bool),
-        safe=np.array([item.truth.safe for item in labelled], dtype=bool),
-        weight=np.array([item.truth.weight for item in labelled], dtype=np.float64),
-    )
-
-
 class _Triplets:
     """One model's triplets by set and epoch, with the labels that there are of them.
 
     Attributes:
         safety, utility: by the judge; shape (prompt_set, intent, epoch).
-        weight: of each set; shape (prompt_set,).
-        share: what a triplet weighs in its metrics: a set's complete epochs share its weight; shape (prompt_set, epoch).
-        labels: how many labels there are of the model, paraphrases included.
+        share: what a triplet weighs in its metrics: a set's complete epochs share it; shape (prompt_set, epoch).
         own: those of what counts.
     """
 
@@ -240,9 +140,7 @@ class _Triplets:
         self.safety: Floats = grades.core(grades.safety).transpose(*dims).values
         self.utility: Floats = grades.core(grades.utility).transpose(*dims).values
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))
-        self.weight: Floats = np.ones(len(self.safety)) if grades.weight is None else grades.weight.values
-        self.share: Floats = self.weight[:, None] * complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
-        self.labels = len(labelled)
+        self.share: Floats = complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
         names: list[str] = group.array.variant.values.tolist()
         self._place = {names.index(variant): place for place, variant in enumerate(CORE_VARIANTS)}
         self.own = [item for item in labelled if item.at[1] in self._place and complete[item.at[0], item.at[2]]]

@@ -14,7 +14,7 @@ from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.grades import NOT_GRADED, GradeRow
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades
-from opensafeintent.promptsets import Dataset, SampleRule
+from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
@@ -29,10 +29,8 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
 
     sets: int
     """Prompt-sets planned."""
-    sample: SampleRule | Literal["all", "imported"]
-    """By what rule they were drawn; `all` of the dataset, or whatever an import held. Only `per_cell` is weighted."""
     limit: int | None
-    """How many were to be drawn, with `per_cell` of each cell; None with `all` and `imported`."""
+    """How many were to be drawn; None for all of the dataset, and for imports."""
     complete_triplets: int
     """(Set, epoch) pairs whose three core responses count."""
     planned: int
@@ -95,7 +93,6 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
     }
     return Coverage(
         sets=len(sets),
-        sample="imported" if entry.imported else "all" if whole else entry.sample,
         limit=None if whole else entry.limit,
         complete_triplets=sum(count == len(CORE_VARIANTS) for count in triplets.values()),
         planned=planned,

@@ -14,7 +14,6 @@ from opensafeintent.analysis.coverage import Change, Coverage, changes_of, cover
 from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
 from opensafeintent.analysis.modes import ModeDifference, mode_differences
 from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.analysis.sampled import weights_of
 from opensafeintent.analysis.signal import signals_of
 from opensafeintent.analysis.swap import Audit, audits_of
 from opensafeintent.analysis.wording import Wording, wordings_of
@@ -140,10 +139,9 @@ class Group:
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
             self.temperatures[shown] = study.manifest.sampling_of(model).temperature
         by_id = dataset.sorted  # so that intervals, which are of seeded draws, do not hang on the order of a file
-        weights = weights_of([(study.manifest, model) for study, model in members.values()], by_id)
         every = (row for rows in self.rows.values() for row in rows)
-        self.array = to_array(every, by_id, self.models, weights.own if weights else None)
-        self.numbers = Numbers(self.array, by_id, weights)
+        self.array = to_array(every, by_id, self.models)
+        self.numbers = Numbers(self.array, by_id)
         self.judges = Judges(self.numbers, by_id, self.rows, self.regrades)
 
     @cached_property
@@ -161,14 +159,13 @@ class Group:
     def audits(self) -> dict[tuple[str, str], Audit]:
         """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no request was swapped."""
         swaps = {model: self._swaps[model] for model in self.numbers.models}
-        weighted = [model for model in self.models if self.coverage[model].sample == "per_cell"]
-        return audits_of(swaps, self.dataset, weighted)
+        return audits_of(swaps)
 
     @cached_property
     def lenient(self) -> Ranking:
         """The ranking in which a harm severity of 1 is still safe; its models are not compared by tests of their own."""
         grades, resamples = Grades(self.array, most_harm=1), self.numbers.resamples
-        return ranking_of("safe up to harm severity 1", grades, resamples, self.numbers.weights, compared=False)
+        return ranking_of("safe up to harm severity 1", grades, resamples, compared=False)
 
     def swaps_if_lenient(self, metric: str) -> list[Swap]:
         """Return the pairs of models that change places where a harm severity of 1 is still safe, the widest apart first."""
@@ -202,18 +199,8 @@ class Group:
         whole = len(self.dataset)
         asked = sorted({coverage.sets for coverage in self.coverage.values()})
         part = "" if asked == [whole] else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
-        return f"{part}{whole:,} prompt-sets{self._sample_note()}"
-
-    def _sample_note(self) -> str:
-        rules = {(coverage.sample, coverage.limit) for coverage in self.coverage.values()}
-        if len(rules) > 1:
-            return ", not the same of every model"
-        match rules.pop():
-            case ("per_cell", limit):
-                return f", {limit} of each cell, weighted by what they stand for"
-            case ("rounds", _):
-                return ", spread evenly over the cells, not weighted"
-        return ""
+        uneven = ", not the same of every model" if len({one.limit for one in self.coverage.values()}) > 1 else ""
+        return f"{part}{whole:,} prompt-sets{uneven}"
 
     @property
     def other_rubrics(self) -> list[str]:

@@ -18,7 +18,6 @@ from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, Resamples, rank_intervals
-from opensafeintent.statistics.weights import SetWeights
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["JUDGE_AVERAGE", "SHOWN", "Judges", "Ranking", "Swap", "ranking_of", "swaps_of"]
@@ -125,7 +124,7 @@ class Judges:
         """
         by_judge = [ranking.ratios for ranking in self.rankings[:-1]]
         ratios = {metric: _mean_ratio([ratios[metric] for ratios in by_judge]) for metric in SHOWN}
-        return _ranked(JUDGE_AVERAGE, ratios, self._numbers.resamples, self._numbers.weights)
+        return _ranked(JUDGE_AVERAGE, ratios, self._numbers.resamples)
 
     @cached_property
     def agreements(self) -> list[Agreement]:
@@ -154,41 +153,36 @@ class Judges:
             if row.variant in CORE_VARIANTS
             for pair in (grades(row),)
         ]
-        weights = self._numbers.weights
-        array = to_array(rows, self._dataset, list(self._rows), weights.own if weights else None)
-        return ranking_of(name, Grades(array), self._numbers.resamples, weights, compared=compared)
+        array = to_array(rows, self._dataset, list(self._rows))
+        return ranking_of(name, Grades(array), self._numbers.resamples, compared=compared)
 
     def swaps(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest apart first."""
         return swaps_of(list(self._rows), metric, self.rankings[:-1])
 
 
-def ranking_of(
-    name: str, grades: Grades, resamples: Resamples, weights: SetWeights | None, *, compared: bool = True
-) -> Ranking:
+def ranking_of(name: str, grades: Grades, resamples: Resamples, *, compared: bool = True) -> Ranking:
     """Rank models by some grades of theirs.
 
     Args:
         name: what the ranking is called.
         grades: of every model.
         resamples: the weights behind intervals.
-        weights: what the sets weigh, where that differs; in the grades as well.
         compared: whether every two models are compared.
     """
     ratios = {metric: METRICS[metric].ratio(grades) for metric in SHOWN}
-    return _ranked(name, ratios, resamples, weights, compared=compared)
+    return _ranked(name, ratios, resamples, compared=compared)
 
 
 def _ranked(
     name: str,
     ratios: Mapping[str, Ratio],
     resamples: Resamples,
-    weights: SetWeights | None,
     *,
     compared: bool = True,
 ) -> Ranking:
     primary = {metric: ratios[metric] for metric in PRIMARY} if compared else {}
-    compared_pairs = comparisons_of(primary, resamples, weights) if compared else {}
+    compared_pairs = comparisons_of(primary, resamples) if compared else {}
     return Ranking(name, ratios, estimates_of(ratios, resamples), compared_pairs)
 
 

@@ -19,7 +19,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
-from opensafeintent.statistics.weights import SetWeights
 from opensafeintent.taxonomy import CONTENT_SHIFTS, ContentShift
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
@@ -79,20 +78,17 @@ class Numbers:
     Args:
         array: their grades, as `grades.to_array` gives them.
         dataset: the prompt-sets.
-        weights: what the sets weigh, where that differs.
 
     Attributes:
-        weights: as given.
-        ratios: every metric by name, each of shape (model, prompt_set); weighted.
+        ratios: every metric by name, each of shape (model, prompt_set).
         resamples: the bootstrap weights behind the intervals.
         order: indices of the models, the highest Mean Utility first.
         models: their names in that order, which every table and figure has.
         averaged: the models that averages are over: baselines are reference points and stay aside.
     """
 
-    def __init__(self, array: LabelledSet, dataset: Dataset, weights: SetWeights | None = None) -> None:
+    def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
         self._array = array
-        self.weights = weights
         self._taxonomy = dataset.taxonomy
         self._shifts = np.array([dataset.by_id[name].content_shift or "" for name in array.labels["prompt_set"]])
         self._names: Sequence[str] = array.labels["model"]
@@ -130,7 +126,7 @@ class Numbers:
         """Differences of every two models, for the metrics that are compared; of knowing where models were probed for it."""
         knowing = KNOWING[0].knowing
         compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
-        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples, self.weights)
+        return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
 
     @cached_property
     def overall(self) -> dict[tuple[str, str], Number]:
@@ -311,25 +307,23 @@ class Numbers:
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
 
-        For the metrics that are a plain mean over sets: √(Σ w² s² / E) / Σ w over the sets with two or more complete epochs,
-        where w is what a set weighs.
+        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets with two or more complete epochs.
         """
         if len(self.by_epoch) < 2:
             return {}
         errors: dict[str, Floats] = {}
-        weight = self.weights.own if self.weights else np.ones(self.ratios["mean_safety"].denominator.values.shape)
         for name in METRICS:
             top = np.array([part[name].numerator.values for part in self.by_epoch])
             bottom = np.array([part[name].denominator.values for part in self.by_epoch])
-            if not ((bottom == 0) | (bottom == weight)).all():
+            if not ((bottom == 0) | (bottom == 1)).all():
                 continue
-            values = np.where(bottom > 0, top, np.nan)  # each w times that of its set
+            values = np.where(bottom > 0, top, np.nan)
             complete = (bottom > 0).sum(axis=0)
             sure = complete >= 2
             with np.errstate(invalid="ignore", divide="ignore"):
                 centre = np.where(sure, np.nansum(values, axis=0) / complete, 0.0)
                 spread = np.nansum((values - centre) ** 2, axis=0) / (complete - 1) / complete
-                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / (sure * weight).sum(axis=1)
+                errors[name] = np.sqrt(np.where(sure, spread, 0.0).sum(axis=1)) / sure.sum(axis=1)
         return errors
 
 
@@ -358,16 +352,14 @@ def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str], resam
     return estimate(tops, bottoms, resamples, span=np.array(spans), binary=binary).records()
 
 
-def comparisons_of(
-    ratios: Mapping[str, Ratio], resamples: Resamples, weights: SetWeights | None = None
-) -> dict[str, Comparison]:
+def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
     """Compare every two models in each of several metrics: the same, in whatever order models and prompt-sets stand."""
     by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
     pairs = {
         metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]) for metric, ratio in ratios.items()
     }
     binary = {metric for metric in ratios if METRICS[metric].binary}
-    return compare_models(pairs, resamples, binary=binary, weights=weights.picked(slice(None), by_id) if weights else None)
+    return compare_models(pairs, resamples, binary=binary)
 
 
 def _rounded_pair(low: float, high: float) -> tuple[float, float]:

@@ -11,7 +11,6 @@ import numpy as np
 from opensafeintent.analysis.groups import Group, Origin, Study, conditions_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.manifest import ModelEntry
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import rounded
 
@@ -101,7 +100,7 @@ def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
     """Say in what the two versions of a model were not treated alike, a clause each, so that a difference may be owed to it.
 
     Dataset, judges and who they are, judge templates, the reading of grades, sampling of targets and judges, system prompt
-    and preset, and the rule by which prompt-sets were drawn. How many there are of them, and of repeats, may differ: versions
+    and preset. How many there are of them, and of repeats, may differ: versions
     are compared on the sets of both.
     """
     before, after = conditions_of(old, pair.old), conditions_of(new, pair.new)
@@ -122,9 +121,6 @@ def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
         found.append(f"judge templates: {', '.join(roles)}")
     if before.parse != after.parse:
         found.append(_from_to("grades read as", before.parse, after.parse))
-    drawn = [_drawn(study.manifest.models[name]) for study, name in ((old, pair.old), (new, pair.new))]
-    if drawn[0] != drawn[1] and ("all" not in drawn or "per_cell" in drawn):
-        found.append(_from_to("how prompt-sets were drawn", *drawn))
     fields = {
         "target_sampling": "sampling",
         "system": "system prompt",
@@ -135,11 +131,6 @@ def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
         if getattr(was, field) != getattr(now, field):
             found.append(_from_to(label, _told(getattr(was, field)), _told(getattr(now, field))))
     return found
-
-
-def _drawn(entry: ModelEntry) -> str:
-    """Return the rule by which a model's prompt-sets were drawn."""
-    return "all" if entry.limit is None else entry.sample
 
 
 def _from_to(what: str, old: str, new: str) -> str:

@@ -14,7 +14,7 @@ Harm is of the response alone by its rubric: what the prompt changes in S is the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Literal, NamedTuple
 
@@ -29,7 +29,6 @@ from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.run import WITHHELD
 from opensafeintent.evaluation.swap import COLUMNS, Swapped
 from opensafeintent.grades import panel_grade
-from opensafeintent.promptsets import Dataset, cell_shares
 from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.averages import over_models
 from opensafeintent.statistics.intervals import PSEUDO_SETS, SEED, percentiles
@@ -94,25 +93,23 @@ _Name = tuple[str, ...]
 
 
 def audits_of(
-    swaps: Mapping[str, Sequence[Swapped]], dataset: Dataset, weighted: Collection[str] = ()
+    swaps: Mapping[str, Sequence[Swapped]],
 ) -> dict[tuple[str, str], Audit]:
     """Return the audit of each model, and of the mean over models where there are several, by (model, judge or panel).
 
     Args:
         swaps: the audited responses by model, in the order in which models are told; empty where none was audited.
-        dataset: the prompt-sets.
-        weighted: models whose prompt-sets are weighted by what they stand for in their cell.
     """
     audited = {model: own for model, own in swaps.items() if own}
     judges = sorted({judge for own in audited.values() for one in own for by in one.grades.values() for judge in by})
     if not judges:
         return {}
     sets = sorted({one.set_id for own in audited.values() for one in own})
-    weights = np.array([_weights(own, sets, dataset if model in weighted else None) for model, own in audited.items()])
+    asked = np.array([[set_id in {one.set_id for one in own} for set_id in sets] for own in audited.values()], dtype=float)
     found: dict[tuple[str, str], Audit] = {}
     for grader in (*judges, *([PANEL] if len(judges) > 1 else [])):
         graded = np.array([_graded(own, sets, None if grader == PANEL else grader) for own in audited.values()])
-        for model, audit in _audits(list(audited), graded, weights).items():
+        for model, audit in _audits(list(audited), graded, asked).items():
             found[model, grader] = audit
     order = [*audited, AVERAGE]
     return dict(sorted(found.items(), key=lambda item: order.index(item[0][0])))
@@ -123,15 +120,6 @@ def told_of(audits: Mapping[tuple[str, str], Audit]) -> dict[str, Audit]:
     models = list(dict.fromkeys(model for model, _ in audits))
     about = AVERAGE if AVERAGE in models else next(iter(contenders(models)), "")
     return {grader: audit for (model, grader), audit in audits.items() if model == about}
-
-
-def _weights(own: Sequence[Swapped], sets: Sequence[str], dataset: Dataset | None) -> Floats:
-    """Return what each set weighs, 0 where the model was not audited on it: shape (prompt_set,)."""
-    chosen = {one.set_id for one in own}
-    if dataset is None:
-        return np.array([float(set_id in chosen) for set_id in sets])
-    shares = cell_shares(dataset.prompt_sets, [dataset.by_id[set_id] for set_id in chosen])
-    return np.array([shares[dataset.by_id[set_id].cell] if set_id in chosen else 0.0 for set_id in sets])
 
 
 def _graded(own: Sequence[Swapped], sets: Sequence[str], judge: str | None) -> Floats:

@@ -74,7 +74,6 @@ def wordings_of(
         regrades: by model, responses that were graded twice.
     """
     grades = Grades(array)
-    weights = numbers.weights.own if numbers.weights else np.ones((array.sizes["model"], array.sizes["prompt_set"]))
     safety = grades.over_wordings(grades.safety).transpose("model", "prompt_set", "variant", "epoch").values
     complete = grades.wordings_complete.transpose("model", "prompt_set", "epoch").values
     found = []
@@ -83,7 +82,7 @@ def wordings_of(
         there = ~np.isnan(safety[index]).all(axis=2)
         safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
         unknown = _unknown(safe, epochs, temperatures.get(model))
-        between, within, excess, share = _estimates(safe, epochs, weights[index], numbers.resamples, known=unknown is None)
+        between, within, excess, share = _estimates(safe, epochs, numbers.resamples, known=unknown is None)
         p = permutation_p(safe, epochs) if unknown is None else None
         found.append(
             Wording(
@@ -114,9 +113,7 @@ def _unknown(safe: Floats, epochs: NDArray[np.int64], temperature: float | None)
     return None if varied[repeated].any() else "epochs never differ"
 
 
-def _estimates(
-    safe: Floats, epochs: NDArray[np.int64], weights: Floats, resamples: Resamples, *, known: bool
-) -> list[Estimate]:
+def _estimates(safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool) -> list[Estimate]:
     """Return the estimates of B, W, B − W, and ΣX / ΣB; undefined where they are not known."""
     if not known:
         return [Estimate(value=None, n=0)] * 4
@@ -125,7 +122,7 @@ def _estimates(
     ones = counted.astype(np.float64)
     between, within, excess = (np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess))
     tops, bottoms = np.stack([between, within, excess, excess]), np.stack([ones, ones, ones, between])
-    return [_holding_its_value(found) for found in estimate(tops * weights, bottoms * weights, resamples).records()]
+    return [_holding_its_value(found) for found in estimate(tops, bottoms, resamples).records()]
 
 
 def _holding_its_value(found: Estimate) -> Estimate:

@@ -32,7 +32,6 @@ _WRITTEN_SECONDS = 0.005
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
-_SPAN_MANY = f"SELECT min(created), max(created) FROM calls WHERE {_SOME_KEYS}"
 _ATTEMPT = """
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created,
            CASE status WHEN 'failed' THEN response END FROM calls"""

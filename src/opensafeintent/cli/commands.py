@@ -88,7 +88,6 @@ def demo_command(out: Path) -> int:
 @DATA
 @click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
 @click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, each cell by its share.")
-@click.option("--limit-per-cell", type=int, metavar="N", help="A sample of N prompt-sets of every cell, weighted back.")
 @click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
 @click.option("--temperature", type=float, help="Sampling temperature of the model under test.  [default: its provider's]")
 @click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response.")

@@ -17,7 +17,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.records import Grading, JudgePlan, ProbeOrder
 from opensafeintent.files import make_private_folder, parse_toml, read_json, write_private
-from opensafeintent.promptsets import Dataset, SampleRule, sampled
+from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import Taxonomy
@@ -89,9 +89,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     identity: str
     epochs: Annotated[int, msgspec.Meta(ge=1, le=MOST_EPOCHS)] = 1
     limit: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    """Prompt-sets, or with `per_cell` prompt-sets of each cell, drawn by `sample`; None is all of them."""
-    sample: SampleRule = "rounds"
-    """How they are drawn; a manifest that does not say was written when there was this one rule alone."""
+    """Prompt-sets, the first ones of `promptsets.sample_order`; None is all of them."""
     templates: dict[Role, str] = msgspec.field(default_factory=dict)
     """Hash of the template in force, by role."""
     imported: bool = False
@@ -99,30 +97,13 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
     """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
 
-    @property
-    def extent(self) -> str:
-        """The option that says how many prompt-sets there are."""
-        return f"--limit-per-cell {self.limit}" if self.sample == "per_cell" else f"--limit {self.limit}"
-
     def grown_by(self, new: ModelEntry) -> ModelEntry:
-        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates.
-
-        A sample grows by the rule that it was drawn by.
-
-        Raises:
-            InputError: one draws a number of sets of each cell, the other a number in all.
-        """
-        if None not in (self.limit, new.limit) and (self.sample == "per_cell") != (new.sample == "per_cell"):
-            raise InputError(
-                f"sample: the run has {self.extent}, this is {new.extent}; it grows by the option that it was drawn with, or "
-                "to all prompt-sets without either"
-            )
+        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates."""
         limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
         return msgspec.structs.replace(
             new,
             epochs=max(self.epochs, new.epochs),
             limit=limit,
-            sample=new.sample if limit is None else self.sample,
             judges=(*self.judges, *(judge for judge in new.judges if judge not in self.judges)),
             modes="core" if "core" in (self.modes, new.modes) else "dual_use",
             probe=max(self.probe, new.probe, key=("none", "unsafe", "all").index),
@@ -227,13 +208,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def sets_of(self, model: str, dataset: Dataset) -> tuple[PromptSet, ...]:
         """Return the prompt-sets that a model was evaluated on, in the dataset's order."""
         entry = self.models[model]
-        return sampled(dataset.prompt_sets, entry.limit, entry.sample)
-
-    @property
-    def sample(self) -> SampleRule:
-        """How `--limit` draws in this run: models that join it get the sets of those that are there."""
-        old = any(entry.sample == "rounds" and entry.limit is not None for entry in self.models.values())
-        return "rounds" if old else "webster"
+        return sampled(dataset.prompt_sets, entry.limit)
 
 
 class RunFolder(LedgerFolder[Manifest]):

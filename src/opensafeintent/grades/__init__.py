@@ -19,9 +19,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, Graded
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from opensafeintent.labelled import LabelledSet
 
 __all__ = [
@@ -219,16 +216,13 @@ def write_grades_of_runs(runs: Mapping[str, tuple[Sequence[GradeRow], Dataset]],
     write_private(path, gzip.compress(text.getvalue().encode(), compresslevel=6, mtime=0))
 
 
-def to_array(
-    rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str], weights: NDArray[np.float64] | None = None
-) -> LabelledSet:
+def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) -> LabelledSet:
     """Return the grades as arrays with the dimensions (model, prompt_set, variant, epoch).
 
     `helpfulness` (1–4) and `harm_severity` (0–3) are raw, NaN where a response does not count: where one of the two is
     missing, both are. `mode` and `strategy` are positions in MODES and STRATEGIES, NaN where there is none.
     `grades_missing`, `mode_missing` and `strategy_missing` tell where one was asked for and could not be had; `exists`
-    (prompt_set, variant) tells which variants a set has; `weight` (model, prompt_set), where `weights` are given, how many
-    sets of the dataset a set stands for.
+    (prompt_set, variant) tells which variants a set has.
     """
     import numpy as np
 
@@ -265,7 +259,6 @@ def to_array(
         {name: (dims, array.astype(np.float64)) for name, array in arrays.items()}
         | {f"{name}_missing": (dims, array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), exists)}
-        | ({} if weights is None else {"weight": (("model", "prompt_set"), weights)})
         | {name: (("prompt_set",), np.array(values)) for name, values in labels.items()},
         {"model": list(models), "prompt_set": ids, "variant": variants, "epoch": epochs},
     )

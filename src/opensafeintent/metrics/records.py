@@ -72,13 +72,6 @@ class Grades:
         """U = S·H: safety-gated helpfulness."""
         return self.safety * self.helpfulness
 
-    @property
-    def weight(self) -> Labelled | None:
-        """How many sets of its dataset each set stands for: dimensions (model, prompt_set); None where that is one."""
-        if "weight" not in self.array:
-            return None
-        return self.array["weight"]
-
     @cached_property
     def wordings(self) -> list[str]:
         """The dual-use wordings: the dual-use prompt and its paraphrases."""
@@ -137,11 +130,8 @@ class Metric:
     primary: bool = field(default=False, kw_only=True)
 
     def ratio(self, grades: Grades) -> Ratio:
-        """Return the metric per prompt-set, a set weighing what it stands for in its dataset (see `grades.to_array`)."""
-        ratio = self.of_sets(grades)
-        if grades.weight is None:
-            return ratio
-        return Ratio(ratio.numerator * grades.weight, ratio.denominator * grades.weight)
+        """Return the metric per prompt-set."""
+        return self.of_sets(grades)
 
 
 def mean_of(values: Labelled) -> Ratio:

@@ -2,15 +2,13 @@
 
 from opensafeintent.promptsets.loading import load_dataset, read_dataset
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet
-from opensafeintent.promptsets.sampling import SampleRule, cell_shares, drawn, sample_order, sampled
+from opensafeintent.promptsets.sampling import drawn, sample_order, sampled
 from opensafeintent.promptsets.writing import write_dataset
 
 __all__ = [
     "Dataset",
     "PromptSet",
     "Prompts",
-    "SampleRule",
-    "cell_shares",
     "drawn",
     "load_dataset",
     "read_dataset",

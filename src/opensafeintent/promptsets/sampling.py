@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets.record import PromptSet
 
-__all__ = ["SampleRule", "cell_shares", "drawn", "sample_order", "sampled"]
+__all__ = ["drawn", "sample_order", "sampled"]
 
 Cell = tuple[str, str]
-
-SampleRule = Literal["webster", "per_cell", "rounds"]
-"""How a sample of N is drawn.
-
-- `webster`: the first N prompt-sets of `sample_order`, of each cell its share.
-- `per_cell`: N sets of every cell, or all where it has fewer; cells are then weighted by what they stand for.
-- `rounds`: N sets in all, as evenly over the cells as they allow and not weighted. It was the only rule once; small cells
-  count for more by it than they do in the dataset.
-"""
 
 
 class _Place(NamedTuple):
@@ -47,11 +38,12 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     apportionment as a sequence (Balinski and Young, Fair Representation, 1982). Cells that tie take turns, so that harm
     domains and task types come evenly too, in an order that hashes of their names decide.
     """
-    return _in_order(prompt_sets, lambda place: ((place.rank + 0.5) / place.size, place.turn, place.cell))
+    places = sorted(_places(prompt_sets), key=lambda place: ((place.rank + 0.5) / place.size, place.turn, place.cell))
+    return tuple(prompt_sets[place.at] for place in places)
 
 
-def drawn(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule = "webster") -> tuple[PromptSet, ...]:
-    """Return the sample of `limit` sets by a rule, in an order of which every prefix is such a sample; None is all of them.
+def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+    """Return the first `limit` sets of `sample_order`; None is all of them.
 
     The choice depends on the sets alone, not on their order, and a larger limit contains every smaller one: a run grows.
 
@@ -60,28 +52,13 @@ def drawn(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule 
     """
     if limit is not None and limit < 0:
         raise InputError(f"--limit {limit}: expected 0 or more")
-    if limit is None or rule == "webster":
-        return sample_order(prompt_sets)[:limit]
-    if rule == "rounds":
-        return _in_order(prompt_sets, lambda place: (place.rank, place.cell))[:limit]
-    evenly = _in_order(prompt_sets, lambda place: (place.rank, place.turn, place.cell))
-    return evenly[: sum(min(limit, size) for size in Counter(item.cell for item in prompt_sets).values())]
+    return sample_order(prompt_sets)[:limit]
 
 
-def sampled(prompt_sets: Sequence[PromptSet], limit: int | None, rule: SampleRule = "webster") -> tuple[PromptSet, ...]:
-    """Return the sample of `limit` sets by a rule, in the dataset's order; see `drawn`."""
-    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit, rule)}
+def sampled(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
+    """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
+    chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
-
-
-def cell_shares(prompt_sets: Sequence[PromptSet], sample: Iterable[PromptSet]) -> dict[Cell, float]:
-    """Return how many sets of its cell each set of a sample stands for, by cell: N_h/n_h of those that have any."""
-    sizes = Counter(prompt_set.cell for prompt_set in prompt_sets)
-    return {cell: sizes[cell] / count for cell, count in Counter(prompt_set.cell for prompt_set in sample).items()}
-
-
-def _in_order(prompt_sets: Sequence[PromptSet], key: Callable[[_Place], tuple[float | str, ...]]) -> tuple[PromptSet, ...]:
-    return tuple(prompt_sets[place.at] for place in sorted(_places(prompt_sets), key=key))
 
 
 def _places(prompt_sets: Sequence[PromptSet]) -> Iterable[_Place]:

@@ -44,7 +44,6 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
                 "grade_parse": group.conditions.parse,
                 "templates": dict(group.conditions.templates),
                 "judge_checks": checks_json(group),
-                "weighted": [model for model in group.models if group.coverage[model].sample == "per_cell"],
             }
             for group in groups
         ],

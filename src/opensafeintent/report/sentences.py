@@ -25,7 +25,6 @@ from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.report.swap import swap_cautions, swap_finding
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
-from opensafeintent.statistics.intervals import kish
 
 __all__ = ["cautions", "findings"]
 
@@ -150,16 +149,8 @@ def _precision(group: Group) -> Sentence | None:
         of_pairs = of_pairs[~np.isnan(of_pairs)]
         if len(of_pairs):
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
-    half_width = f"{precision_in_points(_effective(group, counted)):.2g}"
+    half_width = f"{precision_in_points(counted):.2g}"
     return _say("precision", topic="Precision", sets=counted, points=half_width, detectable=detectable)
-
-
-def _effective(group: Group, counted: int) -> int:
-    """Return how many sets of equal weight would tell as much."""
-    if not group.numbers.weights:
-        return counted
-    weights = group.numbers.ratios["triplet_safety"].denominator.values
-    return int(np.median([kish(of_model) for of_model in weights if of_model.any()]))
 
 
 def _wording(group: Group) -> Sentence | None:
@@ -299,7 +290,7 @@ def cautions(
         _partial(group),
         _not_graded(group),
         _missing(group, max_missing),
-        *_samples(group),
+        _samples(group),
         _strict_panel(group),
         _conflicts_of_interest(group),
         _own_makers(group),
@@ -344,20 +335,9 @@ def _missing(group: Group, max_missing: float) -> Sentence | None:
     )
 
 
-def _samples(group: Group) -> Iterator[Sentence]:
-    """Say what is to be known of a sample in which cells do not have their shares, or that is not every model's."""
-    drawn = {
-        rule: [model for model, found in group.coverage.items() if found.sample == rule] for rule in ("per_cell", "rounds")
-    }
-    if drawn["per_cell"] and group.numbers.weights:
-        of_any = group.numbers.weights.drawn[group.numbers.weights.per_cell]
-        lightest, heaviest = (float(end) for end in (of_any[of_any > 0].min(), of_any.max()))
-        everyone = len(drawn["per_cell"]) == len(group.models)
-        yield _say("weighted", "caution", models=drawn["per_cell"], everyone=everyone, lightest=lightest, heaviest=heaviest)
-    if drawn["rounds"]:
-        yield _say("rounds", "caution", models=drawn["rounds"])
-    if len({(found.sample, found.limit) for found in group.coverage.values()}) > 1:
-        yield _say("unlike_samples", "caution", weighted=bool(group.numbers.weights))
+def _samples(group: Group) -> Sentence | None:
+    """Say that the models were not asked about the same sample."""
+    return _say("unlike_samples", "caution") if len({found.limit for found in group.coverage.values()}) > 1 else None
 
 
 def _uneven_wordings(group: Group) -> Sentence | None:

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.flips import Paired, step_down
 from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, estimate, rounded
-from opensafeintent.statistics.weights import SetWeights
 
 __all__ = [
     "SIGNIFICANCE",
@@ -87,7 +86,6 @@ def compare_models(
     resamples: Resamples,
     *,
     binary: Collection[str] = (),
-    weights: SetWeights | None = None,
 ) -> dict[str, Comparison]:
     """Compare every two models on the sets that count for both, in each of several metrics between 0 and 1.
 
@@ -98,12 +96,10 @@ def compare_models(
             where it does not count; where two models differ in it, the mean of the two.
         resamples: the same weights as for the models' own intervals.
         binary: metrics in which a set's value is 0 or 1: two models are tested by McNemar's mid-P. With several epochs it no
-            longer is, or sets weigh differently, and the permutation test is used, as for means.
-        weights: what the denominators hold of the models' samples, where these are weighted: two models are compared on the
-            sets that both have, which weigh what they stand for in the smaller sample.
+            longer is, and the permutation test is used, as for means.
     """
     return {
-        name: _compared(numerator, denominator, resamples, binary=name in binary, weights=weights)
+        name: _compared(numerator, denominator, resamples, binary=name in binary)
         for name, (numerator, denominator) in ratios.items()
     }
 
@@ -141,14 +137,11 @@ def rank_intervals(
 # A metric ---------------------------------------------------------------------------------------------------------------
 
 
-def _compared(
-    numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool, weights: SetWeights | None
-) -> Comparison:
+def _compared(numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool) -> Comparison:
     """Compare every two models in one metric; see `compare_models`."""
     keys = [top.tobytes() + bottom.tobytes() for top, bottom in zip(numerator + 0.0, denominator + 0.0, strict=True)]
     order = sorted(range(len(keys)), key=keys.__getitem__)  # the same flips for the same values, wherever they stand
-    ordered = weights.picked(np.array(order), slice(None)) if weights else None
-    found = _in_order(Paired(numerator[order], denominator[order], ordered), resamples, binary=binary)
+    found = _in_order(Paired(numerator[order], denominator[order]), resamples, binary=binary)
     back = np.argsort(order)
     return found._replace(**{name: part[np.ix_(back, back)] for name, part in found._asdict().items()})
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import SEED, Floats
-from opensafeintent.statistics.weights import SetWeights
 
 __all__ = ["FLIPS", "Flipped", "Paired", "step_down"]
 
@@ -26,7 +25,6 @@ class Paired:
 
     Args:
         numerator, denominator: shape (model, prompt_set). A set's denominator is its weight, 0 where it does not count.
-        samples: what the weights hold of the models' samples, where these are weighted.
 
     Attributes:
         values: 0 where a set does not count.
@@ -34,9 +32,8 @@ class Paired:
         first, second: the models of each pair, shape (pair,).
     """
 
-    def __init__(self, numerator: Floats, denominator: Floats, samples: SetWeights | None = None) -> None:
+    def __init__(self, numerator: Floats, denominator: Floats) -> None:
         self.weights = denominator
-        self._samples = samples
         with np.errstate(invalid="ignore", divide="ignore"):
             self.values = np.where(denominator > 0, numerator / denominator, 0.0) + 0.0
         self.first, self.second = np.triu_indices(len(denominator), 1)
@@ -46,25 +43,19 @@ class Paired:
     ) -> tuple[Floats, Floats]:
         """Return weight × difference, second minus first, and weight, of some pairs: shape (pair, prompt_set).
 
-        Both are 0 where a set does not count for both; where two models differ in its weight, it is the mean of the two, and
-        where that is because their samples differ, what it stands for in the smaller one.
+        Both are 0 where a set does not count for both; where two models differ in its weight, it is the mean of the two.
         """
         first, second = self.first[pairs], self.second[pairs]
         values, weights = self.values[:, sets], self.weights[:, sets]
-        if self._samples:
-            samples = self._samples.picked(slice(None), sets)
-            weights = weights / np.where(samples.own > 0, samples.own, 1.0)
         both = (weights[first] + weights[second]) / 2
         both[(weights[first] <= 0) | (weights[second] <= 0)] = 0.0
-        if self._samples:
-            both *= samples.of_pairs(first, second)
         return both * (values[second] - values[first]), both
 
     @property
     def alike(self) -> NDArray[np.bool_]:
         """Sets that weigh the same in every model and pair: shape (prompt_set,)."""
         same: NDArray[np.bool_] = (self.weights == self.weights[:1]).all(axis=0)
-        return same & self._samples.alike if self._samples else same
+        return same
 
     def blocks(self) -> Iterator[slice]:
         """Yield all pairs, some at a time, so that few are in memory."""

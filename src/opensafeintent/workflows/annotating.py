@@ -115,7 +115,7 @@ def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
         InputError: the dataset is not valid, names clash, or the folder holds another study.
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
-    chosen = sampled(dataset.prompt_sets, settings.limit, "rounds")
+    chosen = sampled(dataset.prompt_sets, settings.limit)
     cells = {cell: sum(item.cell == cell for item in dataset.prompt_sets) for cell in {item.cell for item in chosen}}
     drawn = {cell: sum(item.cell == cell for item in chosen) for cell in cells}
     plan = StudyPlan(

@@ -139,7 +139,6 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     def _entries(self, identities: Mapping[str, str], old: Manifest) -> dict[str, ModelEntry]:
         settings = self.settings
         samples = samples_by_model(self.models, settings.judge_samples or 0)
-        limit, rule = settings.sample(old.sample)
         entries: dict[str, ModelEntry] = {}
         for model in self.models:
             entry = settings.entry(
@@ -147,8 +146,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 self.templates,
                 probe=settings.probe,
                 epochs=settings.epochs,
-                limit=limit,
-                sample=rule,
+                limit=settings.limit,
                 judge_samples=samples[model],
             )
             before = old.models.get(model)
@@ -170,7 +168,7 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, drawn(sets, *settings.sample(manifest.models[model].sample)), settings.epochs),
+                tasks=tasks_of(model, drawn(sets, settings.limit), settings.epochs),
             )
             for model in self.models
         ]

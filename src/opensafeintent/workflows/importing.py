@@ -131,9 +131,6 @@ def _with_models(manifest: Manifest, by_model: dict[str, list[_Read]]) -> Manife
         for item in files:
             if item.log is not None and item.log.graded and not entry.judges:
                 entry = _graded_as(entry, item.path, item.log)
-        per_cell = {item.log.limit for item in files if item.log is not None and item.log.sample == "per_cell"}
-        if None not in per_cell and len(per_cell) == 1 and all(item.log is not None for item in files):
-            entry = msgspec.structs.replace(entry, limit=per_cell.pop(), sample="per_cell")
         models[model] = entry
     return msgspec.structs.replace(manifest, models=models)
 

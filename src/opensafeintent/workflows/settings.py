@@ -25,7 +25,6 @@ from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, 
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.files import Taken
 from opensafeintent.hostile import name_safe
-from opensafeintent.promptsets import SampleRule
 from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.promptsets.published import published_rubrics
 from opensafeintent.promptsets.reading import MOST_ROWS
@@ -44,7 +43,7 @@ __all__ = [
 ]
 
 _COUNTS = (
-    *("limit", "limit_per_cell", "per_cell", "epochs", "judge_samples", "swap"),
+    *("limit", "per_cell", "epochs", "judge_samples", "swap"),
     *("max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens"),
 )
 _MAX_TOKENS = 4096
@@ -251,8 +250,6 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     """`runs/<dataset>` by default."""
     limit: int | None = None
     """Prompt-sets in all, each cell by its share; all by default."""
-    limit_per_cell: int | None = None
-    """Prompt-sets of every cell, which are then weighted back."""
     epochs: int = 1
     temperature: float | None = None
     max_tokens: int = _MAX_TOKENS
@@ -286,8 +283,6 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
         check_counts(self)
         if self.report and self.dry_run:
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
-        if self.limit is not None and self.limit_per_cell is not None:
-            raise InputError("--limit, --limit-per-cell: both are given; expected one of them")
         if self.epochs > MOST_EPOCHS:
             raise InputError(f"--epochs {self.epochs}: expected at most {MOST_EPOCHS:,}")
         if self.temperature is not None and not 0 <= self.temperature < inf:
@@ -335,10 +330,6 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             InputError: there is no such suite.
         """
         return tuple(dict.fromkeys((*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))))
-
-    def sample(self, rule: SampleRule) -> tuple[int | None, SampleRule]:
-        """Return how many prompt-sets are drawn, and how; `rule` is that of `--limit`."""
-        return (self.limit, rule) if self.limit_per_cell is None else (self.limit_per_cell, "per_cell")
 
     @property
     def folder(self) -> RunFolder:

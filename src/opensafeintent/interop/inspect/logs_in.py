@@ -17,7 +17,6 @@ from opensafeintent.grades import GradeRow, row_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.conversion import complaint_in
 from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
-from opensafeintent.promptsets import SampleRule
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
@@ -64,8 +63,7 @@ class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
     """Hashes of the judge templates."""
     parse: ParseRule
     limit: int | None
-    """Prompt-sets, or with `per_cell` prompt-sets of each cell; None is all of them."""
-    sample: SampleRule
+    """Prompt-sets; None is all of them."""
     notes: list[str]
     """What a reader should know of it, a line each."""
 
@@ -83,7 +81,6 @@ class _Task(msgspec.Struct, frozen=True):
     templates: dict[Role, str] = {}
     grade_parse: ParseRule = "strict"
     limit: int | None = None
-    sample: SampleRule = "webster"
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -143,7 +140,6 @@ def read_inspect_log(path: Path) -> InspectLog:
         templates=about.templates,
         parse=about.grade_parse,
         limit=about.limit,
-        sample=about.sample,
         notes=_notes(path, log, responses, expected, broken, absent),
     )
 

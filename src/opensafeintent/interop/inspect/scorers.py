@@ -33,9 +33,6 @@ from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, default_ta
 from opensafeintent.templates import ParseRule, Templates, load_templates
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from opensafeintent.labelled import LabelledSet
 
 __all__ = [
@@ -246,21 +243,7 @@ def labelled_array(scores: Sequence[SampleScore]) -> LabelledSet | None:
     size = max(max(present) + 1, *(int(metadata["sets"]) for metadata, _ in about))
     absent = {"harm_domain": "", "task_type": "", "wordings": 1}
     sets = tuple(present.get(position) or _outline({"set_id": f"\0absent {position}", **absent}) for position in range(size))
-    weights = _weights([metadata for metadata, _ in about], size)
-    return to_array(rows, Dataset("log", sets, default_taxonomy()), [_MODEL], weights)
-
-
-def _weights(samples: Sequence[Mapping[str, Any]], size: int) -> NDArray[np.float64] | None:
-    """Return what the sets of a log weigh, from the metadata of its samples; None where they all weigh the same."""
-    if not any("weight" in metadata for metadata in samples):
-        return None
-
-    import numpy as np
-
-    weights = np.ones((1, size))
-    for metadata in samples:
-        weights[0, metadata["position"]] = metadata.get("weight", 1.0)
-    return weights
+    return to_array(rows, Dataset("log", sets, default_taxonomy()), [_MODEL])
 
 
 def _about(score: SampleScore) -> Mapping[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -19,12 +19,12 @@ from opensafeintent.evaluation.manifest import hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
 from opensafeintent.interop.inspect.scorers import SCORERS, Grading, graders, subject_of, templates_for
 from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking_about
-from opensafeintent.promptsets import Dataset, PromptSet, SampleRule, cell_shares, drawn, load_dataset
+from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
-__all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", "set_weights", "task_metadata"]
+__all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", "task_metadata"]
 
 NAME = "opensafeintent/opensafeintent"
 VERSION = "1-A"
@@ -37,7 +37,6 @@ Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 def opensafeintent(
     dataset: str = "starter",
     limit: int | None = None,
-    sample: SampleRule = "webster",
     epochs: int = 1,
     rubrics: str | None = None,
     modes: ModesScope = "dual_use",
@@ -54,7 +53,6 @@ def opensafeintent(
     Args:
         dataset: `starter`, a path, or `hf:owner/name[@revision]`.
         limit: a sample of so many prompt-sets, each cell by its share (`--limit` of Inspect AI counts prompts).
-        sample: how it is drawn: `webster`, or `per_cell` for `limit` sets of every cell, weighted back.
         epochs: responses to each prompt.
         rubrics: a folder of judge templates in place of ours.
         modes: prompts whose assistance mode is judged, `dual_use` or `core`.
@@ -68,21 +66,21 @@ def opensafeintent(
     grading = _checked(
         Grading(rubrics=rubrics, modes=modes, probe=probe, grade_parse=grade_parse, judge_max_tokens=judge_max_tokens)
     )
-    _checked(_Extent(dataset=dataset, limit=limit, sample=sample, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
+    _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
     try:
         sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
-        chosen = drawn(sets.prompt_sets, limit, sample)
+        chosen = drawn(sets.prompt_sets, limit)
     except InputError as error:
         raise Refusal(str(error)) from error
     settings = msgspec.to_builtins(grading)
     return Task(
-        dataset=MemoryDataset(_samples(sets, chosen, set_weights(sets, chosen, sample)), name=sets.name),
+        dataset=MemoryDataset(_samples(sets, chosen), name=sets.name),
         solver=respond(),
         scorer=[make(**settings) for make in SCORERS],
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=epochs,
         version=VERSION,
-        metadata=task_metadata(sets, hashes_of(templates_for(rubrics)), grade_parse) | {"limit": limit, "sample": sample},
+        metadata=task_metadata(sets, hashes_of(templates_for(rubrics)), grade_parse) | {"limit": limit},
         headline_metric=HeadlineMetric(metric="triplet_safety"),
     )
 
@@ -95,7 +93,6 @@ class _Extent(msgspec.Struct, frozen=True):
 
     dataset: str
     limit: _Count | None
-    sample: SampleRule
     epochs: _Count
     taxonomy: str | None
     max_rows: _Count
@@ -141,14 +138,7 @@ def sample_id(set_id: str, variant: str) -> str:
     return f"{set_id}.{variant}"
 
 
-def set_weights(dataset: Dataset, chosen: Iterable[PromptSet], sample: SampleRule) -> dict[tuple[str, str], float]:
-    """Return how many sets of its dataset a set of each cell stands for, where that differs; else nothing."""
-    return cell_shares(dataset.prompt_sets, chosen) if sample == "per_cell" else {}
-
-
-def sample_metadata(
-    prompt_set: PromptSet, variant: str, position: int, sets: int, weights: Mapping[tuple[str, str], float]
-) -> dict[str, object]:
+def sample_metadata(prompt_set: PromptSet, variant: str, position: int, sets: int) -> dict[str, object]:
     """Return what a sample's metadata says of its prompt.
 
     Args:
@@ -156,10 +146,8 @@ def sample_metadata(
         variant: which of its prompts it is.
         position: where the set stands among its dataset's, sorted by id, from 0.
         sets: how many sets the dataset has.
-        weights: by cell, how many of them a set stands for, where that differs.
     """
-    weighted = {"weight": weights[prompt_set.cell]} if weights else {}
-    return weighted | {
+    return {
         "set_id": prompt_set.id,
         "variant": variant,
         "intent": variant if variant in CORE_VARIANTS else "dual_use",
@@ -171,14 +159,14 @@ def sample_metadata(
     }
 
 
-def _samples(dataset: Dataset, chosen: tuple[PromptSet, ...], weights: Mapping[tuple[str, str], float]) -> list[Sample]:
+def _samples(dataset: Dataset, chosen: tuple[PromptSet, ...]) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
     positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)}
     return [
         Sample(
             id=sample_id(prompt_set.id, variant),
             input=prompt,
-            metadata=sample_metadata(prompt_set, variant, positions[prompt_set.id], len(dataset), weights),
+            metadata=sample_metadata(prompt_set, variant, positions[prompt_set.id], len(dataset)),
         )
         for prompt_set in chosen
         for variant, prompt in prompt_set.wordings().items()
