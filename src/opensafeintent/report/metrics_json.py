@@ -130,16 +130,13 @@ def _comparisons_json(group: Group) -> dict[str, Any]:
         compared[name] = {
             "pairs": pairs,
             "rank_intervals": _open_ranks(group, name, comparison),
-            "marginal_rank_intervals": _open_ranks(group, name, comparison, marginal=True),
         }
     return compared
 
 
-def _open_ranks(
-    group: Group, metric: str, comparison: Comparison, *, marginal: bool = False
-) -> dict[str, tuple[int, int] | None]:
+def _open_ranks(group: Group, metric: str, comparison: Comparison) -> dict[str, tuple[int, int] | None]:
     """Return the ranks that each model may have; null where it has no value."""
-    ranks = rank_intervals(comparison, marginal=marginal, less_is_better=METRICS[metric].less_is_better)
+    ranks = rank_intervals(comparison, less_is_better=METRICS[metric].less_is_better)
     return dict(zip(group.models, ranks, strict=True))
 
 

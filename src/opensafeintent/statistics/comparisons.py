@@ -61,8 +61,6 @@ class Comparison(NamedTuple):
     """Of each pair on its own: McNemar's mid-P for 0/1, sign-flip permutation for means and weighted sets; two-sided."""
     p_adjusted: Floats
     """Step-down max-T over all pairs: the chance to call any pair different that is not is 5 % at most."""
-    p_own: Floats
-    """The same within the pairs of the row's model alone; not symmetric."""
     detectable: Floats
     """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs from another."""
 
@@ -105,16 +103,14 @@ def compare_models(
 
 
 def rank_intervals(
-    comparison: Comparison, *, marginal: bool = False, less_is_better: bool = False, alpha: float = SIGNIFICANCE
+    comparison: Comparison, *, less_is_better: bool = False, alpha: float = SIGNIFICANCE
 ) -> list[tuple[int, int] | None]:
     """Return the ranks that each model may have: [1 + significantly better, m − significantly worse], m models with a value.
 
-    Simultaneous intervals all hold the true ranks at once in 95 % of studies; a marginal one, which is narrower, holds the
-    rank of its own model (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91, 2024).
+    They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91, 2024).
 
     Args:
         comparison: of the models.
-        marginal: whether each model is asked about by itself.
         less_is_better: whether rank 1 is the least value.
         alpha: 1 − the confidence.
 
@@ -123,7 +119,7 @@ def rank_intervals(
     """
     defined = np.diagonal(comparison.n) > 0
     with np.errstate(invalid="ignore"):
-        significant = (comparison.p_own if marginal else comparison.p_adjusted) < alpha
+        significant = comparison.p_adjusted < alpha
         ahead = comparison.difference < 0 if less_is_better else comparison.difference > 0
         better = (significant & ahead).sum(axis=1)
         worse = (significant & ~ahead).sum(axis=1)
@@ -173,7 +169,6 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
         n=counts.astype(np.int64),
         p=p,
         p_adjusted=_at_least(p, flipped.p_adjusted, alone=differing.sum() == 2),
-        p_own=_at_least(p, flipped.p_own, alone=differing.sum(axis=1, keepdims=True) == 1),
         detectable=paired.square(_DETECTABLE * error, _DETECTABLE * error),
     )
 

@@ -76,8 +76,6 @@ class Flipped(NamedTuple):
     """Of each pair on its own."""
     p_adjusted: Floats
     """Among all pairs."""
-    p_own: Floats
-    """Among the pairs of the row's model; not symmetric."""
 
 
 def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
@@ -90,25 +88,22 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
     2005). What a flip does to some pairs does not depend on the others, so the error rate holds whichever of them differ.
 
     Where there are no more different flips than `flips`, each is taken once, and p-values are exact.
-    Time grows with pairs × flips; in memory are (models + 64) × flips numbers, fewer flips at a time where sets are many.
+    Time grows with pairs × flips; in memory are 64 × flips numbers, fewer flips at a time where sets are many.
     """
     test = _Test(paired, flips)
-    pairs, models = len(paired.first), len(paired.weights)
+    pairs = len(paired.first)
     alone, among_all = np.zeros(pairs, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
-    among_own = np.zeros((models, models), dtype=np.int64)
     taken = 0
     for signs in test.signs():
         taken += signs.shape[1]
-        highest, of_model = np.zeros(signs.shape[1]), np.zeros((models, signs.shape[1]))
+        highest = np.zeros(signs.shape[1])
         for pair, drawn in test.drawn(signs):
-            least, ends = test.least[pair], (paired.first[pair], paired.second[pair])
+            least = test.least[pair]
             alone[pair] += np.count_nonzero(drawn >= least)
             np.maximum(highest, drawn, out=highest)
             among_all[pair] += np.count_nonzero(highest >= least)
-            for model, other in (ends, ends[::-1]):
-                np.maximum(of_model[model], drawn, out=of_model[model])
-                among_own[model, other] += np.count_nonzero(of_model[model] >= least)
-    test.step(among_all, among_own)
+    # each pair's count is at least that of every pair with a larger T
+    among_all[test.order[::-1]] = np.maximum.accumulate(among_all[test.order[::-1]])
 
     def share(counts: NDArray[np.int64]) -> Floats:
         observed = 0 if test.exact else 1  # besides what was drawn
@@ -118,9 +113,7 @@ def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
         p = np.where(test.differ, p, np.where(test.counted, 1.0, np.nan))
         return paired.square(p, p)
 
-    all_tied = square(np.ones(pairs))
-    own = np.where(paired.square(test.differ, test.differ) == 1, share(among_own), all_tied)
-    return Flipped(square(share(alone)), square(share(among_all)), own)
+    return Flipped(square(share(alone)), square(share(among_all)))
 
 
 class _Test:
@@ -186,12 +179,3 @@ class _Test:
             np.abs(found, out=found)
             found /= self._norms[block][:, None]
             yield from zip(block.tolist(), found, strict=True)
-
-    def step(self, among_all: NDArray[np.int64], among_own: NDArray[np.int64]) -> None:
-        """Make the count of each pair at least that of every pair with a larger T."""
-        among_all[self.order[::-1]] = np.maximum.accumulate(among_all[self.order[::-1]])
-        most = np.zeros(len(among_own), dtype=np.int64)
-        for pair in self.order[::-1]:
-            ends = self._paired.first[pair], self._paired.second[pair]
-            for model, other in (ends, ends[::-1]):
-                most[model] = among_own[model, other] = max(most[model], among_own[model, other])

@@ -101,15 +101,14 @@ def pairs_of(group: Group, metric: str) -> Table:
 def ranks_of(group: Group, metric: str) -> Table:
     """Return the ranks that tests leave open to each model in one metric, the highest value first."""
     comparison = group.numbers.comparisons[metric]
-    together, alone = rank_intervals(comparison), rank_intervals(comparison, marginal=True)
+    ranks = rank_intervals(comparison)
     return Table(
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
         columns=(
             Column("model", "Model", "name", lambda index: group.models[index]),
             Column("value", "Value", "number", lambda index: group.numbers.estimates[metric][index].value),
-            Column("rank", "Rank,\nall at once", "ranks", lambda index: together[index]),
-            Column("marginal_rank", "Rank,\nby itself", "ranks", lambda index: alone[index]),
+            Column("rank", "Rank", "ranks", lambda index: ranks[index]),
         ),
         rows=group.numbers.ranked(metric),
     )

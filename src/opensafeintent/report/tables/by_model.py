@@ -164,16 +164,16 @@ class _Model(NamedTuple):
     model: str
     numbers: Mapping[str, Number]
     """By metric."""
-    ranks: Mapping[tuple[str, bool], tuple[int, int] | None]
-    """By metric, and whether the model is asked about by itself: the least and the greatest rank that tests leave open."""
+    ranks: Mapping[str, tuple[int, int] | None]
+    """By metric: the least and the greatest rank that tests leave open."""
 
 
 def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
     def number_of(metric: str) -> Callable[[_Model], Number]:
         return lambda line: line.numbers[metric]
 
-    def ranks_of(metric: str, *, marginal: bool) -> Callable[[_Model], tuple[int, int] | None]:
-        return lambda line: line.ranks.get((metric, marginal))
+    def ranks_of(metric: str) -> Callable[[_Model], tuple[int, int] | None]:
+        return lambda line: line.ranks.get(metric)
 
     return Table(
         name=layout.name,
@@ -195,15 +195,9 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
                 )
             ),
             *(
-                Column(
-                    f"{metric}_{name}",
-                    f"Rank by {layout.metrics[metric]}, {how}",
-                    "ranks",
-                    ranks_of(metric, marginal=marginal),
-                )
+                Column(f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks", ranks_of(metric))
                 for metric in PRIMARY
                 if layout.ranks
-                for name, how, marginal in (("rank", "all at once", False), ("marginal_rank", "by itself", True))
             ),
         ),
         rows=[
@@ -219,11 +213,7 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
 def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> list[_Model]:
     group = groups[index]
     ranks = {
-        (metric, marginal): dict(
-            zip(group.models, rank_intervals(group.numbers.comparisons[metric], marginal=marginal), strict=True)
-        )
-        for metric in PRIMARY
-        for marginal in (False, True)
+        metric: dict(zip(group.models, rank_intervals(group.numbers.comparisons[metric]), strict=True)) for metric in PRIMARY
     }
     lines = []
     for numbers in zip(*(group.numbers.lines(metric) for metric in metrics), strict=True):
