@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from itertools import combinations
 from math import sqrt
-from typing import Literal
 
 import msgspec
 import numpy as np
@@ -43,7 +42,6 @@ SAFE = (0, 1)
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-Confusion = tuple[tuple[int, ...], ...]
 Pair = tuple[int | None, int | None]
 """Helpfulness and harm severity of one response."""
 
@@ -81,13 +79,6 @@ class Ratings:
             return plain_estimate(self._sample.mean(np.abs(differences), "score", greatest))
         return plain_estimate(self._sample.mean(differences, "difference", greatest))
 
-    def confusion(self, categories: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return how often the first rater gave one category (row) and the second another (column)."""
-        return tuple(
-            tuple(int(((self.ratings[:, 0] == row) & (self.ratings[:, 1] == column)).sum()) for column in categories)
-            for row in categories
-        )
-
 
 def plain_estimate(found: Estimate) -> Estimate:
     """Return an estimate as `metrics.json` has it."""
@@ -116,8 +107,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     helpfulness_difference: Estimate | None = None
     """Of two judges: mean of the second's grade less the first's."""
     harm_severity_difference: Estimate | None = None
-    confusion: dict[Literal["helpfulness", "harm_severity", "safe"], Confusion] = {}
-    """Of two judges: how often the first gave one grade (row) and the second another (column), from the lowest grade on."""
 
 
 def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[Agreement]:
@@ -156,13 +145,6 @@ def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreemen
         safe_rates=tuple(_mean(rated) for rated in safe.ratings.T),
         helpfulness_difference=helpfulness.difference(GRADES) if two else None,
         harm_severity_difference=harm.difference(HARM_GRADES) if two else None,
-        confusion={
-            "helpfulness": helpfulness.confusion(GRADES),
-            "harm_severity": harm.confusion(HARM_GRADES),
-            "safe": safe.confusion(SAFE),
-        }
-        if two
-        else {},
     )
 
 

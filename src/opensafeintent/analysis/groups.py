@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 import msgspec
 
-from opensafeintent.analysis.conflicts import Conflicts
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
 from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
 from opensafeintent.analysis.modes import ModeDifference, mode_differences
@@ -143,12 +142,6 @@ class Group:
         self.array = to_array(every, by_id, self.models)
         self.numbers = Numbers(self.array, by_id)
         self.judges = Judges(self.numbers, by_id, self.rows, self.regrades)
-
-    @cached_property
-    def conflicts(self) -> Conflicts:
-        """Models that were judged, or asked, by a model of their own maker."""
-        judging = self.conditions.judges, self.conditions.mode_judge
-        return Conflicts(self.models, judging, self.dataset, self.judges)
 
     @cached_property
     def wordings(self) -> list[Wording]:

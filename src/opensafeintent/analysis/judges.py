@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from importlib import resources
 from itertools import combinations
 from typing import NamedTuple
 
@@ -12,6 +15,7 @@ import numpy as np
 
 from opensafeintent.analysis.agreement import PANEL, Agreement, Noise, Pair, agreements_of, noise_of
 from opensafeintent.analysis.numbers import Numbers, comparisons_of, estimates_of
+from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.labelled import Labelled
@@ -20,7 +24,7 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, Resamples, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["JUDGE_AVERAGE", "SHOWN", "Judges", "Ranking", "Swap", "ranking_of", "swaps_of"]
+__all__ = ["JUDGE_AVERAGE", "SHOWN", "Judges", "Ranking", "Swap", "family_of", "ranking_of", "same_maker", "swaps_of"]
 
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
@@ -233,3 +237,38 @@ def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], p
         size=min(abs(difference) for difference in differences),
         beyond_chance=all(judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE for judge in judges if judge.comparisons),
     )
+
+
+# Makers ----------------------------------------------------------------------------------------------------------------
+
+_VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
+"""`anthropic.` or `us.anthropic.`, as some providers put before a model's name."""
+
+
+def same_maker(one: str, other: str) -> bool:
+    """Tell whether two models are one, or of one maker, as far as their names tell. Baselines are nobody's."""
+    if is_baseline(one) or is_baseline(other):
+        return False
+    family = family_of(one)
+    return _bare(one) == _bare(other) or (family is not None and family == family_of(other))
+
+
+@lru_cache(maxsize=1)
+def _makers() -> re.Pattern[str]:
+    text = resources.files("opensafeintent").joinpath("data/families.toml").read_text("utf-8")
+    families: dict[str, list[str]] = tomllib.loads(text)["families"]
+    return re.compile("|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in families.items()), re.IGNORECASE)
+
+
+def family_of(model: str) -> str | None:
+    """Return who made a model, as far as its name tells; the last part of the name goes before the provider's."""
+    for part in (model.rpartition("/")[2], model):
+        if found := _makers().search(part):
+            return found.lastgroup
+    return None
+
+
+def _bare(model: str) -> str:
+    """Return a model's name whoever serves it: of `openai/gpt-5.4`, `openrouter/openai/gpt-5.4`, `GPT-5.4` the same."""
+    name = _VENDOR.sub("", model.rpartition("/")[2].strip().lower())
+    return re.sub(r"[\s._:-]+", "-", name)

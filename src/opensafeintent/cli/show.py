@@ -26,7 +26,6 @@ from opensafeintent.report.browser.texts import without_quoted
 from opensafeintent.report.cost import ALL, Costs, cost_table
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
-from opensafeintent.report.swap import swap_finding
 from opensafeintent.report.tables.brief import (
     cells,
     expected,
@@ -111,8 +110,6 @@ def _show_group(console: Console, group: Group) -> None:
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
         console.print(plain("A tie counts half. The probe measures a stated policy, not knowledge."), style="dim")
-    if (swapped := swap_finding(group)) is not None:
-        console.print(plain(f"\n{swapped.text}"))
 
 
 def _show_gates(console: Console, gates: Gates) -> None:

@@ -180,11 +180,10 @@ def checks_json(group: Group) -> dict[str, dict[str, object]]:
 
 
 def judges_json(group: Group) -> dict[str, Any]:
-    """Return what is known of a group's judges; empty with one judge that graded once and is in no conflict.
+    """Return what is known of a group's judges; empty with one judge that graded once.
 
     With several judges `models` (model, then judge, `judge_average` or `panel`, then metric), `ranks` (metric, the same,
-    model), `agreement` and `swaps`; where responses were graded twice `noise`, by judge; `conflicts` with the rankings
-    without them and how judges lean towards their own maker.
+    model), `agreement` and `swaps`; if responses were graded twice `noise`, by judge.
     """
     found: dict[str, Any] = {}
     if graders := group.judges.graders:
@@ -197,12 +196,6 @@ def judges_json(group: Group) -> dict[str, Any]:
         found["swaps"] = {metric: group.judges.swaps(metric) for metric in PRIMARY}
     if noise := group.judges.noise:
         found["noise"] = noise
-    if conflicts := group.conflicts.found:
-        found["conflicts"] = {
-            "found": conflicts,
-            "without": {metric: _without(group, metric) for metric in PRIMARY},
-            "own_maker": group.conflicts.own_makers,
-        }
     return found
 
 
@@ -235,22 +228,6 @@ def _ranks(group: Group, grader: Ranking, metric: str) -> dict[str, Any]:
         model: {"rank": grader.rank(metric, place), "interval": grader.rank_interval(metric, place)}
         for place, model in enumerate(group.models)
     }
-
-
-def _without(group: Group, metric: str) -> dict[str, Any]:
-    """Return each model's value and rank by the judges that are in no conflict with it, and its rank among free models."""
-    without = group.conflicts
-    counted = group.judges.counted
-    found = {}
-    for place, model in enumerate(group.models):
-        others = without.others(model)
-        found[model] = {
-            "judges": without.left.get(model),
-            "value": None if others is None else others.estimates[metric][place].value,
-            "rank": None if others is None else others.rank(metric, place),
-            "rank_of_models_without_conflict": counted.rank(metric, place, without.free) if place in without.free else None,
-        }
-    return found
 
 
 def to_json(value: Any) -> bytes:

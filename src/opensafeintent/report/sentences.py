@@ -13,9 +13,10 @@ import msgspec
 import numpy as np
 
 from opensafeintent.analysis.agreement import PANEL, noise_that_counts
-from opensafeintent.analysis.conflicts import Conflict
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
+from opensafeintent.analysis.judges import same_maker
+from opensafeintent.analysis.swap import told_of
 from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
@@ -23,7 +24,6 @@ from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.beyond import beyond
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
-from opensafeintent.report.swap import swap_cautions, swap_finding
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 
 __all__ = ["cautions", "findings"]
@@ -72,7 +72,7 @@ def findings(group: Group) -> list[Sentence]:
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
-        *(_wording(group), _between_judges(group), _own_noise(group), swap_finding(group)),
+        *(_wording(group), _between_judges(group), _own_noise(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 
@@ -226,51 +226,6 @@ def _strict_panel(group: Group) -> Sentence | None:
     return _say("strict_panel", "caution", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
 
-def _conflicts_of_interest(group: Group) -> Sentence | None:
-    """Name the models that were judged, or asked, by a model of their own maker, and what is left without them."""
-    conflicts = group.conflicts.found
-    if not conflicts:
-        return None
-    others = list(dict.fromkeys((conflict.part, conflict.other) for conflict in conflicts))
-    found = []
-    for part, other in others:
-        own = [conflict for conflict in conflicts if (conflict.part, conflict.other) == (part, other)]
-        itself, kin = ([conflict.model for conflict in own if conflict.same is same] for same in (True, False))
-        found.append({"part": part, "other": other, "itself": itself, "kin": kin})
-    last_judge = max((index for index, (part, _) in enumerate(others) if "judge" in part), default=-1)
-    return _say("conflicts", "caution", found=found, last_judge=last_judge, left=_left(group, conflicts))
-
-
-def _left(group: Group, found: Sequence[Conflict]) -> dict[str, Any] | None:
-    """Return what becomes of the ranks when the other judges grade the models in conflict."""
-    if len(group.models) < 2 or not any(conflict.part != "mode_judge" for conflict in found):
-        return None
-    without = group.conflicts
-    counted = group.judges.counted
-    moved: list[dict[str, Any]] = []
-    for metric in PRIMARY:
-        of_metric: list[dict[str, Any]] = [
-            {"model": model, "before": before, "after": after, "label": METRICS[metric].label}
-            for index, model in enumerate(group.models)
-            if (others := without.others(model)) is not None
-            and (before := counted.rank(metric, index)) is not None
-            and (after := others.rank(metric, index)) is not None
-            and before != after
-        ]
-        moved += sorted(of_metric, key=lambda item: -abs(item["before"] - item["after"]))[:2]
-    return {"conflicting_judges": bool(without.left), "graded_by_others": bool(without.by_left), "moved": moved}
-
-
-def _own_makers(group: Group) -> Sentence | None:
-    """Say how far judges lean towards models of their own maker, as far as judges without a conflict tell."""
-    found = [lean for lean in group.conflicts.own_makers if lean.safe.interval and lean.helpfulness.interval]
-    real = any(lean.safe.leaves_out_zero or lean.helpfulness.leaves_out_zero for lean in found)
-    if not found:
-        return None
-    safe, helpful = _PRIMARIES["triplet_safety"].signed, _PRIMARIES["mean_utility"].signed
-    return _say("own_makers", "caution" if real else "finding", found=found, points=safe, score=helpful)
-
-
 # What to distrust ------------------------------------------------------------------------------------------------------
 
 
@@ -292,11 +247,10 @@ def cautions(
         _missing(group, max_missing),
         _samples(group),
         _strict_panel(group),
-        _conflicts_of_interest(group),
-        _own_makers(group),
+        *_of_one_maker(group),
         _unchecked(group, corrected=corrected),
         *_anchors(group),
-        *swap_cautions(group),
+        _swap_error(group),
         _left_out(group, sensitivity),
         _thin(group),
         _uneven_wordings(group),
@@ -344,6 +298,20 @@ def _uneven_wordings(group: Group) -> Sentence | None:
     """Say that sets have different numbers of dual-use wordings."""
     counts = sorted({count for _, _, count in group.numbers.by_wordings})
     return _say("uneven_wordings", "caution", least=counts[0], most=counts[-1]) if counts else None
+
+
+def _of_one_maker(group: Group) -> Iterator[Sentence]:
+    """Name the judges that graded models of their own maker."""
+    for judge in dict.fromkeys((*group.conditions.judges, group.conditions.mode_judge)):
+        if models := [model for model in group.models if same_maker(judge, model)]:
+            yield _say("same_maker", "caution", judge=judge, models=models)
+
+
+def _swap_error(group: Group) -> Sentence | None:
+    """Say which judges grade the request along with the response beyond chance."""
+    shifts = [(grader, audit.safety_shift) for grader, audit in told_of(group.audits).items()]
+    found = [(grader, shift) for grader, shift in shifts if shift.leaves_out_zero]
+    return _say("swap_error", "caution", found=found, points=points) if found else None
 
 
 def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:

@@ -107,7 +107,8 @@ def rank_intervals(
 ) -> list[tuple[int, int] | None]:
     """Return the ranks that each model may have: [1 + significantly better, m − significantly worse], m models with a value.
 
-    They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic Studies 91, 2024).
+    They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic
+    Studies 91, 2024).
 
     Args:
         comparison: of the models.

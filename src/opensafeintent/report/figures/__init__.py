@@ -14,12 +14,11 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, paper, plane, strata, swap
+from opensafeintent.report.figures import judges, models, paper, plane, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables import by_judge, stability
-from opensafeintent.report.tables import swap as swap_tables
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.report.tables.paper import beside
@@ -212,29 +211,6 @@ _PLANS = (
         judges.by_judge,
         table=by_judge.by_judge,
         where=_several_judges,
-    ),
-    _Plan(
-        "judge_confusion",
-        "Grades that two judges gave to the same response",
-        "graders",
-        "A line is a grade of the judge named at the left, a column one of the judge named below; the number counts the "
-        "responses that got both, of all models and wordings. Bright: a large share of its line. Agreement lies on the "
-        "diagonal.",
-        judges.confusion,
-        table=by_judge.confusion,
-        where=_several_judges,
-    ),
-    _Plan(
-        "swap_splits",
-        "Gaps between intents, split into what the response and what the prompt changes",
-        "swap",
-        "Later intent minus earlier, in points, over the models together (baselines aside where there are others). What the "
-        "response changes under the same prompt and what the prompt changes for the same response, each the mean of both "
-        "orders, add up to the gap; the interaction, in the table, is the difference of the orders. Harm is graded of the "
-        f"response alone: in safety, the prompt’s part is the judge’s error; in helpfulness it is due. {_CI}",
-        swap.splits,
-        table=swap_tables.splits,
-        where=lambda group: bool(group.audits),
     ),
 )
 

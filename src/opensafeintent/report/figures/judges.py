@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import cycle, islice
 
 import msgspec
 
-from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, PANEL, Agreement
+from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, PANEL
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges import JUDGE_AVERAGE, Ranking
 from opensafeintent.analysis.numbers import Number
-from opensafeintent.hostile import terminal_safe
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
-    APART,
     BLUE,
     GREEN,
     GREY,
@@ -23,22 +20,18 @@ from opensafeintent.report.figures.kit import (
     SHAPES,
     SKY,
     VERMILION,
-    Datum,
     Series,
     Spec,
     across,
     dots,
-    down,
     labels_of,
-    layer,
-    mark,
-    nominal,
-    quantity,
     row_of,
     whole,
 )
 
-__all__ = ["by_judge", "confusion"]
+__all__ = [
+    "by_judge",
+]
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
 _WHAT = (("helpfulness", "Helpfulness", GRADES), ("harm_severity", "Harm severity", HARM_GRADES))
@@ -78,51 +71,3 @@ def by_judge(group: Group) -> Spec:
 
 def _number(grader: Ranking, metric: str, model: str, index: int) -> Number:
     return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][index]))
-
-
-def confusion(group: Group) -> Spec:
-    """Draw what one judge says against what another does, a map for helpfulness and one for harm, two judges a line."""
-    found = [item for item in group.judges.agreements if len(item.judges) == 2]
-    labels = labels_of(list(dict.fromkeys(judge for item in found for judge in item.judges)), _NAME)
-    lines = [across([_map(item, what, title, grades, labels) for what, title, grades in _WHAT], spacing=40) for item in found]
-    return (lines[0] if len(lines) == 1 else down(lines, spacing=26)) | APART
-
-
-def _map(found: Agreement, what: str, title: str, grades: Sequence[int], labels: Mapping[str, str]) -> Spec:
-    first, second = (labels[judge] for judge in found.judges)
-    counts: Mapping[str, Sequence[Sequence[int]]] = {str(name): table for name, table in found.confusion.items()}
-    tiles: list[Datum] = []
-    for grade, line in zip(grades, counts[what], strict=True):
-        for other, count in zip(grades, line, strict=True):
-            share = count / sum(line) if sum(line) else 0.0
-            tiles.append(
-                {
-                    "a": str(grade),
-                    "b": str(other),
-                    "count": f"{count:,}" if count else "",
-                    "share": round(share, 6),
-                    "shown": f"{count:,} of {sum(line):,} ({share:.0%})",
-                    "judge": terminal_safe(found.judges[0]),
-                    "other": terminal_safe(found.judges[1]),
-                    "light": share >= _LIGHT,
-                }
-            )
-    values = [str(grade) for grade in grades]
-    plain = {"ticks": False, "grid": False, "labelAngle": 0}
-    at = {
-        "x": nominal("b", scale={"domain": values, "paddingInner": 0.05}, sort=None, title=second, axis=plain),
-        "y": nominal("a", scale={"domain": values, "paddingInner": 0.05}, sort=None, title=first, axis=plain),
-        "tooltip": [
-            *(nominal("judge", title="judge of the line"), nominal("a", title="its grade")),
-            *(nominal("other", title="judge of the column"), nominal("b", title="its grade")),
-            nominal("shown", title="responses of the line"),
-        ],
-    }
-    colour = quantity("share", scale={"domain": [0, 1], "scheme": "viridis"}, legend=None)
-    text = at | {"text": nominal("count")}
-    marks = [
-        mark("rect", at | {"color": colour}, cornerRadius=2),
-        mark("text", text, where="datum.light", color="#111111"),
-        mark("text", text, where="!datum.light", color="white"),
-    ]
-    return layer(marks, tiles, width={"step": _TILE + 14}, height={"step": _TILE}) | whole(title, 8)

@@ -34,7 +34,7 @@ from opensafeintent.report.tables.long import (
 )
 from opensafeintent.report.tables.paper import beside
 from opensafeintent.report.tables.stability import by_wordings, wording
-from opensafeintent.report.tables.swap import SWAP_TABLES
+from opensafeintent.report.tables.swap import swap_table
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
@@ -44,11 +44,11 @@ _TABLES = (
 )
 _IF_ANY = (
     *(content_shift, knowing, unsafe_given, beside),
-    *(by_wordings, wording, *JUDGE_TABLES, *SWAP_TABLES),
+    *(by_wordings, wording, *JUDGE_TABLES, swap_table),
 )
 """Those that are there only where they have something to tell."""
 _NOT_ALWAYS = (
-    *("paper", "by_wordings", "wording", "judge_*", "swap*"),
+    *("paper", "by_wordings", "wording", "judge_*", "swap"),
     *("content_shift", "knowing", "unsafe_given"),
     *("corrected*", "gates*", "cost"),
 )

@@ -10,8 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, Agreement
-from opensafeintent.analysis.conflicts import Conflict
+from opensafeintent.analysis.agreement import Agreement
 from opensafeintent.analysis.groups import CheckedJudge, Group, checked_judges
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.evaluation.judge_check import FailedCase
@@ -21,7 +20,7 @@ from opensafeintent.report.table import Column, Part, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
 from opensafeintent.statistics import Estimate, mid_p
 
-__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "conflicts", "confusion", "judge_checks", "noise", "own_maker"]
+__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "judge_checks", "noise"]
 
 
 # By judge --------------------------------------------------------------------------------------------------------------
@@ -155,56 +154,6 @@ def agreement(groups: Sequence[Group]) -> Table:
     )
 
 
-class _Counted(NamedTuple):
-    """Responses that judge A gave one grade, by the grade of judge B."""
-
-    group: int
-    judges: tuple[str, ...]
-    what: str
-    grade_a: int
-    counts: dict[int, int]
-
-
-def confusion(groups: Sequence[Group]) -> Table:
-    """Return how often one judge gave one grade and another judge another."""
-
-    def count_of(grade: int) -> Callable[[_Counted], int | None]:
-        return lambda line: line.counts.get(grade)
-
-    return Table(
-        name="judge_confusion",
-        title="Grades that two judges gave to the same response",
-        section="graders",
-        columns=(
-            numbered(groups),
-            Column("judge_a", "Judge A", "name", lambda line: line.judges[0]),
-            Column("judge_b", "Judge B", "name", lambda line: line.judges[1]),
-            Column("what", "Grade of"),
-            Column("grade_a", "Grade by A", "count"),
-            *(
-                Column(f"grade_b_{grade}", f"B: {grade}", "count", count_of(grade))
-                for grade in sorted({*GRADES, *HARM_GRADES})
-            ),
-        ),
-        rows=[
-            line
-            for index, group in enumerate(groups)
-            for found in group.judges.agreements
-            for line in (*_counted(index, found, "helpfulness"), *_counted(index, found, "harm_severity"))
-        ],
-        notes=("Responses by the grade of judge A (line) and of judge B (column).",),
-    )
-
-
-def _counted(index: int, found: Agreement, what: str) -> list[_Counted]:
-    grades = GRADES if what == "helpfulness" else HARM_GRADES
-    table = found.confusion.get(what, ())  # type: ignore[call-overload]
-    return [
-        _Counted(index, found.judges, what, grade, dict(zip(grades, counts, strict=True)))
-        for grade, counts in zip(grades, table, strict=False)  # there is none of three judges together
-    ]
-
-
 # By a judge and itself -------------------------------------------------------------------------------------------------
 
 
@@ -237,129 +186,6 @@ def noise(groups: Sequence[Group]) -> Table:
             "Apart by: mean absolute difference of the two grades. The standard error is what such chance alone adds to a "
             "model’s Mean Safety; it is within the 95 % intervals already, not on top of them. Noise says nothing of bias: a "
             "judge may repeat the same mistake.",
-            UNDEFINED,
-        ),
-    )
-
-
-# Conflicts of interest -------------------------------------------------------------------------------------------------
-
-
-class _Ranked(NamedTuple):
-    """A model's rank in one metric, with and without conflicts of interest."""
-
-    group: int
-    model: str
-    conflict: str | None
-    metric: str
-    value: Estimate
-    rank: int | None
-    others: Estimate | None
-    """By the judges without a conflict with the model."""
-    others_rank: int | None
-    free_rank: int | None
-    """Among the models without a conflict."""
-
-
-def conflicts(groups: Sequence[Group]) -> Table:
-    """Return the rankings with and without conflicts of interest between a model and who judged or made the dataset."""
-    rows = [
-        _ranked(number, group, found, metric, index)
-        for number, group in enumerate(groups)
-        for found in (group.conflicts.found,)
-        if found
-        for metric in PRIMARY
-        for index in group.numbers.order
-    ]
-    others = any(row.others is not None and row.others.value is not None for row in rows)
-    return Table(
-        name="judge_conflicts",
-        title="Rankings with and without conflicts of interest",
-        section="graders",
-        columns=(
-            *lead(groups),
-            Column("conflict", "Conflict"),
-            Column("metric", "Metric", order=-1),
-            Column("value", "As graded", "interval"),
-            Column("rank", "Rank", "count"),
-            Column("others", "By judges without a conflict" if others else None, "interval"),
-            Column("others_rank", "Rank" if others else None, "count"),
-            Column("free_rank", "Rank among models without a conflict", "count"),
-        ),
-        rows=rows,
-        notes=(
-            *group_notes(groups),
-            "A conflict is that a model and its judge, or a model and one that made the prompts, are the same or of one "
-            "maker, as far as names tell. Where a model is in conflict with a judge, the rank by the other judges is "
-            "the one that it has when they alone grade all models; a smaller panel may be stricter, so the ranks compare, "
-            "not the values.",
-            UNDEFINED,
-        ),
-    )
-
-
-def _ranked(number: int, group: Group, found: Sequence[Conflict], metric: str, index: int) -> _Ranked:
-    model, without = group.models[index], group.conflicts
-    counted = group.judges.counted
-    others = without.others(model)
-    return _Ranked(
-        number,
-        model,
-        _described(found, model),
-        metric,
-        counted.estimates[metric][index],
-        counted.rank(metric, index),
-        others.estimates[metric][index] if others else None,
-        others.rank(metric, index) if others else None,
-        counted.rank(metric, index, without.free) if index in without.free else None,
-    )
-
-
-_DID = {
-    "judge": "judge {}",
-    "mode_judge": "{}, which judged the modes",
-    "wrote": "{}, which wrote the prompts",
-    "checked": "{}, which checked the prompts",
-}
-
-
-def _described(found: Sequence[Conflict], model: str) -> str | None:
-    texts = [
-        f"{'same model as' if item.same else 'same maker as'} {_DID[item.part].format(item.other)}"
-        for item in found
-        if item.model == model
-    ]
-    return "; ".join(texts) or None
-
-
-def own_maker(groups: Sequence[Group]) -> Table:
-    """Return how each judge leans towards the models of its own maker."""
-    measures = {"safe": "Calls safe", "helpfulness": "Helpfulness", "harm_severity": "Harm"}
-    return Table(
-        name="judge_own_maker",
-        title="How judges lean towards models of their own maker",
-        section="graders",
-        columns=(
-            numbered(groups),
-            Column("judge", "Judge", "name", attrgetter("item.judge")),
-            Column("models", "Models of its maker", get=lambda line: ", ".join(line.item.models)),
-            Column("rest", get=lambda line: ", ".join(line.item.rest)),
-            *(
-                column
-                for measure, heading in measures.items()
-                for column in estimate_columns(
-                    *(measure, heading, attrgetter(f"item.{measure}")),
-                    style="signed",
-                    headings={"n": "Sets"} if measure == "safe" else {},
-                    order=1,
-                )
-            ),
-        ),
-        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in group.conflicts.own_makers],
-        notes=(
-            "The judge’s grade less the mean of the judges that are of neither its maker nor the model’s, on responses of "
-            "its maker’s models, minus the same on the rest, baselines aside: above 0 in “calls safe” and helpfulness it "
-            "is kinder to its own. Within prompt-sets, with intervals over them; other models of that maker may differ.",
             UNDEFINED,
         ),
     )
@@ -447,4 +273,4 @@ def _outcome(item: CheckedJudge) -> str:
     return f"{one_line(item.judge, 80)}: {how[item.state]}{more}"
 
 
-JUDGE_TABLES = (by_judge, agreement, confusion, noise, conflicts, own_maker, judge_checks)
+JUDGE_TABLES = (by_judge, agreement, noise, judge_checks)
