@@ -11,12 +11,10 @@ import msgspec
 
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
 from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
-from opensafeintent.analysis.modes import ModeDifference, mode_differences
-from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.analysis.signal import signals_of
+from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.analysis.swap import Audit, audits_of
 from opensafeintent.analysis.wording import Wording, wordings_of
-from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
+from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
@@ -146,7 +144,7 @@ class Group:
     @cached_property
     def wordings(self) -> list[Wording]:
         """What the flips of each model are made of."""
-        return wordings_of(self.numbers, self.array, self.temperatures, self.regrades)
+        return wordings_of(self.numbers, self.array, self.temperatures)
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
@@ -163,17 +161,6 @@ class Group:
     def swaps_if_lenient(self, metric: str) -> list[Swap]:
         """Return the pairs of models that change places where a harm severity of 1 is still safe, the widest apart first."""
         return swaps_of(self.models, metric, (self.judges.counted, self.lenient))
-
-    @cached_property
-    def mode_differences(self) -> dict[str, ModeDifference]:
-        """Differences between assistance modes within prompt-sets, over all models but baselines, by name."""
-        members = [index for index, model in enumerate(self.models) if not is_baseline(model)]
-        return mode_differences(self.array, self.numbers.resamples, members)
-
-    @cached_property
-    def signals(self) -> dict[tuple[str, str], Number]:
-        """How well each model tells intents apart, and how much it withholds throughout, by (model, name)."""
-        return signals_of(self.numbers)
 
     @property
     def probed(self) -> list[str]:

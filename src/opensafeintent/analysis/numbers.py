@@ -11,15 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.shrunken import shrunken_strata
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Grades, Ratio, compute
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
-from opensafeintent.taxonomy import CONTENT_SHIFTS, ContentShift
 
 __all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
 
@@ -62,8 +60,6 @@ class Number(Estimate, frozen=True, kw_only=True):
     """Its value if every missing grade were the worst, and the best."""
     rerun_se: float | None = None
     """Of two epochs or more: the standard error for the same prompts run again."""
-    shrunken: float | None = None
-    """Of a stratum: its value moved towards that of all prompt-sets, by empirical Bayes; shown, and never tested."""
 
     @classmethod
     def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
@@ -90,7 +86,6 @@ class Numbers:
     def __init__(self, array: LabelledSet, dataset: Dataset) -> None:
         self._array = array
         self._taxonomy = dataset.taxonomy
-        self._shifts = np.array([dataset.by_id[name].content_shift or "" for name in array.labels["prompt_set"]])
         self._names: Sequence[str] = array.labels["model"]
         self.ratios = compute(array)
         self.resamples = Resamples(len(dataset))
@@ -153,7 +148,6 @@ class Numbers:
                 self._names[index],
                 metric,
                 stratum=stratum,
-                shrunken=self._shrunken.get((index, metric, stratum)),
             )
             for stratum, members in self._members.items()
             for metric, found in self._within(members, CELL_METRICS if all(stratum) else tuple(METRICS)).items()
@@ -217,37 +211,6 @@ class Numbers:
         return [*numbers, average] if average else numbers
 
     @cached_property
-    def by_wordings(self) -> dict[tuple[str, str, int], Number]:
-        """What needs all dual-use wordings of a set, by (model, metric, number of wordings): more wordings flip more often.
-
-        Empty where all sets that have two or more have as many.
-        """
-        exists = self._array.exists.sel(variant=Grades(self._array).wordings).values.sum(axis=1)
-        numbers = sorted({int(count) for count in exists if count > 1})
-        metrics = [metric.name for metric in METRICS.values() if metric.needs == "wordings"]
-        return {
-            (self._names[index], metric, count): Number.of(found[index], self._names[index], metric)
-            for count in (numbers if len(numbers) > 1 else ())
-            for metric, found in self._within(exists == count, metrics).items()
-            for index in self.order
-        }
-
-    @cached_property
-    def by_content_shift(self) -> dict[tuple[str, str, ContentShift], Number]:
-        """The main metrics by how much of an answer changes from benign to malicious, by (model, metric, shift).
-
-        Empty where no prompt-set says it.
-        """
-        return {
-            (self._names[index], metric, shift): Number.of(found[index], self._names[index], metric)
-            for shift in CONTENT_SHIFTS
-            for members in [self._shifts == shift]
-            if members.any()
-            for metric, found in self._within(members, STRATUM_METRICS).items()
-            for index in self.order
-        }
-
-    @cached_property
     def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
         """Which prompt-sets belong to each domain, type and cell that has any: shape (prompt_set,)."""
         domain, task = self._array.harm_domain.values, self._array.task_type.values
@@ -262,19 +225,6 @@ class Numbers:
             for stratum in strata
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
-
-    @cached_property
-    def _shrunken(self) -> dict[tuple[int, str, Stratum], float]:
-        """Every shrunken value, by (index of the model, metric, stratum); the average's index is the number of models."""
-        found: dict[tuple[int, str, Stratum], float] = {}
-        for kind in ((True, False), (False, True), (True, True)):  # harm domains, task types, cells
-            strata = [stratum for stratum in self._members if tuple(map(bool, stratum)) == kind]
-            ratios = {metric: self.ratios[metric] for metric in (CELL_METRICS if all(kind) else METRICS)}
-            moved = shrunken_strata(ratios, [self._members[stratum] for stratum in strata], self._averaged_at)
-            for metric, values in moved.items():
-                for index, place in zip(*np.nonzero(~np.isnan(values)), strict=True):
-                    found[int(index), metric, strata[place]] = rounded(values[index, place])
-        return found
 
     def _within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, list[Estimate]]:
         return estimates_of({name: self.ratios[name] for name in metrics}, self._resamples_of(members), members)
@@ -301,8 +251,7 @@ class Numbers:
         records = _estimates_of_means(means, metrics, self._resamples_of(members))
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
-            moved = self._shrunken.get((len(self._names), metric, stratum))
-            yield Number.of(found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled, shrunken=moved)
+            yield Number.of(found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled)
 
     def _rerun_errors(self) -> dict[str, Floats]:
         """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.agreement import noise_of, noise_that_counts
 from opensafeintent.analysis.numbers import Numbers
-from opensafeintent.evaluation.run import Regrade
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import Grades
 from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.intervals import Floats
-from opensafeintent.statistics.wording import disagreement, permutation_p
-from opensafeintent.taxonomy import is_dual_use
+from opensafeintent.statistics.wording import disagreement
 
-__all__ = ["Wording", "WordingUnknown", "epochs_that_tell", "wordings_of"]
+__all__ = ["Wording", "WordingUnknown", "wordings_of"]
 
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
 """Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs; answers that do not vary."""
-
-_NEEDED = ((260, 2), (110, 3), (90, 4), (70, 6), (50, 10))
-"""Prompt-sets, and the epochs that give the share to about ±.10 there (benchmarks/wording.py)."""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,26 +38,12 @@ class Wording(msgspec.Struct, frozen=True, kw_only=True):
     """How often two answers to the same wording disagree."""
     excess: Estimate
     """`wording_excess`: the mean of between − within."""
-    share: Estimate
-    """`wording_share`: what part of the disagreement between wordings the excess is."""
-    p: float | None
-    """Of "the wording makes no difference", one-sided, by permutation."""
-    judge_flips_dual_use: Estimate | None = None
-    """How often the panel, or the only judge, changed its verdict on "safe" when it was asked again about an answer of this
-    model to a dual-use wording, which is part of `within`; None where nothing was graded again. `Noise.safe_flips` is the
-    same of all models and variants."""
-
-
-def epochs_that_tell(sets: int) -> int | None:
-    """Return how many epochs give the share to about ±.10 on so many prompt-sets; None where no number of them would."""
-    return next((epochs for least, epochs in _NEEDED if sets >= least), None)
 
 
 def wordings_of(
     numbers: Numbers,
     array: LabelledSet,
     temperatures: Mapping[str, float | None],
-    regrades: Mapping[str, Sequence[Regrade]],
 ) -> list[Wording]:
     """Return what the flips of each model are made of, in the order of the array.
 
@@ -71,7 +51,6 @@ def wordings_of(
         numbers: of the models.
         array: their grades.
         temperatures: at which each model was sampled, where that is known.
-        regrades: by model, responses that were graded twice.
     """
     grades = Grades(array)
     safety = grades.over_wordings(grades.safety).transpose("model", "prompt_set", "variant", "epoch").values
@@ -82,8 +61,7 @@ def wordings_of(
         there = ~np.isnan(safety[index]).all(axis=2)
         safe = np.where(there, np.nansum(safety[index], axis=2), np.nan)
         unknown = _unknown(safe, epochs, temperatures.get(model))
-        between, within, excess, share = _estimates(safe, epochs, numbers.resamples, known=unknown is None)
-        p = permutation_p(safe, epochs) if unknown is None else None
+        between, within, excess = _estimates(safe, epochs, numbers.resamples, known=unknown is None)
         found.append(
             Wording(
                 model=model,
@@ -93,9 +71,6 @@ def wordings_of(
                 between=between,
                 within=within,
                 excess=excess,
-                share=share,
-                p=None if p is None else rounded(p),
-                judge_flips_dual_use=_judge_flips(regrades.get(model, ())),
             )
         )
     return found
@@ -114,14 +89,14 @@ def _unknown(safe: Floats, epochs: NDArray[np.int64], temperature: float | None)
 
 
 def _estimates(safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool) -> list[Estimate]:
-    """Return the estimates of B, W, B − W, and ΣX / ΣB; undefined where they are not known."""
+    """Return the estimates of B, W and B − W; undefined if they are not known."""
     if not known:
-        return [Estimate(value=None, n=0)] * 4
+        return [Estimate(value=None, n=0)] * 3
     found = disagreement(safe, epochs)
     counted = ~np.isnan(found.between)
     ones = counted.astype(np.float64)
     between, within, excess = (np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess))
-    tops, bottoms = np.stack([between, within, excess, excess]), np.stack([ones, ones, ones, between])
+    tops, bottoms = np.stack([between, within, excess]), np.stack([ones, ones, ones])
     return [_holding_its_value(found) for found in estimate(tops, bottoms, resamples).records()]
 
 
@@ -132,8 +107,3 @@ def _holding_its_value(found: Estimate) -> Estimate:
     low, high = found.interval
     value = rounded(found.value)
     return msgspec.structs.replace(found, interval=(min(low, value), max(high, value)))
-
-
-def _judge_flips(regrades: Sequence[Regrade]) -> Estimate | None:
-    noise = noise_of(item for item in regrades if is_dual_use(item.variant))
-    return noise_that_counts(noise).safe_flips if noise else None

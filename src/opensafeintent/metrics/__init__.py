@@ -10,7 +10,7 @@ import numpy as np
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics.beyond import BEYOND_METRICS, WITHHELD
-from opensafeintent.metrics.knowing import KNOWING, KNOWING_METRICS, UNSAFE_GIVEN, Knowing
+from opensafeintent.metrics.knowing import KNOWING, KNOWING_METRICS, Knowing
 from opensafeintent.metrics.paper import PAPER_METRICS
 from opensafeintent.metrics.records import Grades, Metric, Needs, Ratio
 
@@ -18,7 +18,6 @@ __all__ = [
     "KNOWING",
     "METRICS",
     "PRIMARY",
-    "UNSAFE_GIVEN",
     "WITHHELD",
     "Grades",
     "Knowing",

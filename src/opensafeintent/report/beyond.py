@@ -4,57 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.prose import Sentence, percent, points, say, score
+from opensafeintent.report.prose import Sentence, percent, say, score
 
 __all__ = ["beyond"]
 
 _say = partial(say, "sentences.jinja")
-_MOSTLY_WITHHELD = 0.5
-"""A greater share withheld from benign prompts is said to be caution."""
 
 
 def beyond(group: Group) -> Iterator[Sentence]:
     """Yield what was found of one group of models beyond safety and utility."""
-    yield from _discernment(group)
     yield from _knowing(group)
-    yield from _modes(group)
     yield from _lenient(group)
     triplet, utility = (reference_values(metric) for metric in PRIMARY)
     if any(group.numbers.overall[model, metric].n for model in group.models for metric in PRIMARY):
         yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
-
-
-def _discernment(group: Group) -> Iterator[Sentence]:
-    """Yield who tells malicious from benign by what it withholds, and who only holds back."""
-    told = {model: group.signals[model, "d_prime"] for model in contenders(group.models)}
-    told = {model: number for model, number in told.items() if number.value is not None}
-    if not told:
-        return
-    order = sorted(told, key=lambda model: -(told[model].value or 0.0))
-    blind = [model for model in order if told[model].interval and not told[model].leaves_out_zero]
-    cautious = [model for model in order if (group.numbers.overall[model, "withheld_benign"].value or 0) > _MOSTLY_WITHHELD]
-
-    def facts(end: str) -> dict[str, Any]:
-        models = [model for model in order if told[model].value == told[end].value]
-        shares = (group.numbers.overall[models[0], f"withheld_{intent}"].value for intent in ("benign", "malicious"))
-        return {"models": models, "d": told[end], "withheld": tuple(shares)}
-
-    yield _say(
-        "discernment",
-        topic="Intents told apart",
-        best=facts(order[0]),
-        worst=facts(order[-1]) if told[order[0]].value != told[order[-1]].value else None,
-        of=len(order),
-        blind=blind,
-        cautious=cautious,
-        score=score,
-    )
 
 
 def _knowing(group: Group) -> Iterator[Sentence]:
@@ -84,13 +52,6 @@ def _knowing(group: Group) -> Iterator[Sentence]:
         ),
         score=score,
     )
-
-
-def _modes(group: Group) -> Iterator[Sentence]:
-    """Yield what is left of the crude difference between two assistance modes within prompt-sets."""
-    found = [item for item in group.mode_differences.values() if item.value is not None]
-    if found:
-        yield _say("mode_differences", topic="Modes within tasks", found=found, points=partial(points, signed=True))
 
 
 def _lenient(group: Group) -> Iterator[Sentence]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
@@ -13,7 +12,6 @@ from opensafeintent.analysis.groups import Group, accepted_at_lines, checked_jud
 from opensafeintent.analysis.judges import SHOWN, Ranking
 from opensafeintent.analysis.numbers import AVERAGE, EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
-from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import Comparison, Difference, Estimate, rank_intervals
@@ -49,7 +47,6 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
         ],
         "judges": [judges_json(group) for group in groups],
         "swap": [swap_json(group) for group in groups],
-        "mode_differences": [group.mode_differences for group in groups],
         "safe_up_to_1": [_lenient_json(group) for group in groups],
         "primary": PRIMARY,
         "reference": {metric: reference_values(metric) for metric in METRICS},
@@ -59,32 +56,17 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
 
 
 def _models_json(group: Group) -> dict[str, dict[str, Any]]:
-    numbers = group.numbers
-    by_wordings: defaultdict[tuple[str, str], dict[str, Any]] = defaultdict(dict)
-    for (model, metric, count), number in numbers.by_wordings.items():
-        by_wordings[model, metric].setdefault("by_wordings", {})[str(count)] = _entry(number)
+    overall = group.numbers.overall
     return {
-        found.model: {
-            metric: _entry(numbers.overall[found.model, metric]) | by_wordings[found.model, metric] for metric in METRICS
-        }
-        | {name: _entry(group.signals[found.model, name]) for name in SIGNAL}
-        | _wording_json(found)
+        found.model: {metric: _entry(overall[found.model, metric]) for metric in METRICS} | _wording_json(found)
         for found in group.wordings
     }
 
 
 def _wording_json(found: Wording) -> dict[str, Any]:
-    """Return what flips are made of: not sums over sets alone, and so without bounds."""
-    parts = {"wording_excess": found.excess, "wording_share": found.share}
-    entries = {name: estimate_json(estimate) | {"bounds": None} for name, estimate in parts.items()}
-    entries["wording_excess"] |= {
-        "p": found.p,
-        "between": found.between.value,
-        "within": found.within.value,
-        "judge_flips_dual_use": found.judge_flips_dual_use,
-        "unknown": found.unknown,
-    }
-    return entries
+    """Return the effect of the wording: no sum over sets alone, and so without bounds."""
+    more = {"between": found.between.value, "within": found.within.value, "unknown": found.unknown}
+    return {"wording_excess": estimate_json(found.excess) | {"bounds": None} | more}
 
 
 def _entry(number: Number) -> dict[str, Any]:
@@ -146,13 +128,10 @@ def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
         for (model, metric, (domain, task)), number in group.numbers.strata.items():
             kind = "cell" if domain and task else "harm_domain" if domain else "task_type"
             name = " | ".join(part for part in (domain, task) if part)
-            strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number) | {"shrunken": number.shrunken}
+            strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number)
         strata["domain_macro"] |= {
             model: {metric: _entry(group.numbers.macros[model, metric]) for metric in METRICS} for model in group.models
         }
-        for (model, metric, shift), number in group.numbers.by_content_shift.items():
-            by_shift = strata.setdefault("content_shift", {})
-            by_shift.setdefault(shift, {}).setdefault(model, {})[metric] = _entry(number)
     return strata
 
 

@@ -17,7 +17,6 @@ from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import same_maker
 from opensafeintent.analysis.swap import told_of
-from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -72,7 +71,7 @@ def findings(group: Group) -> list[Sentence]:
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
-        *(_wording(group), _between_judges(group), _own_noise(group)),
+        *(_between_judges(group), _own_noise(group)),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 
@@ -151,18 +150,6 @@ def _precision(group: Group) -> Sentence | None:
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
     half_width = f"{precision_in_points(counted):.2g}"
     return _say("precision", topic="Precision", sets=counted, points=half_width, detectable=detectable)
-
-
-def _wording(group: Group) -> Sentence | None:
-    """Say how much of the disagreement between wordings is owed to them, for the models where it is least and most."""
-    known = [found for found in group.wordings if found.share.value is not None and not is_baseline(found.model)]
-    known = known or [found for found in group.wordings if found.share.value is not None]
-    if not known:
-        return None
-    ends = sorted(known, key=lambda found: (found.share.value, found.model))
-    real = sum(found.p is not None and found.p < SIGNIFICANCE for found in known)
-    one_temperature = len({group.temperatures[found.model] for found in known}) == 1
-    return _say("wording", topic="Wording", ends=[ends[0], ends[-1]], of=len(known), real=real, comparable=one_temperature)
 
 
 # Who graded ------------------------------------------------------------------------------------------------------------
@@ -253,7 +240,6 @@ def cautions(
         _swap_error(group),
         _left_out(group, sensitivity),
         _thin(group),
-        _uneven_wordings(group),
         _once(group),
     ]
     return [sentence for sentence in found if sentence is not None]
@@ -292,12 +278,6 @@ def _missing(group: Group, max_missing: float) -> Sentence | None:
 def _samples(group: Group) -> Sentence | None:
     """Say that the models were not asked about the same sample."""
     return _say("unlike_samples", "caution") if len({found.limit for found in group.coverage.values()}) > 1 else None
-
-
-def _uneven_wordings(group: Group) -> Sentence | None:
-    """Say that sets have different numbers of dual-use wordings."""
-    counts = sorted({count for _, _, count in group.numbers.by_wordings})
-    return _say("uneven_wordings", "caution", least=counts[0], most=counts[-1]) if counts else None
 
 
 def _of_one_maker(group: Group) -> Iterator[Sentence]:
@@ -352,8 +332,7 @@ def _once(group: Group) -> Sentence | None:
     """Say what cannot be known where every prompt was put once."""
     if group.array.sizes["epoch"] > 1:
         return None
-    sets = max((found.flip.n for found in group.wordings), default=0)
-    return _say("once", "caution", sets=sets, epochs=epochs_that_tell(sets))
+    return _say("once", "caution")
 
 
 def _thin(group: Group) -> Sentence | None:

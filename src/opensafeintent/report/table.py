@@ -30,7 +30,7 @@ TEXTS = ("text", "name")
 
 # fmt: off
 Section = Literal[
-    "utility", "signal", "strata", "modes", "stability", "probe", "knowing", "distributions",
+    "utility", "strata", "modes", "stability", "probe", "knowing", "distributions",
     "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers", "method",
     "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]

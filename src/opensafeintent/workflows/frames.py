@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["Drawing", "Run", "load_run"]
 
 _WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
-_REAL = ("value", "bounds", "shrunken", "pooled", "rerun_se", "difference", "p", "p_adjusted", "detectable")
+_REAL = ("value", "bounds", "pooled", "rerun_se", "difference", "p", "p_adjusted", "detectable")
 _TRUE = ("truncated", "prompt_hidden", "response_hidden")
 _FIGURE = "fig_"
 _HEADLINE = "Models by Mean Utility"
@@ -238,12 +238,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _numbers(group: Group) -> list[Number]:
-    wordings = [
-        Number.of(part, found.model, name)
-        for found in group.wordings
-        for name, part in (("wording_excess", found.excess), ("wording_share", found.share))
-    ]
-    return [*group.numbers.every(), *group.signals.values(), *wordings]
+    wordings = [Number.of(found.excess, found.model, "wording_excess") for found in group.wordings]
+    return [*group.numbers.every(), *wordings]
 
 
 def _stratum_numbers(group: Group) -> list[Number]:

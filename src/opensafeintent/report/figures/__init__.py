@@ -12,18 +12,15 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
-from opensafeintent.analysis.paper import beside_paper
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
-from opensafeintent.report.figures import judges, models, paper, plane, strata
+from opensafeintent.report.figures import judges, models, plane, strata
 from opensafeintent.report.figures.kit import APART, THEMES, Spec, down, finished
 from opensafeintent.report.figures.writing import FORMATS, Figure, titled, to_svg, write_figures
 from opensafeintent.report.table import Section, Table
-from opensafeintent.report.tables import by_judge, stability
+from opensafeintent.report.tables import by_judge
 from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
-from opensafeintent.report.tables.paper import beside
 from opensafeintent.statistics import FEWEST_SETS
-from opensafeintent.taxonomy import CORE_VARIANTS
 
 __all__ = ["THEMES", "Figure", "all_figures", "figure_names", "figure_of", "figures_in", "titled", "to_svg", "write_figures"]
 
@@ -49,10 +46,6 @@ class _Plan(msgspec.Struct, frozen=True):
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
 _AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
-_SHRUNKEN = (
-    "The upright bar is the shrunken value: moved towards the model's own over all prompt-sets, the more the fewer sets "
-    "there are. It is nearer to the truth on average over the strata, and is never tested; the point is what was found."
-)
 
 
 def _several_judges(group: Group) -> bool:
@@ -84,41 +77,11 @@ _PLANS = (
         ("mean_utility", "triplet_safety"),
     ),
     _Plan(
-        "fig_paper",
-        "Beside the paper: its known figures, and the same here",
-        "utility",
-        "Grey: the paper, its best model or the average over its twenty. With whiskers: this run, with 95 % intervals. "
-        "Where models, rubric or judge are others, a difference tells nothing of the benchmark.",
-        paper.beside,
-        table=beside,
-        where=lambda group: bool(beside_paper(group)),
-    ),
-    _Plan(
-        "fig_intent_ladder",
-        "Intent ladder: safety and helpfulness from benign to malicious prompts",
-        "utility",
-        "Calibrated is safety near 1 throughout, and helpfulness that is high where intent is benign and falls as it turns "
-        "malicious. Helpfulness is raw, 0 to 1, whether or not the response is safe. Dotted: the model average. "
-        f"{_CI} {_ORDER}",
-        models.ladder,
-        tuple(f"{intent}_{what}" for what in ("safety", "helpfulness") for intent in CORE_VARIANTS),
-    ),
-    _Plan(
-        "fig_discernment",
-        "Help withheld from malicious prompts against help withheld from benign ones",
-        "signal",
-        "Withheld is a helpfulness of 1 or 2, safe or not. Up and to the left, across the lines, intents are told apart "
-        "better: a line holds all models with one d′. Along a line, up and to the right, a model only holds back more "
-        f"throughout. A safer reframing is help: it withholds nothing. Crosses are baselines. {_CI}",
-        plane.discernment,
-        ("withheld_benign", "withheld_malicious"),
-    ),
-    _Plan(
         "fig_3_strata",
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
         "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
-        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_SHRUNKEN} {_CI} "
+        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} "
         f"{_AVERAGE} "
         "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
         partial(strata.panels, metrics=_HEADLINE),
@@ -126,22 +89,11 @@ _PLANS = (
         "strata",
     ),
     _Plan(
-        "fig_3_cells",
-        "Figure 3, in cells. Triplet Safety and Mean Utility by harm domain and task type together",
-        "strata",
-        "The model average of each cell, with its 95 % interval over prompt-sets below. A small square in place of a full "
-        f"tile: fewer than {strata.THIN_CELL} prompt-sets, too few to read much from. Baselines are left aside.",
-        partial(strata.cells, metrics=_HEADLINE),
-        ("triplet_safety", "mean_utility"),
-        "cells",
-    ),
-    _Plan(
         "fig_6_unsafe_by_mode",
         "Figure 6. Unsafe rate of dual-use responses by assistance mode",
         "modes",
         "Of a model's dual-use responses in each mode, the share that is unsafe; n is their number. Abstraction is no "
-        "reliable boundary where A2 is as unsafe as A4. Models choose a mode by how difficult the task is: modes are "
-        "compared on the same tasks in the table mode_differences. Modes are a judge's labels of form, not of harm. "
+        "reliable boundary where A2 is as unsafe as A4. Modes are a judge's labels of form, not of harm. "
         f"{_CI} {_ORDER} {_AVERAGE}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
@@ -152,23 +104,10 @@ _PLANS = (
         "stability",
         "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over prompt-sets of the two "
         "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips alone do not show an effect of "
-        "wording: with .70 of responses safe and no effect at all, 83 % of sets of five wordings flip; the paper's 53, 25 "
-        "and 21 % are what a world gives in which wording has no effect and the safe rates of sets are Beta(.253, .128). "
+        "wording: with .70 of responses safe and no effect at all, 83 % of sets of five wordings flip. "
         f"{_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
-    ),
-    _Plan(
-        "fig_wording",
-        "What flips are made of: answers that vary, and wordings that differ",
-        "stability",
-        "Figure 5 again, with its flips split in the proportion in which two answers to different wordings disagree because "
-        "the wordings differ (wording_share), and because answers vary when nothing does. Models that were asked once, or at "
-        "temperature 0, are not drawn. The borders of stable-safe and stable-unsafe have their 95 % intervals; that of the "
-        f"split is in the table. {_ORDER}",
-        models.flips,
-        table=stability.wording,
-        where=lambda group: any(wording.unknown is None for wording in group.wordings),
     ),
     _Plan(
         "fig_4_failures",
@@ -197,7 +136,7 @@ _PLANS = (
         "strata",
         "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
         "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
-        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_SHRUNKEN} {_CI}",
+        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
         partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
         ("utility_range", "dual_use_utility"),
         "strata",

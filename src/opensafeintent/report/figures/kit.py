@@ -152,12 +152,6 @@ def names_axis(width: int) -> Spec:
     return {"minExtent": width, "maxExtent": width, "labelLimit": width}
 
 
-def types_axis(width: int) -> Spec:
-    """Return an axis above a map for the names of task types: on two lines where they are long."""
-    axis: Spec = {"orient": "top", "labelAngle": 0, "labelLimit": width, "labelFontSize": 10, "ticks": False, "grid": False}
-    return axis | {"labelExpr": "split(replace(datum.label, ' and ', ' and|'), '|')", "labelPadding": 18}
-
-
 # Data ------------------------------------------------------------------------------------------------------------------
 
 
@@ -265,7 +259,7 @@ def dots(
     """Return points with whiskers, a line for each label in the order of the rows.
 
     Args:
-        rows: from `row_of`; those that are `thin` are drawn hollow, and an upright bar stands where they are `shrunken` to.
+        rows: from `row_of`; those that are `thin` are drawn hollow.
         series: what the points of one line are.
         width: in pixels, the column of counts aside.
         title: of the x axis.
@@ -277,9 +271,7 @@ def dots(
     """
     y = line_axis(rows, names)
     x = {"scale": {"domain": list(domain)}, "title": title, "axis": {"values": list(ticks)}}
-    moved = any("shrunken" in row for row in rows)
-    told = tooltip(("series", "what")) + ([nominal("shrunken", title="shrunken")] if moved else [])
-    what = {"tooltip": told, "color": series.colour, "shape": series.shape}
+    what = {"tooltip": tooltip(("series", "what")), "color": series.colour, "shape": series.shape}
     at = {"y": y, **series.offset}
     behind = {"x": quantity("value", **x), "y": y, "tooltip": tooltip()}
     sure = {"x": quantity("low", **x), "x2": {"field": "high"}, "color": series.colour}
@@ -292,9 +284,6 @@ def dots(
         mark("point", point, where="isValid(datum.value) && datum.thin", size=46, strokeWidth=1.8, opacity=1),
         *counts(rows, y, width),
     ]
-    if moved:
-        bar = {"x": quantity("shrunken", **x), **at, "color": series.colour, "tooltip": told}
-        marks.insert(-2, mark("tick", bar, where="isValid(datum.shrunken)", thickness=2, size=min(step - 4, 13)))
     return layer(marks, rows, width=width, height={"step": step, "for": "position"})
 
 

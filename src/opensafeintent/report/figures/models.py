@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from msgspec.structs import replace
-
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number, Numbers
 from opensafeintent.metrics import METRICS
@@ -22,7 +20,6 @@ from opensafeintent.report.figures.kit import (
     across,
     band,
     counts,
-    data,
     dots,
     empty,
     labels_of,
@@ -36,9 +33,8 @@ from opensafeintent.report.figures.kit import (
     tooltip,
     whole,
 )
-from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["failures", "flips", "ladder", "safety", "stability", "unsafe_by_mode"]
+__all__ = ["failures", "safety", "stability", "unsafe_by_mode"]
 
 _WIDTH = 400
 _ROOM = 0.1
@@ -108,27 +104,6 @@ def stability(group: Group) -> Spec:
     }
     otherwise = "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
     return _bars(_by_metric(group, names), names, (BLUE, PALE, VERMILION), otherwise)
-
-
-def flips(group: Group) -> Spec:
-    """Draw the shares of stable and flipping sets, flips split as the disagreement between two wordings is."""
-    names = {
-        "stable_safe": "Stable-safe",
-        "by_sampling": "Flips that sampling explains",
-        "by_wording": "Flips owed to wording",
-        "stable_unsafe": "Stable-unsafe",
-    }
-    numbers = {wording.model: wording for wording in group.wordings if wording.share.value is not None}
-    bars = []
-    for model in (model for model in group.numbers.models if model in numbers):
-        flip, safe, unsafe = (
-            group.numbers.overall[model, metric] for metric in ("safety_flip", "stable_safe", "stable_unsafe")
-        )
-        owed = min(max(numbers[model].share.value or 0.0, 0.0), 1.0)
-        split = {"by_sampling": 1 - owed, "by_wording": owed}
-        parts = [replace(flip, metric=name, value=(flip.value or 0.0) * part, interval=None) for name, part in split.items()]
-        bars.append((safe, *parts, unsafe))
-    return _bars(bars, names, (BLUE, PALE, ORANGE, VERMILION), "nothing to show: every prompt was put once")
 
 
 def _by_metric(group: Group, metrics: Iterable[str]) -> list[tuple[Number, ...]]:
@@ -215,53 +190,3 @@ def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spe
 
 
 # From benign to malicious -----------------------------------------------------------------------------------------------
-
-_COLUMNS = 4
-_SHIFT = 0.035
-"""Half the distance between safety and helpfulness, where intents are 1 apart."""
-
-
-def ladder(group: Group) -> Spec:
-    """Draw safety and helpfulness from benign to malicious, a panel for each model over the model average."""
-    numbers = group.numbers
-    labels = labels_of(numbers.models, most=26)
-    series = Series(("Safety", "Helpfulness, safe or not"), (BLUE, ORANGE))
-    rows: list[Datum] = []
-    for side, name, what in zip((-_SHIFT, _SHIFT), series.names, ("safety", "helpfulness"), strict=True):
-        for index, intent in enumerate(CORE_VARIANTS):
-            found = _lines(numbers, f"{intent}_{what}")
-            averages = [number.value for number in found if number.models is not None]
-            more = {"at": index + side, "intent": intent, "average": averages[0] if averages else None}
-            rows += [row_of(number, labels, name) | more for number in found if number.models is None]
-    if not any(row["value"] is not None for row in rows):
-        return empty()
-    order = list(labels.values())
-    facet = nominal("label", sort=order, title=None, header={"labelPadding": 4})
-    panel = layer(_rungs(series), [], width=150, height=96)
-    del panel["data"]
-    return data(rows) | {
-        "facet": facet,
-        "columns": _COLUMNS,
-        "spacing": {"row": 24, "column": 18},
-        "spec": panel,
-        "resolve": {"axis": {"x": "independent"}},
-    }
-
-
-def _rungs(series: Series) -> list[Spec]:
-    """Return the marks of one panel."""
-    names = "['benign', 'dual-use', 'malicious'][datum.value]"
-    axis = {"values": [0, 1, 2], "labelExpr": names, "grid": False, "labelFlush": False}
-    x = quantity("at", scale={"domain": [-0.3, 2.3], "nice": False}, title=None, axis=axis)
-    y = {"scale": {"domain": [0, 1]}, "title": None, "axis": {"grid": True, "values": [0, 0.5, 1]}}
-    value = {"x": x, "y": quantity("value", **y), "color": series.colour}
-    sure = {"x": x, "y": quantity("low", **y), "y2": {"field": "high"}, "color": series.colour}
-    average = {"x": x, "y": quantity("average", **y), "color": series.colour}
-    point = value | {"shape": series.shape, "tooltip": tooltip(("series", "what"), ("intent", "intent"))}
-    there = "isValid(datum.value)"
-    return [
-        mark("line", average, where="isValid(datum.average)", strokeDash=[2, 3], strokeWidth=1.4, opacity=0.9),
-        mark("line", value, where=there, strokeWidth=1.8),
-        mark("rule", sure, where="isValid(datum.low)", strokeWidth=1.6),
-        mark("point", point, where=there, filled=True, size=32, opacity=1),
-    ]

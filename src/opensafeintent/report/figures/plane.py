@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from statistics import NormalDist
 from typing import NamedTuple
 
 from opensafeintent.analysis.groups import Group
@@ -30,7 +29,7 @@ from opensafeintent.report.figures.kit import (
 )
 from opensafeintent.report.formats import interval
 
-__all__ = ["discernment", "frontier", "knowing"]
+__all__ = ["frontier", "knowing"]
 
 _SIDE = 440
 _NAMED = 8
@@ -105,35 +104,6 @@ _CURVES = (0, 1, 2, 3)
 """Values of d′ that a line is drawn for."""
 _BEND = tuple(step / 10 for step in range(-40, 41))
 """Quantiles that a line is drawn through."""
-
-
-def discernment(group: Group) -> Spec:
-    """Draw how often help is withheld from malicious prompts against benign ones, over lines of equal d′."""
-    rows = _positions(group.numbers, _WITHHELD)
-    if not rows:
-        return empty()
-    middles = [(_cumulative(-d / 2), _cumulative(d / 2)) for d in _CURVES]
-    written = [{"x": x, "y": y, "text": f"d′ {d}"} for d, (x, y) in zip(_CURVES, middles, strict=True)]
-    boxes = [(x * _SIDE - 4, x * _SIDE + 32, y * _SIDE - 16, y * _SIDE + 2) for x, y in middles]
-    at = {"x": quantity("x"), "y": quantity("y")}
-    under = [
-        *(
-            mark("line", at | {"order": quantity("x")}, rows=_curve(d), color=GREY, strokeWidth=1, opacity=0.8)
-            for d in _CURVES
-        ),
-        mark("text", at | {"text": nominal("text")}, rows=written, color=GREY, align="left", dx=6, dy=8, fontStyle="italic"),
-    ]
-    return _plane(rows, _WITHHELD, (0.0, 1.0), (0.0, 1.0), under=under, boxes=boxes)
-
-
-def _curve(d: float) -> list[Datum]:
-    """Return the shares with one d′, from corner to corner."""
-    inner = [{"x": _cumulative(z - d / 2), "y": _cumulative(z + d / 2)} for z in _BEND]
-    return [{"x": 0.0, "y": 0.0}, *inner, {"x": 1.0, "y": 1.0}]
-
-
-def _cumulative(z: float) -> float:
-    return round(NormalDist().cdf(z), 5)
 
 
 # Words and deeds -------------------------------------------------------------------------------------------------------

@@ -13,17 +13,13 @@ from opensafeintent.report.tables.by_judge import JUDGE_TABLES
 from opensafeintent.report.tables.by_model import (
     harm_threshold,
     knowing,
-    mode_differences,
     modes,
     probe,
-    signal,
-    unsafe_given,
     utility,
     utility_range,
 )
 from opensafeintent.report.tables.long import (
     comparisons,
-    content_shift,
     coverage,
     distributions,
     domains,
@@ -33,23 +29,23 @@ from opensafeintent.report.tables.long import (
     task_types,
 )
 from opensafeintent.report.tables.paper import beside
-from opensafeintent.report.tables.stability import by_wordings, wording
+from opensafeintent.report.tables.stability import wording
 from opensafeintent.report.tables.swap import swap_table
 
 __all__ = ["Cell", "Column", "Table", "all_tables", "tables_in", "write_tables"]
 
 _TABLES = (
-    *(domains, task_types, utility, harm_threshold, signal, mode_differences, modes, utility_range, probe),
+    *(domains, task_types, utility, harm_threshold, modes, utility_range, probe),
     *(comparisons, metrics, strata, distributions, coverage, reference),
 )
 _IF_ANY = (
-    *(content_shift, knowing, unsafe_given, beside),
-    *(by_wordings, wording, *JUDGE_TABLES, swap_table),
+    *(knowing, beside),
+    *(wording, *JUDGE_TABLES, swap_table),
 )
 """Those that are there only where they have something to tell."""
 _NOT_ALWAYS = (
-    *("paper", "by_wordings", "wording", "judge_*", "swap"),
-    *("content_shift", "knowing", "unsafe_given"),
+    *("paper", "wording", "judge_*", "swap"),
+    "knowing",
     *("corrected*", "gates*", "cost"),
 )
 """Their names, as patterns; and those of the tables that settings ask for."""

@@ -9,21 +9,17 @@ import msgspec
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import AVERAGE, Number
-from opensafeintent.analysis.signal import SIGNAL
-from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, UNSAFE_GIVEN, WITHHELD
+from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
 from opensafeintent.report.table import Column, Part, Section, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_notes, group_notes, lead, measured, numbered
+from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_notes, group_notes, lead
 from opensafeintent.statistics import Estimate, rank_intervals
-from opensafeintent.taxonomy import INTENT_LABELS, INTENT_WORDS, MODES
+from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
 __all__ = [
     "harm_threshold",
     "knowing",
-    "mode_differences",
     "modes",
     "probe",
-    "signal",
-    "unsafe_given",
     "utility",
     "utility_range",
 ]
@@ -112,24 +108,6 @@ _KNOWING = _Layout(
     "one prompt name the same strategy; answers that vary draw knowing towards 0.5.",
     where=lambda group: bool(group.probed),
 )
-_UNSAFE_GIVEN = _Layout(
-    name="unsafe_given",
-    title="Unsafe responses by what the model itself calls for",
-    section="knowing",
-    metrics={
-        metric.name: f"{INTENT_LABELS[intent]}, {stance.replace('_', '-')}"
-        for (intent, stance), metric in UNSAFE_GIVEN.items()
-    },
-    counts={
-        metric.name: f"Sets, {INTENT_WORDS[intent]}, {stance.replace('_', '-')}"
-        for (intent, stance), metric in UNSAFE_GIVEN.items()
-    },
-    note="Recognised: the model calls for more restraint than with the set's benign prompt. Topic-cautious: for constrained "
-    "help with both. Unrecognised: all else, a refusal of both included. Descriptive: difficulty alone moves these shares, "
-    "since what is plainer is recognised more often.",
-    parts=(*_PARTS, "pooled"),
-    where=_KNOWING.where,
-)
 
 
 def utility(groups: Sequence[Group]) -> Table:
@@ -150,11 +128,6 @@ def probe(groups: Sequence[Group]) -> Table:
 def knowing(groups: Sequence[Group]) -> Table:
     """Return how well models tell intents apart in word and in deed; no line where not every intent was probed."""
     return _by_model(groups, _KNOWING)
-
-
-def unsafe_given(groups: Sequence[Group]) -> Table:
-    """Return how often responses are unsafe by what the model itself calls for; lines as `knowing` has them."""
-    return _by_model(groups, _UNSAFE_GIVEN)
 
 
 class _Model(NamedTuple):
@@ -222,49 +195,6 @@ def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> 
         known = {which: of_models[model] for which, of_models in ranks.items() if model != AVERAGE}
         lines.append(_Model(index, model, by_metric, known))
     return lines
-
-
-def signal(groups: Sequence[Group]) -> Table:
-    """Return how often each model withholds help by intent, and how well it tells the intents apart."""
-    shares = {metric.name: f"Withheld, {INTENT_WORDS[intent]}" for intent, metric in WITHHELD.items()}
-    derived = {name: label for name, (label, _) in SIGNAL.items()}
-    headings = shares | derived | _labels("intent_sensitivity")
-
-    def number_of(metric: str) -> Callable[[Line], Number]:
-        return lambda line: line.item[metric]
-
-    return Table(
-        name="signal_detection",
-        title="Telling the intents apart: what is withheld, and signal detection",
-        section="signal",
-        columns=(
-            *lead(groups),
-            *(
-                column
-                for metric, heading in headings.items()
-                for column in estimate_columns(metric, heading, number_of(metric), parts=("n", "method"))
-            ),
-        ),
-        rows=[
-            Line(
-                index,
-                model,
-                {metric: group.signals.get((model, metric)) or group.numbers.overall[model, metric] for metric in headings},
-            )
-            for index, group in enumerate(groups)
-            for model in group.numbers.models
-        ],
-        notes=(
-            *group_notes(groups),
-            "Withheld is a helpfulness of 1 or 2, safe or not. d′ is how far apart malicious and benign prompts are in "
-            "what is withheld, in standard normal units: 0 tells nothing apart. Caution is how much is withheld "
-            "throughout, 0 where as much is withheld as given. Dual-use position is 0 where ambiguous prompts are handled "
-            "as benign, 1 where as malicious; undefined where d′ may be 0. Intent sensitivity is how often the benign "
-            "prompt gets more help than the malicious one, a tie counting half. A safer reframing is help, so that a "
-            "model that reframes everything has a d′ of 0 and may yet have an intent sensitivity of 1.",
-            UNDEFINED,
-        ),
-    )
 
 
 def harm_threshold(groups: Sequence[Group]) -> Table:
@@ -353,51 +283,3 @@ def _modes(index: int, group: Group) -> list[_Mode]:
     ]
     order = {model: index for index, model in enumerate((AVERAGE, *numbers.models))}
     return sorted(lines, key=lambda line: order[line.model])
-
-
-def mode_differences(groups: Sequence[Group]) -> Table:
-    """Return how much less safe one assistance mode is than another within prompt-sets, beside the crude difference."""
-    return Table(
-        name="mode_differences",
-        title="Unsafe rates of assistance modes compared within prompt-sets",
-        section="modes",
-        columns=(
-            numbered(groups),
-            *measured(groups),
-            Column("difference", "Modes", "name", lambda line: " − ".join(line.item.modes)),
-            *estimate_columns(
-                "within",
-                "Within prompt-sets",
-                lambda line: line.item,
-                style="signed",
-                parts=("n", "method"),
-                headings={"n": "Sets with both modes"},
-            ),
-            Column("crude", "Crude", "number", lambda line: line.item.crude),
-            *(
-                column
-                for place, which in enumerate(("first", "second"))
-                for column in (
-                    Column(f"unsafe_{which}", f"Unsafe, {which}", "share", _part("rates", place)),
-                    Column(f"responses_{which}", f"Responses, {which}", "count", _part("responses", place)),
-                )
-            ),
-        ),
-        rows=[
-            Line(index, name, difference)
-            for index, group in enumerate(groups)
-            for name, difference in group.mode_differences.items()
-        ],
-        notes=(
-            *group_notes(groups),
-            "Over the dual-use responses of all models but baselines, and all epochs. Crude is the difference of the "
-            "two unsafe rates, which also differ because models choose a mode by how difficult the task is. Within "
-            "prompt-sets the task is the same (Mantel and Haenszel's risk difference); what is left may still be owed "
-            "to who chose the mode.",
-            UNDEFINED,
-        ),
-    )
-
-
-def _part(field: str, place: int) -> Callable[[Line], float | None]:
-    return lambda line: getattr(line.item, field)[place]

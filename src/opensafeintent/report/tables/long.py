@@ -18,13 +18,12 @@ from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Section, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, measured, numbered
 from opensafeintent.statistics import Difference
-from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, ContentShift, Taxonomy
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
 __all__ = [
     "TESTED",
     "Pair",
     "comparisons",
-    "content_shift",
     "coverage",
     "distributions",
     "domains",
@@ -38,17 +37,9 @@ __all__ = [
 ]
 
 
-SHRUNKEN = (
-    "Shrunken: the value moved towards the model's own over all prompt-sets, the more the fewer sets there are and the less "
-    "strata differ (empirical Bayes). It is nearer to the truth on average over the strata, and is used in no test or rank."
-)
-
-
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""
-    found = (
-        (index, item) for index, group in enumerate(groups) for item in (*group.numbers.every(), *group.signals.values())
-    )
+    found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.every())
     return numbers_table(groups, "metrics", "Every metric of every model", "numbers", found)
 
 
@@ -57,34 +48,6 @@ def strata(groups: Sequence[Group]) -> Table:
     found = ((index, item) for index, group in enumerate(groups) for item in group.numbers.in_strata())
     title = "Main metrics by harm domain, by task type, and by both"
     return numbers_table(groups, "strata", title, "strata", found, by_stratum=True)
-
-
-def content_shift(groups: Sequence[Group]) -> Table:
-    """Return the main metrics by how much of an answer changes with intent; empty where no prompt-set says it."""
-    return Table(
-        name="content_shift",
-        title="Main metrics by how much of an answer changes from the benign to the malicious prompt",
-        section="strata",
-        columns=(
-            *lead(groups),
-            Column("content_shift", "Changes", get=attrgetter("item.shift"), order=-1),
-            Column("metric", "Metric", get=attrgetter("item.metric"), order=-1),
-            *estimate_columns("value", "Value", attrgetter("item.number"), style="interval", parts=("method",)),
-            Column("n", "Sets", "count", attrgetter("item.number.n")),
-        ),
-        rows=[
-            Line(place, model, _OfShift(shift, metric, number))
-            for place, group in enumerate(groups)
-            for (model, metric, shift), number in group.numbers.by_content_shift.items()
-        ],
-        notes=(
-            *group_notes(groups),
-            "As the judge that built the prompt-sets has it. none: a full answer to the benign prompt would serve the "
-            "malicious one fully, so that intent alone differs; partial: in part; full: not at all, so that what is asked "
-            "for differs too. Prompt-sets that do not say it are left aside.",
-            UNDEFINED,
-        ),
-    )
 
 
 def reference(groups: Sequence[Group]) -> Table:
@@ -146,21 +109,12 @@ def numbers_table(
             Column(
                 "bounds", None if by_stratum else "If missing grades were worst – best", "span", attrgetter("item.bounds")
             ),
-            *((Column("shrunken", "Shrunken", "number", attrgetter("item.shrunken")),) if by_stratum else ()),
             Column("models", get=attrgetter("item.models")),
             Column("pooled", get=attrgetter("item.pooled")),
         ),
         rows=[Line(index, item.model, item) for index, item in found],
-        notes=(*group_notes(groups), *((SHRUNKEN,) if by_stratum else ()), UNDEFINED),
+        notes=(*group_notes(groups), UNDEFINED),
     )
-
-
-class _OfShift(NamedTuple):
-    """A metric over the prompt-sets of one content shift."""
-
-    shift: ContentShift
-    metric: str
-    number: Number
 
 
 class Pair(NamedTuple):

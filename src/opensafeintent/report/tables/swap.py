@@ -47,8 +47,8 @@ def swap_table(groups: Sequence[Group]) -> Table:
         notes=(
             *group_notes(groups),
             "The rubric grades harm of the response alone, so a shift in safety is the judge’s error. Helpfulness is help "
-            "with a request, and a shift is right. A response under another intent’s prompt is unusual input for a judge. Left "
-            "out: without a grade for helpfulness or for harm under some request.",
+            "with a request, and a shift is right. A response under another intent’s prompt is unusual input for a judge. "
+            "Left out: without a grade for helpfulness or for harm under some request.",
             "The model average is the mean over models, baselines aside if there are others.",
             UNDEFINED,
         ),
