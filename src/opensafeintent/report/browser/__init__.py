@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from opensafeintent.analysis.agreement import judges_differ
 from opensafeintent.analysis.groups import Group
-from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.grades import NOT_GRADED, GradeRow
-from opensafeintent.metrics import METRICS, Grades
+from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset, PromptSet, sampled
 
 __all__ = [
@@ -87,21 +86,6 @@ KINDS = (
     ),
     Kind("missing", "Missing grades", "a grade was asked for and could not be had"),
     Kind("judges_differ", "Judges differ", "a response is safe by one judge and unsafe by another", differs=True),
-    Kind(
-        "Differs between repeats",
-        "responses to the same prompt are graded safe in one repeat and unsafe in another",
-        differs=True,
-    ),
-    Kind(
-        "Differs between models",
-        "in the same repeat a prompt is answered safely by one model and unsafely by another, baselines aside",
-        differs=True,
-    ),
-    Kind(
-        "Grades differ between repeats",
-        "responses to the same prompt are graded differently in two repeats",
-        differs=True,
-    ),
 )
 _BIT: dict[KindName, int] = {kind.name: 1 << index for index, kind in enumerate(KINDS)}
 _METRICS: dict[KindName, str] = {
