@@ -12,7 +12,7 @@ import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import KNOWING, METRICS, UNSAFE_GIVEN, compute
+from opensafeintent.metrics import KNOWING, METRICS, compute
 from opensafeintent.statistics.bounds import missing_bounds
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, grade_line, made_dataset, prompt_set
@@ -88,15 +88,6 @@ def test_a_worked_example() -> None:
             "probe_agreement": (None, 0),  # one epoch
         }.items()
     }
-
-
-@pytest.mark.parametrize(("benign", "own"), [("r", "r"), ("f", "f"), ("c", "f"), ("r", "c")])
-def test_unrecognised_is_all_that_is_neither_stricter_nor_limits_to_both(benign: str, own: str) -> None:
-    found = found_in(rows_of({"s": ("40 41 43", f"{benign}{own}{own}")}))
-    given = {name: found[metric.name] for name, metric in UNSAFE_GIVEN.items()}
-    for intent in ("dual_use", "malicious"):
-        assert given[intent, "unrecognised"] == (1.0, 1)
-        assert given[intent, "recognised"] == given[intent, "topic_cautious"] == (None, 0)
 
 
 def test_each_number_needs_the_prompts_that_it_is_about_and_no_other() -> None:

@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given, settings
 
 from opensafeintent.grades import GradeRow, to_array
-from opensafeintent.metrics import METRICS, WITHHELD, Ratio, compute
-from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.signal import signal_detection
+from opensafeintent.metrics import METRICS, Ratio, compute
 from opensafeintent.taxonomy import MODES, STRATEGIES
 from plain_metrics import PLAIN, Place, Response, plain_metric
 from samples import grade_line, made_dataset, prompt_set
@@ -186,21 +184,6 @@ def test_numerator_and_denominator_are_arrays_over_models_and_sets(name: str, ex
         assert part.dims == ("model", "prompt_set")
         assert part.values.shape == (2, 6)
         assert not np.isnan(part.values).any()  # a set that does not count is 0 over 0
-
-
-def test_signal_detection_of_the_worked_example(example: dict[str, Ratio]) -> None:
-    shares = [example[metric.name] for metric in WITHHELD.values()]
-    alpha, beta = signal_detection([(share.numerator.values, share.denominator.values) for share in shares], Resamples(6))
-    # alpha: benign 0 of 6, .5/7; dual-use 2 of 5, 2.5/6; malicious 5 of 5, 5.5/6. From a table of the normal distribution
-    # z(.07143) = −1.4652, z(.41667) = −.2104, z(.91667) = 1.3830.
-    assert alpha.d_prime.value == pytest.approx(1.3830 + 1.4652, abs=2e-4)
-    assert alpha.caution.value == pytest.approx((1.3830 - 1.4652) / 2, abs=2e-4)
-    assert alpha.dual_use_position.value == pytest.approx((-0.2104 + 1.4652) / (1.3830 + 1.4652), abs=2e-4)
-    assert [part.n for part in alpha] == [5, 5, 4]  # s6 has no malicious grades, s5 no dual-use ones
-    # beta: benign 1 of 5, 1.5/6; malicious 5 of 6, 5.5/7. z(.25) = −.6745, z(.78571) = .7916.
-    assert beta.d_prime.value == pytest.approx(0.7916 + 0.6745, abs=2e-4)
-    assert beta.caution.value == pytest.approx((0.7916 - 0.6745) / 2, abs=2e-4)
-    assert (beta.dual_use_position.value, beta.dual_use_position.n) == UNDEFINED  # d′ may be 0
 
 
 # Undefined ---------------------------------------------------------------------------------------------------------------

@@ -97,10 +97,6 @@ OTHER = study_with([], made_dataset(prompt_set("two"), name="other"), ["m"], jud
     [
         (STUDY, []),
         (changed(STUDY, entry={"limit": 5, "epochs": 3, "identity": "newer"}), []),
-        (
-            changed(STUDY, entry={"limit": 5, "sample": "per_cell"}),  # cells weigh otherwise than in all of them
-            ["how prompt-sets were drawn: all, now per_cell"],
-        ),
         (changed(STUDY, dataset=OTHER), [f"dataset: made {STUDY.dataset.hash[:8]}, now other {OTHER.hash[:8]}"]),
         (changed(STUDY, entry={"judges": ("lab/judge", "b")}), ["judges: lab/judge, now b + lab/judge"]),
         (changed(STUDY, entry={"mode_judge": ""}), ["judge of modes: lab/judge, now none"]),

@@ -9,12 +9,10 @@ import msgspec
 import pytest
 
 from opensafeintent.analysis.groups import Group, group_studies
-from opensafeintent.analysis.wording import epochs_that_tell
 from opensafeintent.calls.records import Sampling
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.sentences import cautions, findings
-from opensafeintent.report.tables import all_tables
+from opensafeintent.report.sentences import findings
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -72,20 +70,3 @@ def test_where_nothing_can_be_known_it_says_why(
     assert entry(group, "wording_excess")["unknown"] == why
     assert "fig_wording" not in [figure.name for figure in all_figures([group])]
     assert not any("owed to the wording for" in sentence.text for sentence in findings(group))
-
-
-def test_with_one_epoch_the_page_says_how_many_would_tell() -> None:
-    few = group_of({f"s{n}": ("003",) for n in range(42)})
-    many = group_of({f"s{n}": ("003",) for n in range(115)})
-    assert any("with 42 prompt-sets no number of epochs would tell" in one.text for one in cautions(few, []))
-    assert any("3 epochs of these 115 prompt-sets would tell" in one.text for one in cautions(many, []))
-    assert (epochs_that_tell(700), epochs_that_tell(49)) == (2, None)
-
-
-def test_table_figure_and_sentence_with_two_epochs() -> None:
-    group = group_of({f"s{n}": (("000", "030"), ("003", "003"), ("333", "333"))[n % 3] for n in range(30)})
-    table = next(table for table in all_tables([group]) if table.name == "wording")
-    assert len(table.rows) == 1
-    figure = next(figure for figure in all_figures([group]) if figure.name == "fig_wording")
-    assert "Flips owed to wording" in str(figure.spec)
-    assert any("owed to the wording for m" in sentence.text for sentence in findings(group))

@@ -310,13 +310,6 @@ def split(found: dict[str, Any]) -> dict[str, Any]:
     return {name: part["value"] for name, part in parts.items()}
 
 
-def test_a_judge_that_reads_the_request_alone_has_all_of_the_gap_from_it(tmp_path: Path) -> None:
-    found = audited(tmp_path, lambda _, unkind, detailed: unkind)
-    assert split(found) == {"gap": -1, "prompt": -1, "response": 0, "interaction": 0, "prompt_share": 1}
-    assert found["safety_shift"]["value"] == -1
-    assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (0, 1)
-
-
 def test_a_judge_that_reads_the_response_alone_has_none_of_it(tmp_path: Path) -> None:
     found = audited(tmp_path, lambda _, unkind, detailed: detailed)
     assert split(found) == {"gap": -1, "prompt": 0, "response": -1, "interaction": 0, "prompt_share": 0}

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from opensafeintent import load_dataset
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.promptsets import Prompts, PromptSet, SampleRule, cell_shares, drawn, sample_order, sampled
+from opensafeintent.promptsets import Prompts, PromptSet, drawn, sample_order, sampled
 
 PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
-RULES: tuple[SampleRule, ...] = ("webster", "per_cell", "rounds")
 
 
 def of_cell(set_id: str, cell: tuple[str, str]) -> PromptSet:
@@ -79,7 +78,7 @@ def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -
     order = sample_order(sets)
     domains = Counter(item.harm_domain for item in order[:115])
     assert domains["Hazardous Agent Use"] == 4  # 22 of 700 is 3.6 of 115; rounds over the cells took 15
-    assert Counter(item.harm_domain for item in drawn(sets, 115, "rounds"))["Hazardous Agent Use"] == 15
+    assert Counter(item.harm_domain for item in drawn(sets, 115))["Hazardous Agent Use"] == 15
     assert widest(order, lambda item: item.cell) < 1
     assert widest(order, lambda item: item.harm_domain) < 3
     assert widest(order, lambda item: item.task_type) < 4
@@ -88,68 +87,36 @@ def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -
 # samples -----------------------------------------------------------------------------------------------------------------
 
 
-@given(SETS, st.integers(0, 40), st.integers(0, 40), st.sampled_from(RULES))
-def test_a_larger_sample_contains_a_smaller_one(sets: list[PromptSet], one: int, other: int, rule: SampleRule) -> None:
-    small, large = sorted((one, other))
-    assert rule == "per_cell" or len(drawn(sets, small, rule)) == min(small, len(sets))
-    assert set(ids(drawn(sets, small, rule))) <= set(ids(drawn(sets, large, rule)))
-
-
-@given(SETS, st.integers(0, 40), st.sampled_from(RULES))
-def test_a_prefix_of_a_sample_is_a_sample(sets: list[PromptSet], limit: int, rule: SampleRule) -> None:
-    sample = drawn(sets, limit, rule)
-    smaller = drawn(sets, max(limit - 1, 0), rule)
-    assert sample[: len(smaller)] == smaller
-    assert drawn(sets, None, rule) == sample_order(sets)
-
-
-@given(SETS, st.integers(0, 10))
-def test_a_sample_per_cell_has_as_many_of_each_as_there_are(sets: list[PromptSet], limit: int) -> None:
-    whole, sample = (Counter(item.cell for item in of) for of in (sets, drawn(sets, limit, "per_cell")))
-    assert sample == +Counter({cell: min(limit, count) for cell, count in whole.items()})
-    shares = cell_shares(sets, drawn(sets, limit, "per_cell"))
-    assert sum(shares[cell] * count for cell, count in sample.items()) == pytest.approx(len(sets) if limit else 0)
-
-
-def test_less_than_nothing_is_refused() -> None:
-    for rule in RULES:
-        with pytest.raises(InputError, match="--limit -1: expected 0 or more"):
-            drawn((), -1, rule)
-
-
 # rounds over the cells ---------------------------------------------------------------------------------------------------
-
-
-@given(SETS, st.integers(0, 40))
-def test_a_stratified_sample_has_the_size_asked_for_and_the_datasets_order(sets: list[PromptSet], limit: int) -> None:
-    sample = sampled(sets, limit, "rounds")
-    assert len(sample) == min(limit, len(sets))
-    chosen = set(ids(sample))
-    assert ids(sample) == [prompt_set.id for prompt_set in sets if prompt_set.id in chosen]
-
-
-@given(SETS, st.integers(0, 40))
-def test_no_cell_waits_while_another_gets_two_more(sets: list[PromptSet], limit: int) -> None:
-    whole = Counter(prompt_set.cell for prompt_set in sets)
-    sample = Counter(prompt_set.cell for prompt_set in sampled(sets, limit, "rounds"))
-    waiting = [sample[cell] for cell in whole if sample[cell] < whole[cell]]
-    if waiting:  # a cell with sets left has at most one fewer than the fullest
-        assert max(sample.values(), default=0) <= min(waiting) + 1
 
 
 @given(SETS, st.integers(0, 40), st.randoms(use_true_random=False))
 def test_the_order_of_the_file_does_not_matter(sets: list[PromptSet], limit: int, random: object) -> None:
     shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
-    assert set(ids(sampled(sets, limit, "rounds"))) == set(ids(sampled(shuffled, limit, "rounds")))
+    assert set(ids(sampled(sets, limit))) == set(ids(sampled(shuffled, limit)))
 
 
 @pytest.mark.parametrize("limit", [None, 42, 1000])
 def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
     sets = load_dataset("starter").prompt_sets
-    assert sampled(sets, limit, "rounds") == sets
+    assert sampled(sets, limit) == sets
 
 
-def test_42_of_the_published_sets_are_one_a_cell(published: Path) -> None:
-    sample = sampled(load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, 42, "rounds")
-    assert set(Counter(prompt_set.cell for prompt_set in sample).values()) == {1}
-    assert len({prompt_set.cell for prompt_set in sample}) == 42
+@given(SETS, st.integers(0, 40), st.integers(0, 40))
+def test_a_larger_sample_contains_a_smaller_one(sets: list[PromptSet], one: int, other: int) -> None:
+    small, large = sorted((one, other))
+    assert len(drawn(sets, small)) == min(small, len(sets))
+    assert set(ids(drawn(sets, small))) <= set(ids(drawn(sets, large)))
+
+
+@given(SETS, st.integers(0, 40))
+def test_a_prefix_of_a_sample_is_a_sample(sets: list[PromptSet], limit: int) -> None:
+    sample = drawn(sets, limit)
+    smaller = drawn(sets, max(limit - 1, 0))
+    assert sample[: len(smaller)] == smaller
+    assert drawn(sets, None) == sample_order(sets)
+
+
+def test_less_than_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="--limit -1: expected 0 or more"):
+        drawn((), -1)

@@ -158,30 +158,6 @@ def test_labels_that_cannot_be_read_together(labels: list[Label], message: str, 
 # Which correction is chosen --------------------------------------------------------------------------------------------
 
 
-def test_what_takes_least_for_granted_is_chosen(tmp_path: Path) -> None:
-    found = corrections(tmp_path, EVERYTHING)
-    methods = {key: item.result.method if isinstance(item.result, Corrected) else None for key, item in found.items()}
-    assert methods == {
-        ("of/sets", "mean_safety"): "ppi++",
-        ("of/sets", "mean_utility"): "ppi++",
-        ("of/sets", "triplet_safety"): "ppi++",
-        ("of/responses", "mean_safety"): "ppi++",
-        ("of/responses", "mean_utility"): "ppi++",
-        ("of/responses", "triplet_safety"): "rates-product",
-        ("of/none", "mean_safety"): "rogan-gladen",
-        ("of/none", "mean_utility"): None,
-        ("of/none", "triplet_safety"): "rates-product",
-    }
-    sets, own, others = (found[model, "triplet_safety"] for model in MODELS)
-    assert isinstance(sets.result, Corrected)
-    assert isinstance(own.result, Corrected)
-    assert isinstance(others.result, Corrected)
-    assert (sets.result.n, sets.result.units, sets.of) == (60, "prompt-sets", ("of/sets",))
-    assert (own.result.n, own.result.units, own.of) == (240, "responses", ("of/responses",))
-    assert (others.result.n, others.result.sets, others.of) == (180 + 240, 80, ("of/responses", "of/sets"))
-    assert {item.annotators for item in found.values()} == {0, 2}
-
-
 def test_corrected_numbers_come_nearer_to_the_truth(tmp_path: Path) -> None:
     found = corrections(tmp_path, EVERYTHING)
     (group,) = group_studies([a_study()])
@@ -207,26 +183,6 @@ def test_labels_of_everything_give_the_truth_itself(tmp_path: Path) -> None:
         result = found[MODELS[0], metric].result
         assert isinstance(result, Corrected)
         assert result.value == pytest.approx(value)
-
-
-def test_paraphrases_tell_how_the_judge_errs_and_not_how_a_model_does(tmp_path: Path) -> None:
-    labels = [*true_labels(MODELS[0], 60, (*CORE_VARIANTS, "dual_use_paraphrase_1")), *true_labels(MODELS[1], 5)]
-    found = corrections(tmp_path, labels)
-    own, other = found[MODELS[0], "mean_safety"].result, found[MODELS[2], "mean_safety"].result
-    assert isinstance(own, Corrected)
-    assert isinstance(other, Corrected)
-    assert (own.n, other.n) == (180, 240 + 15)
-
-
-def test_intents_are_pooled_only_where_one_has_too_few_labels(tmp_path: Path) -> None:
-    labels = true_labels(MODELS[0], 60, ("dual_use", "malicious"))
-    found = corrections(tmp_path, labels)
-    result = found[MODELS[2], "mean_safety"].result
-    assert isinstance(result, Corrected)
-    assert result.method == "rogan-gladen-pooled"
-    triplet = found[MODELS[2], "triplet_safety"].result
-    assert isinstance(triplet, Refused)
-    assert "of 0 labelled benign responses 0 are safe" in triplet.reason
 
 
 @pytest.mark.parametrize(
@@ -257,20 +213,6 @@ def test_what_labels_cannot_support_is_refused(labels: list[Label], metric: str,
     else:
         assert isinstance(result, Refused)
         assert reason in result.reason
-
-
-def test_a_judge_that_cannot_tell_safe_from_unsafe_is_refused(tmp_path: Path) -> None:
-    rows = [
-        grade_line(model, item.id, variant, f"3{2 * (int(item.id[1:]) % 2)}")
-        for model in MODELS
-        for item in SETS.prompt_sets
-        for variant in item.wordings()
-    ]
-    found = corrections(tmp_path, true_labels(MODELS[0], 60), study_with(rows, SETS, MODELS))
-    for metric in ("mean_safety", "triplet_safety"):
-        result = found[MODELS[2], metric].result
-        assert isinstance(result, Refused)
-        assert "the interval of the difference reaches 0" in result.reason
 
 
 def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import NormalDist
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.report.figures import THEMES, Figure, all_figures, write_figures
 from opensafeintent.report.figures.kit import labels_of
-from opensafeintent.report.figures.plane import _place_labels, discernment, frontier
+from opensafeintent.report.figures.plane import _place_labels, frontier
 from report.studies import MODELS, random_study, study_with
 from report.test_tables import GRADES, HOSTILE, groups_of
 
@@ -193,20 +192,6 @@ def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
     (oracle,) = (row for row in fixed if row is not refusing)
     assert (oracle["x"], oracle["y"]) == (pytest.approx(7 / 9), 1.0)
     assert oracle["model"].startswith("oracle (the best that the rubric allows")
-
-
-def test_lines_of_equal_discernment_lie_where_it_is_equal() -> None:
-    spec = discernment(groups_of()[0])
-    curves = [layer["data"]["values"] for layer in spec["layer"] if layer["mark"]["type"] == "line"]
-    quantile = NormalDist().inv_cdf
-    for d, curve in enumerate(curves):
-        assert [curve[0], curve[-1]] == [{"x": 0.0, "y": 0.0}, {"x": 1.0, "y": 1.0}]
-        inner = [point for point in curve if 0.01 < point["x"] < 0.99 and 0.01 < point["y"] < 0.99]
-        assert inner
-        assert all(quantile(point["y"]) - quantile(point["x"]) == pytest.approx(d, abs=0.01) for point in inner)
-    # a withholds from malicious prompts alone, refuse-all from all; b has both too
-    at = {row["model"]: (row["x"], row["y"]) for row in data_of(spec) if "shown_x" in row}
-    assert at == {"lab/a": (0.0, 1.0), "lab/b": (1.0, 1.0), "baseline/refuse-all": (1.0, 1.0)}
 
 
 def test_labels_stay_in_the_plane_and_off_one_another() -> None:

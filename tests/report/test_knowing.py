@@ -11,9 +11,9 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.evaluation.records import ProbeOrder
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.beyond import beyond
-from opensafeintent.report.figures import figure_of, figures_in
+from opensafeintent.report.figures import figure_of
 from opensafeintent.report.metrics_json import metrics_json
-from opensafeintent.report.tables import all_tables, tables_in
+from opensafeintent.report.tables import all_tables
 from opensafeintent.report.tables.brief import knowing
 from opensafeintent.taxonomy import CORE_VARIANTS
 from report.pages import group_with
@@ -74,13 +74,6 @@ def test_models_that_were_probed_are_compared_in_what_they_know(group: Group) ->
     assert pairs == {("lab/does", "lab/knows"): 0.5}  # the third model was not asked
 
 
-def test_unsafe_responses_stand_apart_by_what_the_model_calls_for(group: Group) -> None:
-    knows, does = (lines(group, "unsafe_given")[f"lab/{model}"] for model in ("knows", "does"))
-    assert (knows["malicious_unsafe_given_recognised"], knows["malicious_unsafe_given_recognised_n"]) == (1.0, 40)
-    assert (knows["malicious_unsafe_given_unrecognised"], knows["malicious_unsafe_given_unrecognised_n"]) == (None, 0)
-    assert (does["dual_use_unsafe_given_unrecognised"], does["dual_use_unsafe_given_topic_cautious"]) == (0.0, None)
-
-
 def test_where_only_unsafe_responses_were_probed_nothing_is_shown() -> None:
     group = probed(lab_asked_less=((None, "full", None), "40 41 10"))
     assert not {"knowing", "unsafe_given"} & {table.name for table in all_tables([group])}
@@ -139,10 +132,3 @@ def test_the_terminal_has_a_line_for_each_model_that_was_probed(group: Group) ->
     assert {(record["model"], record["difference"], record["difference_n"]) for record in records} == {
         *(("lab/knows", 0.5, 40), ("lab/does", -0.5, 40))
     }
-
-
-def test_files_of_an_earlier_report_are_known(tmp_path: Any) -> None:
-    for name in ("knowing.csv", "unsafe_given.md", "fig_knowing.svg"):
-        (tmp_path / name).touch()
-    assert [path.name for path in tables_in(tmp_path)] == ["knowing.csv", "unsafe_given.md"]
-    assert [path.name for path in figures_in(tmp_path)] == ["fig_knowing.svg"]

@@ -14,13 +14,10 @@ import pytest
 
 from endtoend import osi
 from opensafeintent.analysis.groups import Study, group_studies
-from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.hostile import json_for_html
-from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
 from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
-from opensafeintent.report.glossary import glossary
 from opensafeintent.report.kit import asset
 from opensafeintent.report.tables import all_tables
 from report.pages import Texts, page_of, rows_of
@@ -276,26 +273,6 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
         assert names == sorted(names, key=str.lower)
 
 
-def test_a_table_is_filtered(chromium: Any, many_file: Path) -> None:
-    with Opened(chromium, many_file) as opened:
-        table = opened.page.locator("#table-metrics")
-        table.locator("input").fill("haiku")
-        assert set(opened.column("table-metrics", 1)) == {"anthropic/claude-haiku-4-5"}
-        assert f"{len(METRICS) + len(SIGNAL)} of " in table.locator(".count").inner_text()
-        table.locator("input").fill("")
-        table.get_by_label("Metric", exact=True).select_option(label="Safety flip")
-        assert set(opened.column("table-metrics", 2)) == {"Safety flip"}
-        assert len(opened.column("table-metrics", 1)) == 7  # six models and their average
-
-
-def test_a_long_table_is_shown_in_part(chromium: Any, many_file: Path) -> None:
-    with Opened(chromium, many_file) as opened:
-        table = opened.page.locator("#table-metrics")
-        assert table.locator("tbody tr").count() == 20
-        table.get_by_role("button", name="Show").click()
-        assert table.locator("tbody tr").count() == 7 * len(METRICS) + 6 * len(SIGNAL)
-
-
 def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: Path) -> None:
     expected = {table.name: to_csv(table) for table in all_tables(group_studies([hostile_study()]))}
     with Opened(chromium, page_file) as opened:
@@ -515,10 +492,6 @@ def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
     assert not opened.page.locator(".contents").is_visible()
     assert not opened.page.locator(".chooser").is_visible()
     assert opened.page.locator("#table-table_4_utility").is_visible()
-
-
-def test_every_metric_is_explained() -> None:
-    assert list(glossary()) == [*METRICS, *SIGNAL]
 
 
 # All kinds of input ----------------------------------------------------------------------------------------------------

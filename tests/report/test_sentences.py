@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opensafeintent.analysis.conflicts import family_of
 from opensafeintent.analysis.groups import Group, group_studies
+from opensafeintent.analysis.judges import family_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.report.prose import Name, Sentence, listed, percent, precision_in_points
 from opensafeintent.report.sentences import cautions, findings
@@ -160,28 +159,6 @@ def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
     assert isinstance(parts[0], Name)
 
 
-@pytest.mark.parametrize(
-    ("model", "family"),
-    [
-        ("openai/gpt-5.4", "openai"),
-        ("azureai/gpt-4o", "openai"),
-        ("openai/o3-mini", "openai"),
-        ("openrouter/anthropic/claude-sonnet-4-6", "anthropic"),
-        ("bedrock/anthropic.claude-v2", "anthropic"),
-        ("vllm/meta-llama/Llama-3.3-70B-Instruct", "meta"),
-        ("hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek"),
-        ("vllm/openai/gpt-oss-120b", "openai"),
-        ("google/gemma-4-26b", "google"),
-        ("mistral/Mistral-Small-24B-Instruct-2501", "mistral"),
-        ("groq/some-finetune", None),
-        ("openai-api/mycompany/house-model", None),
-        ("baseline/redirect", None),
-    ],
-)
-def test_families_by_name(model: str, family: str | None) -> None:
-    assert family_of(model) == family
-
-
 def test_a_judge_of_the_targets_own_maker_is_named() -> None:
     rows = rows_of("anthropic/claude-haiku-4-5", SETS, {item.id: "40 40 10" for item in SETS.prompt_sets})
     group = group_with(SETS, rows, judge="bedrock/anthropic.claude-sonnet-4-6")
@@ -190,17 +167,6 @@ def test_a_judge_of_the_targets_own_maker_is_named() -> None:
         "their own kind."
     ) in distrusted(group)
     assert not any("same maker" in text for text in distrusted(group_with(SETS, rows, judge="openai/gpt-5.4")))
-
-
-@pytest.mark.parametrize("name", ["opensafeintent-115.json", "opensafeintent-700.json"])
-def test_the_authors_of_a_published_dataset_are_known(published: Path, name: str) -> None:
-    from opensafeintent.promptsets import load_dataset
-
-    dataset = load_dataset(str(published / name))
-    rows = [grade_line("openai/gpt-oss-20b", dataset.prompt_sets[0].id, "benign", "40")]
-    assert "openai/gpt-oss-20b is of the same maker as GPT-5.4, which wrote the prompts." in distrusted(
-        group_with(dataset, rows)
-    )
 
 
 def test_a_demonstration_judge_is_told_first_and_loud() -> None:
@@ -304,3 +270,25 @@ def test_repeats_are_missed_where_there_are_none() -> None:
 
 def test_a_sentence_is_its_parts() -> None:
     assert Sentence(("a ", Name("b"), ".")).text == "a b."
+
+
+@pytest.mark.parametrize(
+    ("model", "family"),
+    [
+        ("openai/gpt-5.4", "openai"),
+        ("azureai/gpt-4o", "openai"),
+        ("openai/o3-mini", "openai"),
+        ("openrouter/anthropic/claude-sonnet-4-6", "anthropic"),
+        ("bedrock/anthropic.claude-v2", "anthropic"),
+        ("vllm/meta-llama/Llama-3.3-70B-Instruct", "meta"),
+        ("hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "deepseek"),
+        ("vllm/openai/gpt-oss-120b", "openai"),
+        ("google/gemma-4-26b", "google"),
+        ("mistral/Mistral-Small-24B-Instruct-2501", "mistral"),
+        ("groq/some-finetune", None),
+        ("openai-api/mycompany/house-model", None),
+        ("baseline/redirect", None),
+    ],
+)
+def test_families_by_name(model: str, family: str | None) -> None:
+    assert family_of(model) == family

@@ -15,7 +15,6 @@ from rich.console import Console
 
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.numbers import AVERAGE
-from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_latex, to_markdown
@@ -133,20 +132,6 @@ def test_stability_and_failures(tables: list[Table]) -> None:
     assert probe["lab/b"] == (None, None, 0)
 
 
-def test_signal_detection_has_a_line_for_each_model(tables: list[Table]) -> None:
-    records = {record["model"]: record for record in named(tables, "signal_detection").records()}
-    assert list(records) == ["lab/a", "baseline/refuse-all", "lab/b"]
-    shares = [f"withheld_{intent}" for intent in ("benign", "dual_use", "malicious")]
-    # a gives full help to both benign prompts and none to the malicious ones: z(2.5/3) − z(.5/3) = 2 · 0.96742, caution 0.
-    assert [records["lab/a"][share] for share in shares] == [0.0, 0.0, 1.0]
-    assert records["lab/a"]["d_prime"] == pytest.approx(1.93484, abs=1e-5)
-    assert records["lab/a"]["caution"] == pytest.approx(0.0, abs=1e-12)
-    # Refusing everything tells nothing apart: z(2.5/3) twice.
-    refusing = records["baseline/refuse-all"]
-    assert (refusing["d_prime"], refusing["caution"]) == (0.0, pytest.approx(0.96742, abs=1e-5))
-    assert (refusing["dual_use_position"], refusing["intent_sensitivity"]) == (None, 0.5)
-
-
 def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> None:
     records = {record["metric"]: (record["oracle"], record["refuse_all"]) for record in named(tables, "reference").records()}
     assert records["mean_utility"] == (pytest.approx(7 / 9), 0.0)  # (1 + 2/3 + 2/3) / 3
@@ -185,14 +170,6 @@ def test_distributions_count_grades(tables: list[Table]) -> None:
 def test_coverage_names_the_reasons(tables: list[Table]) -> None:
     found = by_model(named(tables, "coverage"), "planned", "counted", "complete_triplets", "reasons")
     assert found["lab/b"] == (8, 7, 1, "core unparsed: 1")
-
-
-def test_the_long_table_has_every_metric_of_every_model(tables: list[Table]) -> None:
-    table = named(tables, "metrics")
-    assert len(table.rows) == (3 + 1) * len(METRICS) + 3 * len(SIGNAL)
-    undefined = [r for r in table.records() if r["n"] == 0]
-    assert undefined
-    assert all(r["value"] is None and r["value_low"] is None for r in undefined)
 
 
 # The average over models -----------------------------------------------------------------------------------------------
@@ -445,3 +422,11 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -
     for part in ("[/who] [red]Name[/red]", "[/of]", "ana note: all is well [bold]"):
         assert part in words
     assert "\x1b" not in words
+
+
+def test_the_long_table_has_every_metric_of_every_model(tables: list[Table]) -> None:
+    table = named(tables, "metrics")
+    assert len(table.rows) == (3 + 1) * len(METRICS)
+    undefined = [r for r in table.records() if r["n"] == 0]
+    assert undefined
+    assert all(r["value"] is None and r["value_low"] is None for r in undefined)

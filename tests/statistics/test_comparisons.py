@@ -25,8 +25,8 @@ def compared(values: Floats, weights: Floats | None = None, *, binary: bool = Fa
 # All flips, one by one -------------------------------------------------------------------------------------------------
 
 
-def by_enumeration(values: Floats, weights: Floats) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """Return p adjusted among all pairs, and among those of the first model of (model, other), from every flip there is."""
+def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], float]:
+    """Return p adjusted among all pairs, from every flip there is."""
     models, sets = values.shape
     different: dict[tuple[int, int], list[float]] = {}
     for a, b in combinations(range(models), 2):
@@ -44,20 +44,13 @@ def by_enumeration(values: Floats, weights: Floats) -> tuple[dict[tuple[int, int
 
     observed = {pair: statistic(pair, flips[0]) for pair in different}
 
-    def adjusted(family: list[tuple[int, int]]) -> dict[tuple[int, int], float]:
-        found, running = {}, 0.0
-        for pair in sorted(family, key=lambda pair: -observed[pair]):
-            rest = [other for other in family if observed[other] <= observed[pair] + 1e-9]
-            reached = sum(max(statistic(other, signs) for other in rest) >= observed[pair] - 1e-9 for signs in flips)
-            running = max(running, reached / len(flips))
-            found[pair] = running
-        return found
-
-    own = {}
-    for model in range(models):
-        for pair, p in adjusted([pair for pair in different if model in pair]).items():
-            own[model, pair[0] if pair[1] == model else pair[1]] = p
-    return adjusted(list(different)), own
+    found, running = {}, 0.0
+    for pair in sorted(different, key=lambda pair: -observed[pair]):
+        rest = [other for other in different if observed[other] <= observed[pair] + 1e-9]
+        reached = sum(max(statistic(other, signs) for other in rest) >= observed[pair] - 1e-9 for signs in flips)
+        running = max(running, reached / len(flips))
+        found[pair] = running
+    return found
 
 
 @pytest.mark.parametrize("kind", ["scores", "zero or one", "missing", "weighted"])
@@ -73,12 +66,10 @@ def test_p_adjusted_is_what_all_flips_give(kind: str) -> None:
         weights *= [1, 1, 2.5, 2.5, 0.5, 1, 1]
         weights[0, 1] = 0.0
     found = step_down(Paired(values * weights, weights))
-    together, own = by_enumeration(values, weights)
+    together = by_enumeration(values, weights)
     for (a, b), p in together.items():
         assert found.p_adjusted[a, b] == found.p_adjusted[b, a] == pytest.approx(p, abs=1e-12), (a, b)
-    for (model, other), p in own.items():
-        assert found.p_own[model, other] == pytest.approx(p, abs=1e-12), (model, other)
-    assert (found.p_adjusted[2, 3], found.p_own[3, 2], found.p[2, 3]) == (1, 1, 1)
+    assert (found.p_adjusted[2, 3], found.p[2, 3]) == (1, 1)
 
 
 def test_one_pair_by_hand() -> None:
@@ -87,7 +78,7 @@ def test_one_pair_by_hand() -> None:
     found = compared(values)
     assert found.difference[0, 1] == pytest.approx(0.2)
     assert found.difference[1, 0] == pytest.approx(-0.2)
-    assert found.p[0, 1] == found.p_adjusted[0, 1] == found.p_own[1, 0] == 0.25
+    assert found.p[0, 1] == found.p_adjusted[0, 1] == 0.25
     # The standard error: deviations 0, 2, −3, 1 tenths, variance 14/3 hundredths: 2.8 · √(0.14/3 / 4) = 0.302435.
     assert found.detectable[0, 1] == pytest.approx(0.302435, abs=1e-6)
 
@@ -126,7 +117,7 @@ def test_two_models_of_zero_or_one_are_tested_by_mid_p() -> None:
     # b alone succeeds in 5 sets, a alone in 1, both in 4: 2/64 + 6/64; all flips would give 2 · (1 + 6)/64 = 0.21875.
     values = np.array([[0.0] * 5 + [1] + [1] * 4, [1.0] * 5 + [0] + [1] * 4])
     found = compared(values, binary=True)
-    assert found.p[0, 1] == found.p_adjusted[0, 1] == found.p_own[0, 1] == 0.125
+    assert found.p[0, 1] == found.p_adjusted[0, 1] == 0.125
     assert compared(values).p[0, 1] == 0.21875
     weights = np.ones_like(values)
     weights[:, 0] = 2.0  # then sets are no longer alike
@@ -138,7 +129,6 @@ def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
     found = compared(values, binary=True)
     above = np.triu_indices(5, 1)
     assert (found.p_adjusted[above] >= found.p[above]).all()
-    assert (found.p_own[above] <= found.p_adjusted[above]).all()
     better, worse = ((values[4] > values[0]).sum(), (values[4] < values[0]).sum())
     assert found.p[0, 4] == mcnemar(int(better), int(worse))
 
@@ -159,9 +149,8 @@ def test_the_order_of_models_changes_nothing_but_signs(binary: bool) -> None:
         assert np.array_equal(one[np.ix_(order, order)], getattr(after, name), equal_nan=True), name
     assert np.array_equal(before.difference, -before.difference.T, equal_nan=True)
     assert np.array_equal(before.low, -before.high.T, equal_nan=True)
-    for marginal in (False, True):
-        ranks = rank_intervals(before, marginal=marginal)
-        assert rank_intervals(after, marginal=marginal) == [ranks[place] for place in order]
+    ranks = rank_intervals(before)
+    assert rank_intervals(after) == [ranks[place] for place in order]
 
 
 # Ranks -----------------------------------------------------------------------------------------------------------------
@@ -172,15 +161,6 @@ def test_ranks_of_clearly_different_models() -> None:
     found = compared(values)
     assert rank_intervals(found) == rank_intervals(found, marginal=True) == [(4, 4), (1, 2), (3, 3), (1, 2)]
     assert rank_intervals(found, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
-
-
-def test_a_marginal_interval_is_within_the_simultaneous_one() -> None:
-    generator = np.random.default_rng(2)
-    values = (generator.random((12, 80)) < np.linspace(0.3, 0.9, 12)[:, None]).astype(float)
-    found = compared(values, binary=True)
-    both = list(zip(rank_intervals(found), rank_intervals(found, marginal=True), strict=True))
-    assert all(one and other and one[0] <= other[0] <= other[1] <= one[1] for one, other in both)
-    assert any(one != other for one, other in both)
 
 
 def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:

@@ -20,7 +20,6 @@ from opensafeintent import (
     import_files,
     write_report,
 )
-from opensafeintent.analysis.signal import SIGNAL
 from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
@@ -79,19 +78,6 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 
 
 # metrics.json ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
-    metrics = metrics_in(run)
-    assert metrics["schema"] == 1
-    assert metrics["models"].keys() == metrics["coverage"].keys() == {"m"}
-    assert metrics["models"]["m"].keys() == METRICS.keys() | SIGNAL.keys() | {"wording_excess", "wording_share"}
-    for entry in metrics["models"]["m"].values():
-        assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
-        assert (entry["value"] is None) is (entry["n"] == 0)
-    assert metrics["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
-    assert metrics["models"]["m"]["triplet_safety"]["n"] == 3
-    assert metrics["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades
 
 
 def test_undefined_is_null(run: Path) -> None:
@@ -316,3 +302,16 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     path = json_lines(tmp_path / "m.jsonl", lines_of(DATASET, dict.fromkeys(GRADES, "40 40 40 40")))
     import_files(ImportSettings(files=(path,), out=run))
     assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 0
+
+
+def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
+    metrics = metrics_in(run)
+    assert metrics["schema"] == 1
+    assert metrics["models"].keys() == metrics["coverage"].keys() == {"m"}
+    assert metrics["models"]["m"].keys() == METRICS.keys() | {"wording_excess"}
+    for entry in metrics["models"]["m"].values():
+        assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
+        assert (entry["value"] is None) is (entry["n"] == 0)
+    assert metrics["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert metrics["models"]["m"]["triplet_safety"]["n"] == 3
+    assert metrics["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades

@@ -70,7 +70,7 @@ def extreme_ratios(array: LabelledSet, names: Collection[str], ratios: Mapping[s
         metrics = list(family)
         completed = [Grades(done) for done in _completions(array, needs)]
         for name in metrics:
-            every = [ratios[name], *(METRICS[name].ratio(grades) for grades in completed)]
+            every = [METRICS[name].ratio(grades) for grades in completed] or [ratios[name]]
             tops, bottoms = (np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields)
             with np.errstate(invalid="ignore", divide="ignore"):
                 values = tops.sum(axis=2) / bottoms.sum(axis=2)
