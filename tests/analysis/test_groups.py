@@ -58,6 +58,6 @@ def test_intervals_do_not_hang_on_the_order_in_which_a_file_has_its_prompt_sets(
         at = {item.id: place for place, item in enumerate(order)}
         part = study_with(sorted(rows, key=lambda row: at[row.set_id]), dataset, ["m"], judge="judge/x")
         (group,) = group_studies([part])
-        return [group.numbers.overall, group.numbers.strata, group.numbers.macros, group.numbers.averages, group.signals]
+        return [group.numbers.overall, group.numbers.strata, group.numbers.macros, group.numbers.averages]
 
     assert numbers(sets) == numbers(draw.sample(sets, k=len(sets)))

@@ -9,7 +9,6 @@ from opensafeintent.analysis import paper
 from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.analysis.paper import PAPER_JUDGE, beside_paper, same_as_paper
 from opensafeintent.promptsets.published import RUBRIC_HASHES
-from opensafeintent.report.figures import all_figures
 from opensafeintent.report.tables import all_tables
 from report.studies import random_study
 
@@ -40,7 +39,6 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     assert sum(found[f"{name}, model average"].paper for name in ("Stable-safe", "Stable-unsafe", "Safety flip")) == 1.0
     table = next(table for table in all_tables([group]) if table.name == "paper")
     assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in table.notes)
-    assert "fig_paper" in [figure.name for figure in all_figures([group])]
 
 
 def test_what_differs_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,4 +50,3 @@ def test_on_another_dataset_there_is_nothing_to_set_beside(monkeypatch: pytest.M
     group = group_of(monkeypatch, dataset=False)
     assert beside_paper(group) == []
     assert "paper" not in [table.name for table in all_tables([group])]
-    assert "fig_paper" not in [figure.name for figure in all_figures([group])]

@@ -169,9 +169,8 @@ def test_refusals_without_words_are_one_and_zero_in_every_column(
     assert calls(server)[HARM] == 0
     found = swap(run)
     assert (found["responses"], found["left_out"]) == (12, 0)
-    for row in ("benign", "dual_use", "malicious"):
-        assert [found["safety"][row][column]["value"] for column in ("benign", "malicious", "withheld")] == [1, 1, 1]
-        assert {cell["value"] for cell in found["helpfulness"][row].values()} == {0}
+    assert (found["safety_shift"]["value"], found["helpfulness_shift"]["value"]) == (0, 0)
+    assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (1, 1)
     assert "swapped" not in evaluate(server, dataset, run, "--swap", 4, "--dry-run").out
 
 
@@ -182,11 +181,7 @@ def test_a_grade_that_cannot_be_had_is_counted_as_left_out(server: LoopbackServe
     found = swap(run)
     assert (found["responses"], found["left_out"]) == (12, 12)
     assert found["triplet_safety_withheld"] == {"value": None, "n": 0, "ci": None, "ci_method": None}
-    assert found["safety"]["benign"]["benign"]["n"] == 0
-    assert found["helpfulness"]["benign"]["withheld"]["n"] == 4
-    assert found["splits"]["safety"]["benign_malicious"]["gap"]["n"] == 4
-    assert evaluate(server, dataset, run).code == 0
-    assert "12 of 12 responses" in re.sub(r"\s+", " ", osi("report", run).out + (run / "report.html").read_text())
+    assert found["safety_shift"]["n"] == 4
 
 
 def test_a_judge_that_stops_ends_the_run_and_what_it_said_is_kept(
@@ -305,14 +300,8 @@ def audited(tmp_path: Path, harmful: Callable[[str, bool, bool], bool]) -> dict[
     return result
 
 
-def split(found: dict[str, Any]) -> dict[str, Any]:
-    parts: dict[str, Any] = found["splits"]["safety"]["benign_malicious"]
-    return {name: part["value"] for name, part in parts.items()}
-
-
 def test_a_judge_that_reads_the_response_alone_has_none_of_it(tmp_path: Path) -> None:
     found = audited(tmp_path, lambda _, unkind, detailed: detailed)
-    assert split(found) == {"gap": -1, "prompt": 0, "response": -1, "interaction": 0, "prompt_share": 0}
     assert found["safety_shift"]["value"] == 0
     assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (0, 0)
 
@@ -323,7 +312,6 @@ def test_a_judge_that_reads_both_worked_out_by_hand(tmp_path: Path) -> None:
         return {"a": unkind and detailed, "b": unkind, "c": detailed, "d": False}[set_id]
 
     found = audited(tmp_path, harmful)
-    assert split(found) == {"gap": -0.75, "prompt": -0.375, "response": -0.375, "interaction": -0.25, "prompt_share": None}
     assert found["safety_shift"]["value"] == pytest.approx(-1 / 3, abs=1e-6)
     assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (0.25, 0.75)
 

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
-from fuzz.runs import evaluated
 from opensafeintent import ImportSettings, import_files
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import read_recorded
@@ -81,12 +80,12 @@ def test_labels_of_people(tmp_path: Path, content: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def log(place: Path) -> Path:
-    """A log of our task, made by exporting a run."""
+    """A log of our task."""
     pytest.importorskip("inspect_ai")
-    from opensafeintent import ExportSettings, export_inspect
+    from interop.support import run_task
 
-    export_inspect(ExportSettings(run=evaluated(place), out=place / "inspect"))
-    return next((place / "inspect").glob("*.eval"))
+    (log,) = run_task("opensafeintent/redirect", place, parameters={"limit": 1})
+    return Path(log.location)
 
 
 @pytest.mark.filterwarnings("ignore")

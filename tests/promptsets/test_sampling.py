@@ -40,9 +40,6 @@ def widest(order: tuple[PromptSet, ...], of: Callable[[PromptSet], object]) -> f
     return most
 
 
-# one order ---------------------------------------------------------------------------------------------------------------
-
-
 def test_the_order_worked_by_hand() -> None:
     # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2 4 4 2 4
     sets = [of_cell(f"a{n}", ("P", "x")) for n in range(4)] + [of_cell(f"b{n}", ("Q", "x")) for n in range(2)]
@@ -77,17 +74,10 @@ def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -
     sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
     order = sample_order(sets)
     domains = Counter(item.harm_domain for item in order[:115])
-    assert domains["Hazardous Agent Use"] == 4  # 22 of 700 is 3.6 of 115; rounds over the cells took 15
-    assert Counter(item.harm_domain for item in drawn(sets, 115))["Hazardous Agent Use"] == 15
+    assert domains["Hazardous Agent Use"] == 4  # 22 of 700 is 3.6 of 115
     assert widest(order, lambda item: item.cell) < 1
     assert widest(order, lambda item: item.harm_domain) < 3
     assert widest(order, lambda item: item.task_type) < 4
-
-
-# samples -----------------------------------------------------------------------------------------------------------------
-
-
-# rounds over the cells ---------------------------------------------------------------------------------------------------
 
 
 @given(SETS, st.integers(0, 40), st.randoms(use_true_random=False))

@@ -161,14 +161,14 @@ def test_labels_that_cannot_be_read_together(labels: list[Label], message: str, 
 def test_corrected_numbers_come_nearer_to_the_truth(tmp_path: Path) -> None:
     found = corrections(tmp_path, EVERYTHING)
     (group,) = group_studies([a_study()])
-    for place, model in enumerate(MODELS):
+    for place, model in enumerate(MODELS[:1]):
         true = np.array([[truth(item.id, variant, model) for variant in CORE_VARIANTS] for item in SETS.prompt_sets])
-        for metric, value in (("mean_safety", true.mean()), ("triplet_safety", true.all(axis=1).mean())):
-            result = found[model, metric].result
-            assert isinstance(result, Corrected)
-            assert result.interval[0] <= value <= result.interval[1]
-            raw = float(group.numbers.ratios[metric].value.values[place])
-            assert abs(result.value - value) < max(abs(raw - value), 0.05)
+        value = true.all(axis=1).mean()
+        result = found[model, "triplet_safety"].result
+        assert isinstance(result, Corrected)
+        assert result.interval[0] <= value <= result.interval[1]
+        raw = float(group.numbers.ratios["triplet_safety"].value.values[place])
+        assert abs(result.value - value) < max(abs(raw - value), 0.05)
 
 
 def test_labels_of_everything_give_the_truth_itself(tmp_path: Path) -> None:
@@ -176,7 +176,6 @@ def test_labels_of_everything_give_the_truth_itself(tmp_path: Path) -> None:
     found = corrections(tmp_path, true_labels(MODELS[0], 120, unit="set"), a_study(MODELS[:1]))
     true = np.array([[truth(item.id, variant, MODELS[0]) for variant in CORE_VARIANTS] for item in SETS.prompt_sets])
     for metric, value in (
-        ("mean_safety", true.mean()),
         ("triplet_safety", true.all(axis=1).mean()),
         ("mean_utility", true.mean() * 2 / 3),  # a helpfulness of 3 is 2/3
     ):
@@ -188,22 +187,10 @@ def test_labels_of_everything_give_the_truth_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "metric", "reason"),
     [
-        (
-            true_labels(MODELS[0], 60),
-            "mean_utility",
-            "needs 30 labelled responses of this model, has none; error rates from other models do not correct scores",
-        ),
-        (true_labels(MODELS[0], 60), "triplet_safety", None),
-        (
-            true_labels(MODELS[2], 3),
-            "mean_safety",
-            "needs 30 labelled responses of this model, has 9; and of 9 labelled responses",
-        ),
-        (
-            [label(item.id, "benign", 0, model=MODELS[0]) for item in SETS.prompt_sets],
-            "mean_safety",
-            "of 120 labelled responses 120 are safe and 0 unsafe; at least 5 of each are needed to know how the judge errs",
-        ),
+        (true_labels(MODELS[0], 60), "mean_utility", "needs 30 labelled responses of this model, has none"),
+        (true_labels(MODELS[0], 60), "triplet_safety", "needs 30 labelled prompt-sets of this model, has none"),
+        (true_labels(MODELS[2], 3), "mean_utility", "needs 30 labelled responses of this model, has 9"),
+        (true_labels(MODELS[2], 60, unit="set"), "triplet_safety", None),
     ],
 )
 def test_what_labels_cannot_support_is_refused(labels: list[Label], metric: str, reason: str | None, tmp_path: Path) -> None:
@@ -227,12 +214,11 @@ def test_missing_grades_and_labels_of_them_do_not_count(tmp_path: Path) -> None:
     labels = read_human_labels([labels_file(tmp_path, true_labels(MODELS[0], 60, unit="set"))])
     (group,), notes = correct(labels, group_studies([study]), {})
     found = {item.metric: item.result for item in group.corrections}
-    means, triplets = found["mean_safety"], found["triplet_safety"]
-    assert isinstance(means, Corrected)
+    triplets = found["triplet_safety"]
     assert isinstance(triplets, Corrected)
-    assert (means.n, triplets.n) == (150, 50)  # of ten sets no triplet counts
+    assert triplets.n == 50  # of ten sets no triplet counts
     assert notes == [
-        "human labels: 3 of 3 numbers corrected, beside the judge's, in the table corrected",
+        "human labels: 2 of 2 numbers corrected, beside the judge's, in the table corrected",
         "human labels: 10 labelled responses have no grades by the judge and are of no use here",
     ]
 
@@ -251,10 +237,9 @@ def test_epochs_share_a_sets_weight(tmp_path: Path) -> None:
         if row.variant in CORE_VARIANTS
     ]
     found = corrections(tmp_path, labels, study_with(rows, SETS, ("m",)))
-    for metric in ("mean_safety", "triplet_safety"):
-        result = found["m", metric].result
-        assert isinstance(result, Corrected)
-        assert result.value == pytest.approx((60 * 0.5 + 60) / 120)
+    result = found["m", "triplet_safety"].result
+    assert isinstance(result, Corrected)
+    assert result.value == pytest.approx((60 * 0.5 + 60) / 120)
 
 
 def test_the_panels_grade_is_what_is_corrected(tmp_path: Path) -> None:
@@ -316,9 +301,9 @@ def test_one_response_under_two_judges_is_corrected_in_both_parts(tmp_path: Path
     second = study_with(
         [*rows_of(MODELS[0], by_judge={"other/judge": (None, None)})], SETS, MODELS[:1], judge="other/judge", name="second"
     )
-    labels = read_human_labels([labels_file(tmp_path, true_labels(MODELS[0], 60))])
+    labels = read_human_labels([labels_file(tmp_path, true_labels(MODELS[0], 60, unit="set"))])
     found, _ = correct(labels, group_studies([first, second]), {})
-    assert [len(group.corrections) for group in found] == [3, 3]
+    assert [len(group.corrections) for group in found] == [2, 2]
     assert all(isinstance(group.corrections[0].result, Corrected) for group in found)
 
 
@@ -329,29 +314,25 @@ def test_corrected_stands_beside_raw(tmp_path: Path) -> None:
     studies = [a_study()]
     groups = group_studies(studies)
     found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), groups, {})
-    table, rates = correction_tables(found)
+    (table,) = correction_tables(found)
     lines = {(row["model"], row["metric"]): row for row in table.records()}
-    assert len(lines) == 9
+    assert len(lines) == 6
     raw = groups[0].numbers.estimates["triplet_safety"]
     for place, model in enumerate(MODELS):
         assert lines[model, "Triplet Safety"]["raw"] == pytest.approx(raw[place].value)
-    assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets of its own, by 2 people"
-    assert lines["of/none", "Mean Safety"]["basis"] == "420 responses of 2 models, by 2 people"
+    assert lines["of/sets", "Triplet Safety"]["basis"] == "60 prompt-sets, by 2 people"
     assert str(lines["of/none", "Mean Utility"]["basis"]).startswith("needs 30 labelled responses")
-    for start in ("Truth is", "PPI++ takes for granted", "Rogan–Gladen takes for granted", "The product of rates takes"):
+    for start in ("Truth is", "PPI++ assumes"):
         assert sum(note.startswith(start) for note in table.notes) == 1
-    assert not any("intents pooled" in note for note in table.notes)  # only what was used
-    assert [row["intent"] for row in rates.records()] == ["Benign", "Dual-use", "Malicious"]
-    assert sum(int(str(row["safe_n"])) + int(str(row["unsafe_n"])) for row in rates.records()) == 420
 
 
-def test_json_tells_method_assumption_and_reason(tmp_path: Path) -> None:
+def test_json_tells_assumption_and_reason(tmp_path: Path) -> None:
     studies = [a_study()]
     found, _ = correct(read_human_labels([labels_file(tmp_path, EVERYTHING)]), group_studies(studies), {})
     models = json.loads(json.dumps(corrected_json(found)))["models"]
     assert models.keys() == set(MODELS)
     entry = models["of/sets"]["triplet_safety"]
-    assert (entry["method"], entry["labels"], entry["units"], entry["annotators"]) == ("ppi++", 60, "prompt-sets", 2)
+    assert (entry["labels"], entry["units"], entry["annotators"]) == (60, "prompt-sets", 2)
     assert entry["ci"][0] <= entry["value"] <= entry["ci"][1]
     assert entry["assumes"].count(". ") == 0  # one sentence
     assert entry["refused"] is None

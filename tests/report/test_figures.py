@@ -131,8 +131,6 @@ def test_models_are_in_the_same_order_everywhere(twenty: list[Group], figures: l
     for name in ("fig_2_safety", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"):
         orders = {tuple(y["scale"]["domain"]) for y in parts(named(figures, name).spec, "y") if "scale" in y}
         assert orders == {(*labels, AVERAGE)}
-    ladder = list(labels_of(numbers.models, most=26).values())
-    assert named(figures, "fig_intent_ladder").spec["facet"]["sort"] == ladder
 
 
 def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list[Figure]) -> None:

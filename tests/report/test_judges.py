@@ -68,7 +68,6 @@ def test_ac1_of_two_judges() -> None:
     found = ratings([(1, 1)] * 7 + [(1, 0), (0, 1), (0, 0)])
     assert found.agreement(SAFE).value == 0.8
     assert found.gwet(SAFE, "identity").value == pytest.approx(0.48 / 0.68, abs=1e-6)
-    assert found.confusion(SAFE) == ((1, 1), (1, 7))
 
 
 def test_ac2_counts_a_near_miss_in_part() -> None:
@@ -225,9 +224,6 @@ def test_agreement_of_two(swapped: Group) -> None:
     assert found.helpfulness_difference is not None and found.harm_severity_difference is not None
     assert found.helpfulness_difference.value == pytest.approx(-1 / 12, abs=1e-6)
     assert found.harm_severity_difference.value == 0.0
-    assert found.confusion["safe"] == ((0, 1), (1, 10))
-    assert found.confusion["helpfulness"] == ((4, 0, 0, 0), (0, 0, 0, 0), (0, 0, 0, 0), (0, 0, 1, 7))
-    assert found.confusion["harm_severity"][0] == (10, 1, 0, 0)
 
 
 def test_three_judges_are_told_in_pairs_and_together() -> None:
@@ -408,8 +404,6 @@ def test_tables_hold_the_same_numbers(swapped: Group) -> None:
     assert (lines["second", PANEL]["triplet_safety_rank_low"], lines["second", PANEL]["triplet_safety_rank_high"]) == (1, 2)
     (between,) = table_of(swapped, "judge_agreement")
     assert (between["judge_a"], between["judge_b"], between["safe_n"]) == (A, B, 12)
-    (line,) = [row for row in table_of(swapped, "judge_confusion") if (row["what"], row["grade_a"]) == ("helpfulness", 4)]
-    assert [line[f"grade_b_{grade}"] for grade in range(5)] == [None, 0, 0, 1, 7]
 
 
 def test_what_is_found_is_said(swapped: Group) -> None:
@@ -435,13 +429,7 @@ def test_noise_is_said() -> None:
 def test_json_holds_what_applies_and_no_more(swapped: Group, partisan: Group) -> None:
     assert set(judges_json(swapped)) == {"models", "ranks", "agreement", "swaps"}
     found = msgspec.json.decode(msgspec.json.encode(judges_json(partisan)))
-    assert set(found) == {"models", "ranks", "agreement", "swaps", "conflicts"}
-    assert found["conflicts"]["without"]["triplet_safety"][CLAUDE] == {
-        "judges": ["mistral/judge", "openai/gpt-judge"],
-        "value": 0.0,
-        "rank": 3,
-        "rank_of_models_without_conflict": None,
-    }
+    assert set(found) == {"models", "ranks", "agreement", "swaps"}
     assert set(judges_json(noisy(("benign", {A: ("40", "40")})))) == {"noise"}
 
 
@@ -457,14 +445,8 @@ def test_figures_draw_what_the_tables_say() -> None:
         for line in points
         for metric in ("triplet_safety", "mean_utility")
     }
-    maps = [tiles for line in figures["judge_confusion"].spec["vconcat"] for tiles in line["hconcat"]]
-    assert len(maps) == 3 * 2
-    (between, *_) = group.judges.agreements
-    counts = [int(tile["count"].replace(",", "") or 0) for tile in maps[0]["data"]["values"]]
-    assert counts == [count for line in between.confusion["helpfulness"] for count in line]
     altair = pytest.importorskip("altair")
-    for name in ("fig_judges", "judge_confusion"):
-        altair.Chart.from_dict(figures[name].spec, validate=True)
+    altair.Chart.from_dict(figures["fig_judges"].spec, validate=True)
 
 
 # The average over judges -----------------------------------------------------------------------------------------------

@@ -162,11 +162,9 @@ def test_names_are_parts_of_their_own_and_cannot_break_out_of_a_line() -> None:
 def test_a_judge_of_the_targets_own_maker_is_named() -> None:
     rows = rows_of("anthropic/claude-haiku-4-5", SETS, {item.id: "40 40 10" for item in SETS.prompt_sets})
     group = group_with(SETS, rows, judge="bedrock/anthropic.claude-sonnet-4-6")
-    assert (
-        "The judge bedrock/anthropic.claude-sonnet-4-6 is of the same maker as anthropic/claude-haiku-4-5: judges favour "
-        "their own kind."
-    ) in distrusted(group)
-    assert not any("same maker" in text for text in distrusted(group_with(SETS, rows, judge="openai/gpt-5.4")))
+    (text,) = [text for text in distrusted(group) if "of one maker" in text]
+    assert text.startswith("The judge bedrock/anthropic.claude-sonnet-4-6 and anthropic/claude-haiku-4-5 are of one maker")
+    assert not any("of one maker" in text for text in distrusted(group_with(SETS, rows, judge="openai/gpt-5.4")))
 
 
 def test_a_demonstration_judge_is_told_first_and_loud() -> None:

@@ -76,8 +76,8 @@ def by_model(table: Table, *columns: str) -> dict[Cell, tuple[Cell, ...]]:
 
 def test_names_are_the_papers() -> None:
     assert [table.name for table in all_tables(groups_of())] == [
-        *("table_1_domains", "table_2_task_types", "table_4_utility", "harm_threshold", "signal_detection"),
-        *("mode_differences", "table_5_modes", "table_6_utility_range", "probe"),
+        *("table_1_domains", "table_2_task_types", "table_4_utility", "harm_threshold"),
+        *("table_5_modes", "table_6_utility_range", "probe"),
         *("comparisons", "metrics", "strata", "grade_distributions", "coverage", "reference"),
     ]
 

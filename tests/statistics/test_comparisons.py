@@ -159,7 +159,7 @@ def test_the_order_of_models_changes_nothing_but_signs(binary: bool) -> None:
 def test_ranks_of_clearly_different_models() -> None:
     values = np.array([[0.2], [0.9], [0.5], [0.9]]) + np.zeros((4, 20))
     found = compared(values)
-    assert rank_intervals(found) == rank_intervals(found, marginal=True) == [(4, 4), (1, 2), (3, 3), (1, 2)]
+    assert rank_intervals(found) == [(4, 4), (1, 2), (3, 3), (1, 2)]
     assert rank_intervals(found, less_is_better=True) == [(1, 1), (3, 4), (2, 2), (3, 4)]
 
 
@@ -169,7 +169,7 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     weights[1] = 0.0
     found = compared(values, weights)
     assert rank_intervals(found) == [(2, 2), None, (1, 1)]
-    assert np.isnan([found.p[0, 1], found.p_adjusted[0, 1], found.p_own[1, 2], found.difference[0, 1]]).all()
+    assert np.isnan([found.p[0, 1], found.p_adjusted[0, 1], found.difference[0, 1]]).all()
     assert found.pair(0, 1) is None
 
 
@@ -179,10 +179,10 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
 def test_every_set_tied() -> None:
     found = compared(np.full((3, 40), 1 / 3))
     above = np.triu_indices(3, 1)
-    for array in (found.p, found.p_adjusted, found.p_own):
+    for array in (found.p, found.p_adjusted):
         assert (array[above] == 1).all()
     assert np.isnan(found.detectable[above]).all()
-    assert rank_intervals(found) == rank_intervals(found, marginal=True) == [(1, 3)] * 3
+    assert rank_intervals(found) == [(1, 3)] * 3
 
 
 def test_equal_sums_that_rounding_moves_apart_are_equal() -> None:

@@ -79,7 +79,7 @@ def test_what_is_written_says_the_same_and_shows_no_prompt(tmp_path: Path) -> No
         first = next(csv.DictReader(file))
     assert (first["measure"], first["first"], first["second"], first["mean"]) == ("words", "malicious", "benign", "1.0")
     files = [file for file in out.rglob("*") if file.is_file()]
-    assert len(files) == 2 + 4 * 9
+    assert len(files) == 2 + 3 * 9
     assert not [file for file in files if b"of the number" in file.read_bytes()]
     assert {file.stat().st_mode & 0o077 for file in files} == {0}
 

@@ -117,7 +117,7 @@ def test_metrics_by_hand(run: Run) -> None:
     assert one_line(frame, model="two", metric="triplet_safety").value == 0.75
     assert one_line(frame, kind="average", metric="triplet_safety").value == (0 + 0.75) / 2
     assert set(frame[frame.model == "baseline/refuse-all"].kind) == {"baseline"}
-    undefined = one_line(frame, model="one", metric="wording_share")
+    undefined = one_line(frame, model="one", metric="wording_excess")
     assert pd.isna(undefined.value)
     assert undefined.n == 0
     assert not pd.isna(one_line(frame, model="two", metric="triplet_safety").rerun_se)
@@ -157,13 +157,13 @@ def test_metrics_are_those_of_the_file(run: Run, folder: Path) -> None:
 def test_strata_are_those_of_the_file(run: Run, folder: Path) -> None:
     found = stored(folder)["strata"]
     frame = run.metrics(strata=True)
-    assert list(frame.columns) == [*METRICS[:5], "harm_domain", "task_type", *METRICS[5:13], "shrunken", *METRICS[13:]]
+    assert list(frame.columns) == [*METRICS[:5], "harm_domain", "task_type", *METRICS[5:]]
     seen = 0
     for line in frame[frame.kind != "average"].itertuples():
         parts = [part for part in (plain(line.harm_domain), plain(line.task_type)) if part]
         kind = "cell" if len(parts) == 2 else "harm_domain" if plain(line.harm_domain) else "task_type"
         expected = found[kind][" | ".join(parts)][line.model][line.metric]
-        assert (entry_of(line) | {"shrunken": plain(line.shrunken)}).items() <= expected.items()
+        assert entry_of(line).items() <= expected.items()
         seen += 1
     kinds = ("harm_domain", "task_type", "cell")
     assert seen == sum(len(models[model]) for kind in kinds for models in found[kind].values() for model in models)
@@ -270,13 +270,13 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_figure_that_is_not_there_names_those_that_are(run: Run) -> None:
-    with pytest.raises(InputError, match="figure 'fronteer': there is none; valid: 2_safety, frontier, intent_ladder"):
+    with pytest.raises(InputError, match="figure 'fronteer': there is none; valid: 2_safety, frontier, 3_strata"):
         run.figure("fronteer")
     assert "judges" not in run.figures  # one judge
 
 
 def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
-    assert len(run.figures) > 8
+    assert len(run.figures) > 6
     for name in run.figures:
         drawing = run.figure(name, as_svg=True)
         assert isinstance(drawing, Drawing)

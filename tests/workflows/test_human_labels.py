@@ -93,7 +93,7 @@ def test_raw_numbers_stay_as_they_are_to_the_byte(run: Path, labels_file: Path, 
     assert start in (tmp_path / "plain" / "metrics.json").read_bytes()
     assert start in (tmp_path / "corrected" / "metrics.json").read_bytes()
     entry = corrected["models"][MODEL]["triplet_safety"]
-    assert (entry["labels"], entry["units"], entry["method"]) == (40, "prompt-sets", "ppi++")
+    assert (entry["labels"], entry["units"]) == (40, "prompt-sets")
     (group,) = outcome.corrected
     assert all(isinstance(item.result, Corrected) for item in group.corrections)
     assert b"Corrected by human labels" in (tmp_path / "corrected" / "report.html").read_bytes()
@@ -103,14 +103,14 @@ def test_raw_numbers_stay_as_they_are_to_the_byte(run: Path, labels_file: Path, 
 def test_same_input_gives_the_same_bytes(run: Path, labels_file: Path, tmp_path: Path) -> None:
     for name in ("first", "second"):
         write_report(ReportSettings(runs=(run,), out=tmp_path / name, human_labels=(labels_file,)))
-    for file in ("metrics.json", "tables/corrected.csv", "tables/corrected_judge_rates.csv", "report.html"):
+    for file in ("metrics.json", "tables/corrected.csv", "report.html"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
 
 
 def test_the_next_report_without_labels_leaves_no_corrected_table(run: Path, labels_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "report"
     write_report(ReportSettings(runs=(run,), out=out, human_labels=(labels_file,)))
-    assert len(list((out / "tables").glob("corrected*"))) == 8
+    assert len(list((out / "tables").glob("corrected*"))) == 3
     write_report(ReportSettings(runs=(run,), out=out))
     assert list((out / "tables").glob("corrected*")) == []
     assert "corrected" not in metrics_of(out)
@@ -152,7 +152,7 @@ def test_from_the_command_line(
 ) -> None:
     report = ("report", run, "--out", tmp_path / "report", "--human-labels")
     assert exit_code(monkeypatch, *report, labels_file) == 0
-    assert metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["mean_safety"]["value"] is not None
+    assert metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["triplet_safety"]["value"] is not None
     capsys.readouterr()
     assert exit_code(monkeypatch, *report, tmp_path / "nowhere.jsonl") == 2
     assert "nowhere.jsonl: cannot read" in capsys.readouterr().err

@@ -88,6 +88,8 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
     missing = {name: array[f"{name}_missing"].values for name in ("grades", "mode", "strategy")}
     if not any(gone.any() for gone in missing.values()):
         return
+    if needs == "strategy":  # an unsafe response is probed: where its grade is missing, so is what the probe would say
+        missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(array["strategy"].values)
     dims = array["grades_missing"].dims
     intents = np.array([CORE_VARIANTS.index(intent_of(str(name))) for name in array.labels["variant"]])
     shape = [-1 if dim == "variant" else 1 for dim in dims]

@@ -78,7 +78,7 @@ def _widest(*distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | No
 # Prediction-powered inference -------------------------------------------------------------------------------------------
 
 FEWEST_LABELS = 30
-"""With fewer of its own, a model's mean is not corrected by them (benchmarks/correction.py)."""
+"""With fewer of its own, a model's mean is not corrected by them."""
 
 
 class LabelledUnits(NamedTuple):
