@@ -363,7 +363,7 @@ def test_the_page_has_a_section_of_its_own(chromium: Any, width: int, scheme: An
     section = page.locator("#correction")
     assert section.locator("h2").inner_text() == "Corrected by human labels"
     cells = section.locator("#table-corrected tbody tr").first.locator("td, th").all_inner_texts()
-    assert section.locator("#table-corrected tbody tr").count() == 9
+    assert section.locator("#table-corrected tbody tr").count() == 6
     assert all(cells[:4])
     assert page.locator('nav a[href="#correction"]').count() == 1
     assert "is told under “Corrected by human labels”" in page.locator(".cautions").inner_text()
