@@ -11,6 +11,8 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.calls.functions import FunctionModel as FunctionModel
+    from opensafeintent.calls.merging import Merged as Merged
+    from opensafeintent.calls.merging import merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
@@ -66,6 +68,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
 
 _NAMES = {
     "calls.functions": "FunctionModel",
+    "calls.merging": "Merged merge_ledgers",
     "construction.controls.records": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",

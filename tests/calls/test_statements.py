@@ -19,11 +19,13 @@ import opensafeintent
 from calls.test_ledger import answered, failed
 from endtoend import osi, some_sets
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.merging import merge
 
 READ_ONCE = {
     "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
     "SELECT count(*) FROM calls": "how many rows there are",
     "SELECT 1 FROM calls LIMIT 1": "whether there are any: one row is read",
+    "FROM calls ORDER BY id": "every row of a ledger that is merged into another",
     "FROM calls WHERE true": "what everything in a ledger came to: every row counts",
 }
 """Statements that read a whole table because they are meant to, and why."""
@@ -65,7 +67,10 @@ def _ledgers(folder: Path) -> None:
     with Ledger(folder / "one.sqlite") as ledger:
         for entry in entries:
             ledger.add(entry)
-    with Ledger(folder / "one.sqlite", readonly=True) as ledger:
+    for _ in range(2):
+        with Ledger(folder / "two.sqlite") as ledger:
+            assert merge(ledger, folder / "one.sqlite").rows == 18
+    with Ledger(folder / "two.sqlite", readonly=True) as ledger:
         assert ledger.count() > ledger.count("failed") > 0
         assert list(ledger.attempts(keys)) and len(list(ledger.attempts())) == ledger.count()
         assert len(list(ledger.rows_of(keys[-1]))) == 2

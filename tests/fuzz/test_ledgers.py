@@ -15,6 +15,7 @@ from fuzz.faults import LITERALS, TEXTS, damaged
 from fuzz.runs import built, evaluated, read_run
 from opensafeintent import BuildSettings, build
 from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.merging import merge_ledgers
 
 CELLS = (
     *(None, -1, 0, 2**62, 1.5, float("inf"), "", "x", b"", b"z", b"zzzz", b"r\xff\xfe", b"r{}", b"\0" * 32, b"x" * 32),
@@ -38,6 +39,16 @@ def kept(ledger: Path) -> Path:
     if not good.exists():
         shutil.copyfile(ledger, good)
     return good
+
+
+def of_calls(place: Path) -> Path:
+    """The same without imported responses, which are not merged."""
+    path = place / "calls.good"
+    if not path.exists():
+        shutil.copyfile(kept(evaluated(place) / "ledger.sqlite"), path)
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute("DELETE FROM imported")
+    return path
 
 
 @st.composite
@@ -122,6 +133,24 @@ def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> N
     attempt("rows of a ledger (SQLite)", read, path)
 
 
+@FUZZ
+@given(draw=st.data())
+def test_ledger_that_is_merged(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
+    source = draw.draw(damaged_ledger(of_calls(place), tmp_path / "source.sqlite"))
+    target = tmp_path / "target.sqlite"
+    attempt("ledgers that are merged (SQLite)", lambda path: merge_ledgers([path], target), source)
+    forget_log(target)
+    target.unlink(missing_ok=True)
+
+
+@FUZZ
+@given(draw=st.data())
+def test_ledger_that_is_merged_into(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
+    good = of_calls(place)
+    target = draw.draw(damaged_ledger(good, tmp_path / "target.sqlite"))
+    attempt("ledgers that are merged (SQLite)", lambda path: merge_ledgers([path, good], path), target)
+
+
 @SLOW
 @given(draw=st.data())
 def test_ledger_of_a_build(place: Path, draw: st.DataObject) -> None:
@@ -144,5 +173,7 @@ def test_ledger_of_a_build(place: Path, draw: st.DataObject) -> None:
         shutil.copyfile(kept(path), path)
 
 
-def test_what_is_damaged_is_good_before(place: Path) -> None:
+def test_what_is_damaged_is_good_before(place: Path, tmp_path: Path) -> None:
     assert attempt("none", read_run, evaluated(place))
+    good = of_calls(place)
+    assert merge_ledgers([good], tmp_path / "target.sqlite")[good].added > 20

@@ -82,6 +82,11 @@ class Tally:
         self.reused_calls += 1
         self.refusals += isinstance(outcome, Refused)
 
+    def add(self, other: Tally) -> None:
+        """Note everything that another tally counted."""
+        for name in ("made", "reused_calls", "retries", "answers", "refusals", "missing", "abandoned", "tokens"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """The most that a run may ask for; None is no limit."""

@@ -15,7 +15,7 @@ from opensafeintent.errors import Interrupted, Stopped
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Client
 
-__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "side_by_side", "under_way"]
+__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "heed", "side_by_side", "under_way"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -101,6 +101,16 @@ _CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
 def current_drain() -> Drain:
     """Return the drain of the command that is running; outside of one, a drain that nobody asks for."""
     return _CURRENT.get() or Drain()
+
+
+def heed(_: object = None) -> None:
+    """Do nothing, unless this process was asked to end: for what waits without a loop.
+
+    Raises:
+        Interrupted: it was.
+    """
+    if current_drain().asked:
+        raise Interrupted
 
 
 # Many calls at once -------------------------------------------------------------------------------------------------

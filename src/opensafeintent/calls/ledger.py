@@ -21,7 +21,7 @@ from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 from opensafeintent.files import held, locked_folder, refuse, write_private
 
-__all__ = ["Attempted", "Entry", "Ledger", "LedgerFolder", "Located"]
+__all__ = ["STORED", "Attempted", "Entry", "Ledger", "LedgerFolder", "Located"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
@@ -40,6 +40,32 @@ _ATTEMPTS_AT = tuple(f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEY
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
 _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
 """Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
+
+
+STORED = (
+    "key, status, created, response, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens, "
+    "output_tokens, served_model, seconds, error"
+)
+"""The columns of `Ledger.stored`, after the row's id."""
+_STORED_ROW: Any = tuple[
+    int,
+    bytes,
+    Literal["answered", "refused", "failed"],
+    str,
+    bytes,
+    str,
+    str,
+    str,
+    str,
+    int,
+    int,
+    str,
+    int,
+    int,
+    str,
+    float,
+    str,
+]
 
 
 class Located(NamedTuple):
@@ -224,6 +250,13 @@ class Ledger:
             rows = self._reader.execute(_ROWS_OF, {"key": key}).fetchall()
             rows = typed(rows, list[tuple[int, int, str, str, str]])
         yield from (row[1:] for row in rows)
+
+    def stored(self) -> Iterator[tuple[Any, ...]]:
+        """Yield every row as it is stored, without its request: the id, then `STORED`."""
+        with reading(self.path):
+            for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
+                unpack(typed(row, _STORED_ROW)[4])  # for its checksum
+                yield row
 
     @property
     def empty(self) -> bool:

@@ -15,11 +15,11 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger_file import Texts, connect, pack, reason
-from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Message, Refused, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
-__all__ = ["Entry", "Writer"]
+__all__ = ["Entry", "Writer", "stored_request"]
 
 _BATCH_SECONDS = 0.05
 _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference
@@ -210,7 +210,7 @@ class Writer:
             call.template_hash,
             call.epoch,
             call.attempt,
-            self._request(connection, call),
+            stored_request(connection, self._texts, call.messages, call.sampling),
             status,
             stop_reason,
             usage.input_tokens,
@@ -222,16 +222,14 @@ class Writer:
             datetime.now(UTC).isoformat(timespec="microseconds"),
         )
 
-    def _request(self, connection: sqlite3.Connection, call: Call) -> str:
-        """Return the request as JSON in which a long part of a message is the id of a text (an integer)."""
-        messages = [
-            [
-                message.role,
-                [self._texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part for part in message.parts],
-            ]
-            for message in call.messages
-        ]
-        return canonical_json({"messages": messages, "sampling": call.sampling}).decode()
+
+def stored_request(connection: sqlite3.Connection, texts: Texts, messages: Sequence[Message], sampling: Any) -> str:
+    """Return a request as JSON in which a long part of a message is the id of a text (an integer)."""
+    parts = [
+        [message.role, [texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part for part in message.parts]]
+        for message in messages
+    ]
+    return canonical_json({"messages": parts, "sampling": sampling}).decode()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

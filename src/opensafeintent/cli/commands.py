@@ -22,10 +22,12 @@ from opensafeintent.cli.options import (
     PATH,
     PRICES,
     RUNS,
+    SPREADING,
     ledger_and_limits,
 )
 from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, InputError
+from opensafeintent.hostile import terminal_safe
 
 __all__ = ["Escaped", "cli"]
 
@@ -107,6 +109,7 @@ def demo_command(out: Path) -> int:
 @ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
 @click.option("--report", is_flag=True, help="Write the page and figures too, as `report RUN` does.")
+@SPREADING
 @DRY_RUN
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
@@ -169,6 +172,7 @@ def import_command(**options: Any) -> int:
 @click.argument("run", type=PATH)
 @JUDGING
 @LIMITS
+@SPREADING
 @DRY_RUN
 def grade_command(**options: Any) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
@@ -247,6 +251,24 @@ def models_command() -> None:
     from opensafeintent.interop.models import served_models
 
     show_models(served_models())
+
+
+@cli.group("ledger")
+def ledger_group() -> None:
+    """Work on ledgers, the records of calls."""
+
+
+@ledger_group.command("merge")
+@click.argument("ledgers", nargs=-1, required=True, type=PATH, metavar="LEDGER...")
+@click.option("--out", type=PATH, required=True, metavar="FILE", help="A new ledger, or one of those named, which grows.")
+def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
+    """Merge ledgers into one. If two of them answer a call, the first answer stands."""
+    from opensafeintent.calls.merging import merge_ledgers
+
+    for path, merged in merge_ledgers(ledgers, out).items():
+        added = f"{merged.added:,} of {merged.rows:,} attempts added"
+        answers = "answer" if merged.duplicates == 1 else "answers"
+        click.echo(terminal_safe(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out"))
 
 
 for _command in (build_command, dataset_group, judge_check_command, agreement_command, annotate_group):

@@ -29,6 +29,7 @@ __all__ = [
     "PRICES",
     "RUBRICS",
     "RUNS",
+    "SPREADING",
     "judge_max_tokens",
     "judges",
     "ledger_and_limits",
@@ -165,6 +166,12 @@ JUDGING = options_of(
 """Who grades responses, and how."""
 
 
+SPREADING = options_of(
+    click.option("--ray", metavar="ADDRESS", help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'."),
+    click.option("--shards", type=int, metavar="N", help="Parts of each model's prompt-sets.  [default: by the cores]"),
+    click.option("--gpus-per-model", type=float, metavar="X", help="GPUs for each model whose weights a task loads."),
+)
+"""Where the calls are made."""
 PRICES = click.option(
     "--prices",
     type=PATH,

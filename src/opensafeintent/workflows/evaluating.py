@@ -221,7 +221,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
-            found = await run_calls(client, manifest, dataset, work, display, limits)
+            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster)
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
     outcome.notes += map(passed_line, checks)

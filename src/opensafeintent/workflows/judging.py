@@ -298,5 +298,5 @@ async def _grade(
             settings.check_budget(opened)
             folder.save(manifest)
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
-            found = await run_calls(client, manifest, dataset, work, display, limits)
+            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster)
     return finish(folder, manifest, dataset, found, client, settings.max_missing, display, settings.prices)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.groups import Study
 from opensafeintent.calls.client import Client, Model
-from opensafeintent.calls.draining import under_way
+from opensafeintent.calls.draining import heed, under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, shown
+from opensafeintent.calls.merging import LEDGER, take_up
+from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.records import Failed
 from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import expected_calls
@@ -29,12 +31,18 @@ from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs
+from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 from opensafeintent.workflows.settings import Limits
+
+if TYPE_CHECKING:
+    from opensafeintent.interop.ray import Cluster
 
 __all__ = ["Calls", "Found", "costs_of", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
+_SHARDS = "shards"
+"""The folder of their ledgers, in that of the run; there while a cluster is at work, or after it was interrupted."""
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
@@ -43,11 +51,10 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     A name that was misspelt once does not stay in the run; one that is named now is looked at again, without the judges that
     never answered. A model that is not named now keeps its judges: by them its grades are on record, or missing.
     """
-    path = folder.ledger_path(manifest)
     answering: set[str] = set()
-    if path.is_file():
+    for path in filter(Path.is_file, (folder.ledger_path(manifest), *folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))):
         with Ledger(path, readonly=True) as ledger:
-            answering = ledger.answering_models()
+            answering |= ledger.answering_models()
     models = {
         name: msgspec.structs.replace(entry, judges=tuple(judge for judge in entry.judges if judge in answering))
         if name in named
@@ -72,6 +79,8 @@ class Found(NamedTuple):
     graded: list[GradedResponse]
     regrades: list[Regrade]
     swaps: list[Swapped]
+    notes: Sequence[str] = ()
+    """What a reader of the results should know of a cluster, a line each."""
 
 
 class Calls:
@@ -158,14 +167,62 @@ async def run_calls(
     work: Sequence[ModelWork],
     display: Display,
     limits: Limits,
+    folder: RunFolder,
+    cluster: Cluster | None = None,
 ) -> Found:
-    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds."""
+    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds.
+
+    With a cluster, the calls of the work are made there. What shards of an interrupted run have left is taken up first.
+    """
+    notes = _taken_up(folder, client.ledger, display)
     calls = Calls(client, manifest.identities(), display, limits)
     calls.expect(expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset))
     work = await calls.left_of(work)
+    if cluster is not None:
+        notes += await _spread(cluster, folder, client, work, manifest.identities(), display, limits)
     async with calls.shown():
-        await calls.make(work)
-        return await calls.found(manifest, dataset)
+        if cluster is None:
+            await calls.make(work)
+        found = await calls.found(manifest, dataset)
+    with contextlib.suppress(OSError):
+        (folder.path / _SHARDS).rmdir()
+    return found._replace(notes=notes)
+
+
+def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
+    """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet is waited for."""
+
+    def waiting(line: str) -> None:
+        heed()
+        display.stage(f"waiting: {line}")
+
+    left = sorted(path.parent for path in folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))
+    added = sum(take_up(ledger, shard, waiting).added for shard in left)
+    return [f"{added:,} calls were taken up from the shards of an interrupted run"] if added else []
+
+
+async def _spread(
+    cluster: Cluster,
+    folder: RunFolder,
+    client: Client,
+    work: Sequence[ModelWork],
+    identities: Mapping[str, str],
+    display: Display,
+    limits: Limits,
+) -> list[str]:
+    """Make the calls of some work on a cluster; return what a reader of the results should know, a line each."""
+    from opensafeintent.interop.ray import Shards
+
+    shards = Shards(cluster, folder.path / _SHARDS, client, run_async)
+
+    def refresh() -> None:
+        figures = progress_line(client.tally, None, limits.spent(client.tally))
+        display.update(shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}")
+
+    async with refreshed(display, refresh, client):
+        await shards.make(work, identities)
+    twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer stands"
+    return [*shards.notices, *([twice] if shards.duplicates else [])]
 
 
 def costs_of(study: Study, folder: RunFolder, prices: Path | None = None) -> Costs:
@@ -196,7 +253,7 @@ def finish(
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
     outcome = write_results([study], folder.path, max_missing, costs, page_follows=page_follows)
     outcome.tally = client.tally
-    outcome.notes += client.notices
+    outcome.notes += [*client.notices, *found.notes]
     outcome.notes += [
         f"{model}: a call that failed said: {error}"
         for model, error in client.last_errors.items()

@@ -6,20 +6,20 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.paper import PAPER_JUDGE
 from opensafeintent.calls.client import Budget, Tally
-from opensafeintent.calls.draining import current_drain
+from opensafeintent.calls.draining import heed
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.progress import Display
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import Sampling
-from opensafeintent.errors import InputError, Interrupted
+from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import PASS_MARK
 from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, RunFolder, hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
@@ -31,6 +31,9 @@ from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.reporting import check_share
 from opensafeintent.workflows.typed import Settings
+
+if TYPE_CHECKING:
+    from opensafeintent.interop.ray import Cluster
 
 __all__ = [
     "EvaluateSettings",
@@ -127,8 +130,7 @@ class Limited:
         def told(line: str) -> None:
             if not self.wait:
                 raise Taken(f"{line}; wait for it, or add --wait")
-            if current_drain().asked:
-                raise Interrupted
+            heed()
             display.stage(f"waiting: {line}")
 
         return told
@@ -201,10 +203,52 @@ class Judging(Judges, frozen=True, kw_only=True):
     swap: int | None = None
     """Of how many prompt-sets each model's responses are graded under the other intents' requests, and under none."""
     max_missing: float = MAX_MISSING
+    ray: str | None = None
+    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes share the run's folder."""
+    shards: int | None = None
+    """Parts of each model's prompt-sets on the cluster."""
+    gpus_per_model: float | None = None
+    """For a model whose weights a task of the cluster loads."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_share(self.max_missing)
+        self._check_cluster()
+
+    def _check_cluster(self) -> None:
+        """Refuse options that a cluster cannot keep."""
+        of_cluster = {"--shards": (self.shards, 1), "--gpus-per-model": (self.gpus_per_model, 0)}
+        for option, (value, least) in of_cluster.items():
+            if value is not None and self.ray is None:
+                raise InputError(f"{option}: is for --ray, which is not given")
+            if value is not None and not least <= value < inf:
+                raise InputError(f"{option} {value}: expected a number from {least}")
+        if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
+            raise InputError(
+                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up to four decimals"
+            )
+        if self.ray is not None:
+            from opensafeintent.interop.ray import check_address
+
+            check_address(self.ray)
+            for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
+                if getattr(self, name, None) is not None:
+                    option = f"--{name.replace('_', '-')}"
+                    raise InputError(f"{option}: is not for --ray, whose tasks do not know of one another; leave one out")
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The cluster that makes the calls, if one does."""
+        if self.ray is None:
+            return None
+        from opensafeintent.interop.ray import Cluster
+
+        return Cluster(
+            address=self.ray,
+            shards=self.shards,
+            gpus_per_model=self.gpus_per_model,
+            max_connections=self.max_connections,
+        )
 
     @property
     def panel(self) -> tuple[str, ...]:

@@ -1,0 +1,482 @@
+"""Evaluate and grade on a Ray cluster.
+
+A task takes a part of one model's prompt-sets, makes their calls as a command does, and writes a ledger of its own into the
+run's folder, which all nodes share. When the task ends, its ledger is merged into the run's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import pickle
+import re
+import socket
+import sys
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from math import ceil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from opensafeintent import __version__
+from opensafeintent.calls.client import Client, Tally
+from opensafeintent.calls.draining import current_drain, heed, side_by_side, under_way
+from opensafeintent.calls.http import HttpSession
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.calls.merging import LEDGER, take_up
+from opensafeintent.calls.providers import INSPECT_PROVIDERS, LOCAL_WEIGHTS, PREFIX, is_native, provider_of, variables
+from opensafeintent.calls.records import Answered, Failed, Refused
+from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.replay import replay
+from opensafeintent.evaluation.run import raise_if_over, run_tasks
+from opensafeintent.hostile import one_line
+from opensafeintent.interop.inspect.extra import PROVIDERS
+from opensafeintent.interop.models import open_models
+
+__all__ = ["Cluster", "Shards", "check_address", "loads_weights", "variables_of"]
+
+_SERVERS = {"vllm": "VLLM_BASE_URL", "vllm-completions": "VLLM_BASE_URL", "sglang": "SGLANG_BASE_URL"}
+"""Providers of Inspect AI that start a server, unless this variable says where one is."""
+_FURTHER = {
+    "bedrock": ("AWS_",),
+    "sagemaker": ("AWS_",),
+    "google": ("GOOGLE_", "GEMINI_", "VERTEX_"),
+    "openai": ("OPENAI_", "AZUREAI_", "AZURE_"),
+    "azureai": ("AZUREAI_", "AZURE_"),
+    "anthropic": ("ANTHROPIC_", "AWS_", "GOOGLE_", "AZUREAI_", "AZURE_"),
+    "vllm-completions": ("VLLM_",),
+    "mistral": ("MISTRAL_", "AZUREAI_", "AZURE_"),
+}
+"""What the variables of a provider begin with, if it is more than its own name."""
+_RETRIES = 8
+"""Times that Ray runs a shard again whose worker or node was lost."""
+_SHARDS_A_CORE = 2
+"""Shards for each core, unless the user says how many: the last ones then end at about the same time."""
+_CONNECT_SECONDS = 10.0
+_ANSWER_SECONDS = 30.0
+"""For a cluster to answer, Ray being read from a slow disk included."""
+_APPEARS_SECONDS = 10
+"""Until a node sees a folder that was just made: network file systems take their time."""
+_STORE_BYTES = 100 * 2**20
+"""Ray's shared memory in a cluster of this machine alone."""
+
+
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
+    """Where calls are made, and in how many parts."""
+
+    address: str
+    """HOST:PORT of a cluster's head; `auto`, the cluster of this machine; or `local`, one that lives as long as the run."""
+    shards: int | None = None
+    """Parts of each model's prompt-sets."""
+    gpus_per_model: float | None = None
+    """For a model whose weights a task loads; by default one, if the cluster has any."""
+    max_connections: int | None = None
+    """Of an endpoint, over all tasks at work."""
+
+
+# What models need on a node --------------------------------------------------------------------------------------------
+
+
+def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether asking a model loads its weights in the asking process, or in a server that this process starts."""
+    provider = provider_of(name)
+    if provider in LOCAL_WEIGHTS:
+        return True
+    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
+
+
+def variables_of(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment variables that some models need, if they are set, and no other."""
+    found: dict[str, str] = {}
+    for name in names:
+        if name.startswith(("baseline/", "replay/")):
+            continue
+        provider = provider_of(name)
+        stems: tuple[str, ...] = ()
+        if provider in LOCAL_WEIGHTS:
+            wanted = {"HF_TOKEN", "HF_ENDPOINT"}  # each node has its own place for weights
+        elif is_native(name):
+            wanted = set(variables(provider))
+        else:
+            wanted = set(PROVIDERS[provider].needs) if provider in INSPECT_PROVIDERS else set()
+            stems = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))
+        found |= {
+            variable: value
+            for variable, value in environment.items()
+            if variable in wanted or (stems and variable.startswith(stems))
+        }
+    return found
+
+
+# On a node -------------------------------------------------------------------------------------------------------------
+
+
+class _Job(NamedTuple):
+    """One shard."""
+
+    folder: Path
+    work: ModelWork
+    identities: Mapping[str, str]
+    """Of the models that it asks, by name."""
+    known: Mapping[bytes, Answered | Refused]
+    """Outcomes on record of the calls that its prompts take."""
+    max_connections: int | None
+    working_folder: str
+    """File names within models' names are relative to it."""
+    run: Callable[..., _Report]
+    """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
+
+
+class _Report(NamedTuple):
+    """How a shard ended."""
+
+    tally: Tally
+    stopped: dict[str, str]
+    """Models that do not answer any more, each with its line."""
+    last_errors: dict[str, str]
+    notices: list[str]
+    rows: int
+    """In its ledger."""
+
+
+class _ShardLedger(Ledger):
+    """The ledger of a shard, which also finds what the run has on record."""
+
+    known: Mapping[bytes, Answered | Refused] = {}
+
+    def find(self, key: bytes) -> Answered | Refused | None:
+        """Return the outcome that satisfies a key."""
+        return self.known.get(key) or super().find(key)
+
+
+def _shard(version: str, pickled: bytes, environment: Mapping[str, str]) -> _Report:
+    """Work on one shard, as a task in a process of its own; keys come with the environment, and are in no file."""
+    host = socket.gethostname()
+    if version != __version__:
+        line = f"{host}: has opensafeintent {__version__}, and the run was begun with {version}"
+        raise InputError(f"{line}; install the same on all nodes")
+    job: _Job = pickle.loads(pickled)
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        with contextlib.chdir(job.working_folder) if Path(job.working_folder).is_dir() else contextlib.nullcontext():
+            return job.run(lambda: _asked(job))
+    except InputError as error:
+        raise InputError(f"{host}: {error}") from error
+    finally:  # the process goes on to other tasks: what it was lent is taken back
+        os.environ.clear()
+        os.environ.update(before)
+
+
+async def _asked(job: _Job) -> _Report:
+    for _ in range(2 * _APPEARS_SECONDS):
+        if job.folder.is_dir():
+            break
+        await asyncio.sleep(0.5)
+    else:
+        raise InputError(f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes share")
+    async with HttpSession(job.max_connections) as http:
+        opened = open_models(job.identities, http)
+        for name, model in opened.items():
+            if model.identity != job.identities[name]:
+                raise InputError(f"{name}: is {model.identity} on this node; the run has {job.identities[name]}")
+        # an earlier attempt at this shard, on a node that was cut off, may still write
+        with _ShardLedger(job.folder / LEDGER, waiting=heed) as ledger:
+            ledger.known = job.known
+            client = Client(ledger, opened)
+            with contextlib.suppress(Stopped), current_drain().covering(client):
+                await run_tasks(client, [job.work], at_once=under_way(job.max_connections), done=lambda _: None)
+    with Ledger(job.folder / LEDGER, readonly=True) as ledger:
+        return _Report(client.tally, client.stopped_models, client.last_errors, client.notices, ledger.count())
+
+
+# A cluster -------------------------------------------------------------------------------------------------------------
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that no cluster can have.
+
+    Raises:
+        InputError: see above; or the extra is missing.
+    """
+    if find_spec("ray") is None:
+        raise InputError('--ray needs an extra: pip install "opensafeintent[ray]"')
+    if address not in ("local", "auto"):
+        _host_and_port(address)
+
+
+def _host_and_port(address: str) -> tuple[str, int]:
+    match = re.fullmatch(r"([^\s/]+):([0-9]{1,5})", address)
+    if match is None or not 0 < int(match[2]) < 65536:
+        raise InputError(
+            f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'auto', or 'local'"
+        )
+    return match[1].removeprefix("[").removesuffix("]"), int(match[2])
+
+
+def _ray() -> Any:
+    # before Ray is imported: it reports on its use unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        # imported here, and without its types: the extra may be missing
+        return import_module("ray")
+    except ImportError as error:
+        raise InputError(f"--ray: the Ray that is installed cannot be imported: {_last_line(error)}") from error
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return one_line(lines[-1] if lines else type(error).__name__, 300)
+
+
+async def _reach(address: str) -> None:
+    """See whether there is a cluster at an address: Ray would wait for one."""
+    if address != "auto":
+        try:
+            connecting = asyncio.open_connection(*_host_and_port(address))
+            _, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
+            writer.close()
+        except (OSError, UnicodeError) as error:  # a name that cannot be one as well
+            raise InputError(f"--ray {address}: no cluster there: {_last_line(error)}") from error
+    # in a process that can be ended: a server of another kind may keep Ray waiting for ever
+    command = ("-P", "-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address", address)
+    nothing = asyncio.subprocess.DEVNULL
+    asking = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=nothing, stdout=nothing, stderr=nothing)
+    try:
+        answer = await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS)
+    except TimeoutError:
+        answer = 1
+    finally:
+        if asking.returncode is None:
+            asking.kill()
+            await asking.wait()
+    if answer:
+        here = "this machine belongs to no running cluster"
+        raise InputError(f"--ray {address}: {here if address == 'auto' else 'what answers there is no head of a cluster'}")
+
+
+@contextlib.asynccontextmanager
+async def _connected(address: str) -> AsyncIterator[Any]:
+    """Connect to a cluster, or start one here, while the body runs; a connection that is there is used and left as it is.
+
+    Raises:
+        InputError: there is no usable cluster at the address.
+    """
+    check_address(address)
+    ray = _ray()
+    if ray.is_initialized():
+        yield ray
+        return
+    if address != "local":
+        await _reach(address)
+    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if address == "local" else {}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                ray.init(address=address, **quiet, **here)
+            except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:  # other versions of Ray or Python
+                raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
+        yield ray
+    finally:
+        await asyncio.to_thread(ray.shutdown)
+
+
+# The shards of a run ---------------------------------------------------------------------------------------------------
+
+
+class Shards:
+    """The shards of one run: handed to a cluster, and merged into the run's ledger as they end.
+
+    Args:
+        cluster: where they run.
+        folder: for their ledgers; all nodes see it.
+        client: of the run. Its ledger takes their calls, and its tally their counts.
+        run: runs a coroutine to its end on a node.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path, client: Client, run: Callable[..., _Report]) -> None:
+        self.done = self.count = 0
+        """Shards that have ended, and all."""
+        self.notices: dict[str, None] = {}
+        """What a reader of the results should know of how models were asked, each line once."""
+        self.duplicates = 0
+        """Calls that two shards made at once."""
+        self._cluster, self._folder, self._client, self._run = cluster, folder, client, run
+        self._tasks: set[Any] = set()
+        self._merging = asyncio.Lock()
+
+    @property
+    def busy(self) -> bool:
+        """Whether shards are under way."""
+        return bool(self._tasks)
+
+    def halt(self, reason: OpenSafeIntentError) -> None:
+        """Begin no further shard; those under way finish what is in flight."""
+        self._client.halt(reason)
+        for task in self._tasks:
+            _ray().cancel(task)
+
+    async def make(self, work: Sequence[ModelWork], identities: Mapping[str, str]) -> None:
+        """Make every call that some work asks for; they are in the run's ledger afterwards.
+
+        Args:
+            work: what to do, a model each.
+            identities: of every model and judge, by name.
+
+        Raises:
+            InputError: there is no usable cluster, or something on its nodes is not as it should be.
+            Stopped: a judge, the last model or a signal ended the run. What was answered is kept.
+        """
+        client, cluster = self._client, self._cluster
+        work = [item for item in work if item.tasks]
+        _check_models(work)
+        if not work:
+            return
+        async with _connected(cluster.address) as ray:
+            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+            cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
+            gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
+            parts = _parts(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
+            self.count = len(parts)
+            at_once = min(len(parts), cores, cluster.max_connections) if cluster.max_connections else len(parts)
+            room = asyncio.Semaphore(at_once)
+            jobs = [
+                _Job(
+                    folder=self._folder.resolve() / f"{number:05d}",
+                    work=part,
+                    identities={name: identities[name] for name in _asks(part)},
+                    known={
+                        one.key: one.outcome
+                        for replayed in replay(client.ledger, identities, part.planned)
+                        for one in replayed.asked
+                        if not isinstance(one.outcome, Failed)
+                    },
+                    max_connections=cluster.max_connections and cluster.max_connections // at_once,
+                    working_folder=str(Path.cwd()),
+                    run=self._run,
+                )
+                for number, part in enumerate(parts)
+            ]
+            with current_drain().covering(self):
+                await side_by_side(*(self._work_on(ray, job, gpus, room) for job in jobs))
+        client.raise_if_halted()
+        for model in set(client.last_errors) - client.ledger.answering_models():
+            client.stopped_models.setdefault(model, f"{model}: no call was answered: {client.last_errors[model]}")
+        raise_if_over(client, work)
+
+    def _gpus(self, work: Sequence[ModelWork], most: float) -> float:
+        """Return the GPUs of a task that loads weights."""
+        wanted = self._cluster.gpus_per_model
+        loading = next(filter(_loads, work), None)
+        if wanted is not None and loading is not None and wanted > most:
+            raise InputError(
+                f"--gpus-per-model {wanted:g}: no node of the cluster has as many ({most:g} at most) for {loading.model}"
+            )
+        return min(1.0, most) if wanted is None else wanted
+
+    async def _work_on(self, ray: Any, job: _Job, gpus: float, room: asyncio.Semaphore) -> None:
+        """Have one shard done, and merge its ledger."""
+        client = self._client
+        try:
+            async with room:
+                client.raise_if_halted()
+                if job.work.model in client.stopped_models:
+                    return
+                job.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+                report = await self._ended(ray, job, gpus)
+            async with self._merging:
+                rows = report.rows if report else 0
+                merged = await asyncio.to_thread(take_up, client.ledger, job.folder, heed, rows)
+            self.duplicates += merged.duplicates
+            self.done += 1
+            if report is not None:
+                self._note(job, report)
+        except OpenSafeIntentError as error:
+            self.halt(error)
+            raise
+
+    async def _ended(self, ray: Any, job: _Job, gpus: float) -> _Report | None:
+        """Run one shard; Ray runs it again if its worker or node is lost. Return None if it was halted."""
+        loads = _loads(job.work)
+        # weights stay in a process, and so does the GPU that it saw first: it ends with its task
+        options = {"num_gpus": gpus if loads else 0, "max_calls": int(loads), "max_retries": _RETRIES}
+        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", **options)(_shard)
+        task = remote.remote(__version__, pickle.dumps(job), variables_of(job.identities))
+        self._tasks.add(task)
+        errors = ray.exceptions
+        try:
+            report: _Report = await task
+        except asyncio.CancelledError:
+            ray.cancel(task, force=True)
+            raise
+        except errors.TaskCancelledError:
+            return None
+        except errors.RayTaskError as error:
+            ours = isinstance(error.cause, OpenSafeIntentError)
+            raise (error.cause if ours else InputError(f"--ray: a task failed: {_last_line(error)}")) from error
+        except errors.RayError as error:
+            line = f"--ray: a shard was lost ({type(error).__name__}: {_last_line(error)})"
+            raise Stopped(f"{line}; what was answered is kept, run again to go on") from error
+        finally:
+            self._tasks.discard(task)
+        return report
+
+    def _note(self, job: _Job, report: _Report) -> None:
+        client = self._client
+        client.tally.add(report.tally)
+        client.last_errors |= report.last_errors
+        self.notices |= dict.fromkeys(report.notices)
+        for model, line in report.stopped.items():
+            client.stopped_models.setdefault(model, line)
+            if model != job.work.model:  # a judge, without which nothing goes on
+                raise Stopped(line)
+
+
+def _asks(work: ModelWork) -> set[str]:
+    """Return the models that some work asks."""
+    judges = {*work.plan.judges, work.plan.mode_judge}
+    return judges if all(task.given for task in work.tasks) else {work.model, *judges}
+
+
+def _loads(work: ModelWork) -> bool:
+    return work.model in _asks(work) and loads_weights(work.model)
+
+
+def _check_models(work: Sequence[ModelWork]) -> None:
+    """Refuse models that tasks cannot ask.
+
+    Raises:
+        InputError: there is one among them.
+    """
+    for name in sorted({name for item in work for name in _asks(item)}):
+        if name.startswith(PREFIX):
+            raise InputError(f"--ray: {name} is a function in this process, which no other can call; leave --ray out")
+    for judge in sorted({judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}):
+        if loads_weights(judge):
+            raise InputError(
+                f"--ray: every task asks the judge, and {judge} would be loaded by each of them; serve it (vllm serve …) and "
+                "name it vllm/NAME, or leave --ray out"
+            )
+
+
+def _parts(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
+    """Cut each model's prompt-sets into so many parts; those that load weights come first and whole, the others in turn."""
+    parts: list[tuple[bool, int, int, ModelWork]] = []
+    for index, item in enumerate(work):
+        place: dict[str, int] = {}
+        tasks: dict[int, list[Task]] = {}
+        for task in item.tasks:  # weights are loaded once: one task takes all of a model's prompt-sets
+            number = place.setdefault(task.set_id, 0 if _loads(item) else len(place) % count)
+            tasks.setdefault(number, []).append(task)
+        parts += [
+            (not _loads(item), number, index, msgspec.structs.replace(item, tasks=some)) for number, some in tasks.items()
+        ]
+    return [part for *_, part in sorted(parts, key=lambda each: each[:3])]

@@ -1,0 +1,161 @@
+"""Ledgers that are merged: every call once, its texts along, as often as one likes; damage and strangers are refused."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from calls.support import rows, user_call
+from calls.test_ledger import RUBRIC, answered, body_of, failed, imported, run_python
+from endtoend import osi
+from opensafeintent.calls.ledger import Entry, Ledger
+from opensafeintent.calls.merging import Merged, merge, merge_ledgers, take_up
+from opensafeintent.calls.records import Answered, Message, Replied, call_key
+from opensafeintent.errors import InputError
+from opensafeintent.files import Taken
+
+
+def graded(number: int, answer: str = "Yes.") -> Entry:
+    """An answer to a question with a rubric, which is kept once by reference."""
+    call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
+    return Entry(call_key(call, "m"), call, Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)))
+
+
+def written(path: Path, *entries: Entry) -> Path:
+    with Ledger(path) as ledger:
+        for entry in entries:
+            ledger.add(entry)
+    return path
+
+
+def found(path: Path, entry: Entry) -> str | None:
+    with Ledger(path, readonly=True) as ledger:
+        outcome = ledger.find(entry.key)
+    return outcome.text if isinstance(outcome, Answered) else None
+
+
+def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
+    one = written(tmp_path / "one.sqlite", graded(1), graded(2), answered("a"))
+    # Texts have other ids here: the long one of 4 comes first.
+    other = written(tmp_path / "other.sqlite", answered("long " * 30), graded(2, "No."), failed("b"), failed("b"), graded(3))
+    both = tmp_path / "both.sqlite"
+    assert merge_ledgers([one, other], both) == {
+        one: Merged(rows=3, added=3, duplicates=0),
+        other: Merged(rows=5, added=4, duplicates=1),  # 2 has an answer already, which stands
+    }
+    assert [found(both, entry) for entry in (graded(1), graded(2), graded(3), answered("a"))] == ["Yes."] * 4
+    with Ledger(both, readonly=True) as ledger:
+        assert ledger.count("failed") == 2
+        assert {ledger.request(row)[0] for row in range(1, 8)} >= {graded(number).call.messages for number in (1, 2, 3)}
+    with closing(sqlite3.connect(both)) as connection:
+        assert connection.execute("SELECT count(*) FROM texts").fetchone() == (2,)
+    columns = "key, model, purpose, epoch, attempt, status, stop_reason, input_tokens, seconds, error, response, created"
+    assert set(rows(one, columns)) < set(rows(both, columns))
+
+
+def test_merging_again_adds_nothing(tmp_path: Path) -> None:
+    source = written(tmp_path / "one.sqlite", answered("a"), failed("b"))
+    with Ledger(tmp_path / "both.sqlite") as ledger:
+        assert merge(ledger, source) == Merged(rows=2, added=2, duplicates=0)
+        assert merge(ledger, source) == Merged(rows=2, added=0, duplicates=0)
+        # It may be at work meanwhile, before and after.
+        ledger.add(answered("c"))
+    assert len(rows(tmp_path / "both.sqlite")) == 3
+
+
+def test_a_ledger_that_is_written_can_be_merged(tmp_path: Path) -> None:
+    with Ledger(tmp_path / "one.sqlite") as busy:
+        busy.add(answered("a"))
+        while busy.count() == 0:
+            pass
+        assert merge_ledgers([tmp_path / "one.sqlite"], tmp_path / "new.sqlite")[tmp_path / "one.sqlite"].added == 1
+
+
+_KILLED = """
+import os, sys, time
+from pathlib import Path
+from calls.test_ledger import answered
+from opensafeintent.calls.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]))
+for number in range(50):
+    ledger.add(answered(f"q{number}"))
+while ledger.count() < 50:
+    time.sleep(0.01)
+os._exit(9)
+"""
+
+
+def test_the_log_of_a_killed_shard_is_taken_up(tmp_path: Path) -> None:
+    shard = tmp_path / "shards" / "00000"
+    shard.mkdir(parents=True)
+    assert run_python(_KILLED, shard / "ledger.sqlite").wait() == 9
+    assert (shard / "ledger.sqlite-wal").exists()
+    (shard / "ledger.sqlite-shm").write_bytes(b"\xff" * 32768)  # the index of the log, as another machine had it
+    with Ledger(tmp_path / "run.sqlite") as ledger:
+        with Ledger(shard / "ledger.sqlite"), pytest.raises(Taken):  # its writer is still at work
+            take_up(ledger, shard, lambda line: (_ for _ in ()).throw(Taken(line)))
+        assert take_up(ledger, shard, lambda _: None).added == 50
+    assert not shard.exists()
+
+
+def damaged(path: Path, how: str) -> None:
+    if how == "foreign":
+        path.write_bytes(b"no database at all" * 300)
+    elif how == "imported":
+        with Ledger(path) as ledger:
+            ledger.imports.add("d" * 64, [imported("One.")])
+    else:
+        with closing(sqlite3.connect(path)) as connection, connection:
+            statements = {
+                "texts are gone": "DELETE FROM texts",
+                "a text is another": "UPDATE texts SET sha = zeroblob(32)",
+                "a reply": "UPDATE calls SET response = x'7a00' WHERE id = 2",
+                "a type": "UPDATE calls SET created = x'07' WHERE id = 2",
+            }
+            connection.execute(statements[how])
+
+
+@pytest.mark.parametrize("how", ["foreign", "texts are gone", "a text is another", "a reply", "a type", "imported"])
+def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(tmp_path: Path, how: str) -> None:
+    good = written(tmp_path / "good.sqlite", answered("a"))
+    bad = written(tmp_path / "bad.sqlite", graded(1), graded(2))
+    damaged(bad, how)
+    with pytest.raises(InputError, match=r"bad\.sqlite: "):
+        merge_ledgers([good, bad], tmp_path / "new.sqlite")
+    assert not (tmp_path / "new.sqlite").exists()
+    with pytest.raises(InputError, match=r"bad\.sqlite: "):
+        merge_ledgers([good, bad], good)
+    assert len(rows(good)) == 1
+
+
+def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
+    one = written(tmp_path / "one.sqlite", answered("a"), answered("b"))
+    other = written(tmp_path / "other.sqlite", answered("b", answer="No."), answered("c"))
+    ran = osi("ledger", "merge", one, other, "--out", tmp_path / "both.sqlite")
+    assert (ran.code, ran.out.splitlines()) == (
+        0,
+        [
+            f"{one}: 2 of 2 attempts added, 0 duplicate answers left out",
+            f"{other}: 1 of 2 attempts added, 1 duplicate answer left out",
+        ],
+    )
+    ran = osi("ledger", "merge", one, other, "--out", one)  # one of them may grow
+    assert ran.out.splitlines() == [f"{other}: 1 of 2 attempts added, 1 duplicate answer left out"]
+    assert sorted(rows(one, "key")) == sorted(rows(tmp_path / "both.sqlite", "key"))
+    shutil.copyfile(one, tmp_path / "there.sqlite")
+    ran = osi("ledger", "merge", one, other, "--out", tmp_path / "there.sqlite")
+    assert (ran.code, ran.errors) == (
+        2,
+        [f"error: {tmp_path / 'there.sqlite'}: is there already; expected a new file, or one of the ledgers that are merged"],
+    )
+    ran = osi("ledger", "merge", one, tmp_path / "none.sqlite", "--out", tmp_path / "new.sqlite")
+    assert ran.code == 2
+    assert "none.sqlite" in ran.err
+    with Ledger(one):
+        ran = osi("ledger", "merge", one, other, "--out", one)
+    assert ran.code == 2
+    assert "has been writing this ledger since" in ran.err
