@@ -35,6 +35,7 @@ from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
+from opensafeintent.files import make_private_folder
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.extra import PROVIDERS
 from opensafeintent.interop.models import open_models
@@ -347,26 +348,17 @@ class Shards:
             parts = _parts(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
             self.count = len(parts)
             at_once = min(len(parts), cores, cluster.max_connections) if cluster.max_connections else len(parts)
+            share = cluster.max_connections and cluster.max_connections // at_once
             room = asyncio.Semaphore(at_once)
-            jobs = [
-                _Job(
-                    folder=self._folder.resolve() / f"{number:05d}",
-                    work=part,
-                    identities={name: identities[name] for name in _asks(part)},
-                    known={
-                        one.key: one.outcome
-                        for replayed in replay(client.ledger, identities, part.planned)
-                        for one in replayed.asked
-                        if not isinstance(one.outcome, Failed)
-                    },
-                    max_connections=cluster.max_connections and cluster.max_connections // at_once,
-                    working_folder=str(Path.cwd()),
-                    run=self._run,
-                )
-                for number, part in enumerate(parts)
-            ]
+
+            async def work_on(number: int, part: ModelWork) -> None:
+                async with room:
+                    client.raise_if_halted()
+                    if part.model not in client.stopped_models:
+                        await self._work_on(ray, self._job(number, part, identities, share), gpus)
+
             with current_drain().covering(self):
-                await side_by_side(*(self._work_on(ray, job, gpus, room) for job in jobs))
+                await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
         client.raise_if_halted()
         for model in set(client.last_errors) - client.ledger.answering_models():
             client.stopped_models.setdefault(model, f"{model}: no call was answered: {client.last_errors[model]}")
@@ -382,19 +374,26 @@ class Shards:
             )
         return min(1.0, most) if wanted is None else wanted
 
-    async def _work_on(self, ray: Any, job: _Job, gpus: float, room: asyncio.Semaphore) -> None:
+    def _job(self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None) -> _Job:
+        asked = (one for replayed in replay(self._client.ledger, identities, part.planned) for one in replayed.asked)
+        return _Job(
+            folder=self._folder.resolve() / f"{number:05d}",
+            work=part,
+            identities={name: identities[name] for name in _asks(part)},
+            known={one.key: one.outcome for one in asked if not isinstance(one.outcome, Failed)},
+            max_connections=connections,
+            working_folder=str(Path.cwd()),
+            run=self._run,
+        )
+
+    async def _work_on(self, ray: Any, job: _Job, gpus: float) -> None:
         """Have one shard done, and merge its ledger."""
-        client = self._client
+        ledger = self._client.ledger
         try:
-            async with room:
-                client.raise_if_halted()
-                if job.work.model in client.stopped_models:
-                    return
-                job.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-                report = await self._ended(ray, job, gpus)
+            make_private_folder(job.folder)
+            report = await self._ended(ray, job, gpus)
             async with self._merging:
-                rows = report.rows if report else 0
-                merged = await asyncio.to_thread(take_up, client.ledger, job.folder, heed, rows)
+                merged = await asyncio.to_thread(take_up, ledger, job.folder, heed, report.rows if report else 0)
             self.duplicates += merged.duplicates
             self.done += 1
             if report is not None:
@@ -471,12 +470,11 @@ def _parts(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
     """Cut each model's prompt-sets into so many parts; those that load weights come first and whole, the others in turn."""
     parts: list[tuple[bool, int, int, ModelWork]] = []
     for index, item in enumerate(work):
+        whole = _loads(item)
         place: dict[str, int] = {}
         tasks: dict[int, list[Task]] = {}
         for task in item.tasks:  # weights are loaded once: one task takes all of a model's prompt-sets
-            number = place.setdefault(task.set_id, 0 if _loads(item) else len(place) % count)
+            number = place.setdefault(task.set_id, 0 if whole else len(place) % count)
             tasks.setdefault(number, []).append(task)
-        parts += [
-            (not _loads(item), number, index, msgspec.structs.replace(item, tasks=some)) for number, some in tasks.items()
-        ]
+        parts += [(not whole, number, index, msgspec.structs.replace(item, tasks=some)) for number, some in tasks.items()]
     return [part for *_, part in sorted(parts, key=lambda each: each[:3])]
