@@ -43,29 +43,12 @@ _ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 
 
 
 STORED = (
-    "key, status, created, response, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens, "
-    "output_tokens, served_model, seconds, error"
+    "key, status, created, seconds, response, model, purpose, template, template_hash, epoch, attempt, stop_reason, "
+    "input_tokens, output_tokens, served_model, error"
 )
 """The columns of `Ledger.stored`, after the row's id."""
-_STORED_ROW: Any = tuple[
-    int,
-    bytes,
-    Literal["answered", "refused", "failed"],
-    str,
-    bytes,
-    str,
-    str,
-    str,
-    str,
-    int,
-    int,
-    str,
-    int,
-    int,
-    str,
-    float,
-    str,
-]
+_Status = Literal["answered", "refused", "failed"]
+_STORED_ROW: Any = tuple[int, bytes, _Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str]
 
 
 class Located(NamedTuple):
@@ -81,7 +64,7 @@ class Attempted(NamedTuple):
 
     model: str
     purpose: str
-    status: Literal["answered", "refused", "failed"]
+    status: _Status
     input_tokens: int
     output_tokens: int
     seconds: float
@@ -255,7 +238,7 @@ class Ledger:
         """Yield every row as it is stored, without its request: the id, then `STORED`."""
         with reading(self.path):
             for row in self._reader.execute(f"SELECT id, {STORED} FROM calls ORDER BY id"):
-                unpack(typed(row, _STORED_ROW)[4])  # for its checksum
+                unpack(typed(row, _STORED_ROW)[5])  # for its checksum
                 yield row
 
     @property

@@ -20,8 +20,8 @@ __all__ = ["LEDGER", "Merged", "merge", "merge_ledgers", "take_up"]
 LEDGER = "ledger.sqlite"
 """The name of a ledger in the folder of a shard."""
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
-_ANSWER = "SELECT created FROM calls WHERE key = ? AND status <> 'failed'"
-_FAILURE = "SELECT created FROM calls WHERE key = ? AND status = 'failed' AND created = ?"
+_ANSWER = "SELECT created, seconds FROM calls WHERE key = ? AND status <> 'failed'"
+_FAILURE = "SELECT created, seconds FROM calls WHERE key = ? AND status = 'failed' AND created = ? AND seconds = ?"
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,15 +57,15 @@ def merge(ledger: Ledger, source: Path) -> Merged:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
-                for row, key, status, created, *rest in other.stored():
+                for row, key, status, created, seconds, *rest in other.stored():
                     rows += 1
-                    same = (_FAILURE, (key, created)) if status == "failed" else (_ANSWER, (key,))
+                    same = (_FAILURE, (key, created, seconds)) if status == "failed" else (_ANSWER, (key,))
                     if (known := connection.execute(*same).fetchone()) is not None:
-                        duplicates += known[0] != created
+                        duplicates += known != (created, seconds)  # else the same row, merged before
                         continue
                     added += 1
                     request = stored_request(connection, texts, *other.request(row))
-                    connection.execute(_INSERT, (key, status, created, *rest, request))
+                    connection.execute(_INSERT, (key, status, created, seconds, *rest, request))
         except sqlite3.Error as error:
             raise InputError(f"{ledger.path}: cannot write the ledger: {reason(error)}") from error
     return Merged(rows=rows, added=added, duplicates=duplicates)
