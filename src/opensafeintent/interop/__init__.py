@@ -1,1 +1,1 @@
-"""Where users already are: Inspect AI, the Hugging Face hub."""
+"""Where users already are: Inspect AI, the Hugging Face hub, Ray."""
