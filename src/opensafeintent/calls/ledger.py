@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import sqlite3
@@ -27,8 +26,6 @@ _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
 """The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
 _KEYS_AT_ONCE = 500
-_WRITTEN_SECONDS = 0.005
-"""Between two looks whether all is on record."""
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
 _FIND_ONE = f"SELECT key, id, {_OUTCOME} FROM calls WHERE key = ? AND status <> 'failed'"
@@ -266,16 +263,6 @@ class Ledger:
         if (outcome := entry.outcome) is not None:
             self._pending[entry.key] = outcome
         self._writer.add(entry)
-
-    async def written(self) -> None:
-        """Wait until every outcome that was added is on record.
-
-        Raises:
-            InputError: the ledger cannot be written.
-        """
-        while self._pending:
-            self.check()
-            await asyncio.sleep(_WRITTEN_SECONDS)
 
     def on_failure(self, tell: Callable[[InputError], None]) -> None:
         """Have it told at once, on another thread, when the ledger cannot be written."""

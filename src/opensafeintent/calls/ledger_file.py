@@ -110,10 +110,10 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
     Raises:
         InputError: it is no ledger, or one of a newer version.
     """
-    if not (readonly and begun) and _is_empty(connection):
+    if not (readonly and begun) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
         connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = _version_of(connection)
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != _APPLICATION_ID:
         raise InputError(f"{path}: is not a ledger of opensafeintent")
     if not _OLDEST_VERSION <= version <= _SCHEMA_VERSION:
@@ -125,15 +125,6 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
             _see_as_failed(connection) if readonly else _upgrade(connection)
     if not readonly:
         _use_log(connection)
-
-
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    return bool(connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0)
-
-
-def _version_of(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
 
 
 def why_uncounted(status: str, body: bytes, error: str) -> str:
