@@ -19,9 +19,9 @@ import pytest
 import opensafeintent
 from endtoend import REPO, STARTER, environment, osi
 from opensafeintent import dataset_info
+from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.cli import main
 from opensafeintent.errors import EXIT_CODES
-from opensafeintent.people.labels import Answer, Label, write_labels
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

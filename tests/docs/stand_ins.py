@@ -15,15 +15,15 @@ from pathlib import Path
 
 import click
 
+from annotation.forms import Sheet, meant_by
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
+from opensafeintent.annotation.labels import read_key
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, variables
 from opensafeintent.cli.commands import cli
-from opensafeintent.people.labels import read_key
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.published import PUBLISHED
-from people.forms import Sheet, meant_by
 
 TARGET, JUDGE = "openai/gpt-5.4", "openai/gpt-5.4-mini"
 PLACES = {

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from fuzz.contract import FUZZ, attempt, write
 from fuzz.faults import damaged_json, damaged_text, damaged_toml
+from opensafeintent.annotation.labels import read_key
 from opensafeintent.calls.models import load_suite
 from opensafeintent.calls.prices import read_prices
-from opensafeintent.people.labels import read_key
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.templates import load_templates
 from opensafeintent.templates.instruction import load_instructions

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from fuzz.contract import FUZZ, SLOW, attempt, write
 from fuzz.faults import LITERALS, TEXTS, damaged, damaged_json, damaged_lines
 from opensafeintent import ImportSettings, import_files
+from opensafeintent.annotation.labels import read_labels
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.construction.asking import read_json
 from opensafeintent.construction.augmentation import ParaphraseReply
 from opensafeintent.construction.metadata import MetadataReply
 from opensafeintent.construction.triplets import TripletReply
-from opensafeintent.people.labels import read_labels
 from opensafeintent.templates import load_templates, parse_reply
 from promptsets.samples import NESTED
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from annotation.forms import judge_study
 from fuzz.contract import FUZZ, attempt
+from opensafeintent.annotation.forms import PAGE_FORM, page_words, render_sheet
+from opensafeintent.annotation.importing import import_returns
+from opensafeintent.annotation.labels import read_labels
 from opensafeintent.construction.seeds import read_seeds
-from opensafeintent.people.forms import PAGE_FORM, page_words, render_sheet
-from opensafeintent.people.importing import import_returns
-from opensafeintent.people.labels import read_labels
 from opensafeintent.promptsets import load_dataset
-from people.forms import judge_study
 from promptsets.samples import FLAT, NESTED, OURS
 
 KEY, PACKETS = judge_study([f"Response number {n} about the Varo scanner." for n in range(3)], ["ana"])

@@ -12,10 +12,10 @@ import pytest
 from opensafeintent.analysis.agreement import GRADES, PANEL, SAFE, Ratings
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.judges import SHOWN
+from opensafeintent.annotation.answers import Answers, SourcedLabel
+from opensafeintent.annotation.labels import QUALITY_QUESTIONS, Answer, Label
+from opensafeintent.annotation.quality import dataset_quality
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.answers import Answers, SourcedLabel
-from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label
-from opensafeintent.people.quality import dataset_quality
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.metrics_json import judges_json

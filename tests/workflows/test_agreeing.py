@@ -17,11 +17,11 @@ from endtoend import evaluate as finished_evaluation
 from loopback import HARM as HARM_PURPOSE
 from loopback import HELPFULNESS, Fault, LoopbackServer, Match
 from opensafeintent import Agreement, AgreementSettings, ImportSettings, agreement, import_files
+from opensafeintent.annotation.labels import Answer, Label, read_labels, write_labels
+from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.people.labels import Answer, Label, read_labels, write_labels
-from opensafeintent.people.texts import text_hash
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import load_taxonomy
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from annotation.forms import WHO, Sheet, as_answers, expected_labels, found_labels, meant_by
 from endtoend import Ran, grades, osi
 from opensafeintent import (
     AnnotateDatasetSettings,
@@ -19,10 +20,9 @@ from opensafeintent import (
     import_annotations,
     trace,
 )
+from opensafeintent.annotation.labels import AnnotationKey, read_key, read_labels
+from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
-from opensafeintent.people.labels import AnnotationKey, read_key, read_labels
-from opensafeintent.people.texts import text_hash
-from people.forms import WHO, Sheet, as_answers, expected_labels, found_labels, meant_by
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 NAMES = ",".join(WHO)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from construction.support import UNSAFE
-from opensafeintent.people.labels import Label, write_labels
+from opensafeintent.annotation.labels import Label, write_labels
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.taxonomy import load_taxonomy
 from opensafeintent.workflows.building import BuildOutcome, BuildSettings, build

@@ -13,8 +13,8 @@ from construction.support import UNSAFE
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
 from opensafeintent import BuildSettings, build
+from opensafeintent.annotation.labels import Label, write_labels
 from opensafeintent.construction.records import REASONS
-from opensafeintent.people.labels import Label, write_labels
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

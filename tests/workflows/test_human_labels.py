@@ -12,9 +12,9 @@ import msgspec
 import pytest
 
 from opensafeintent import ImportSettings, ReportSettings, import_files, write_report
+from opensafeintent.annotation.labels import Label, write_labels
+from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
-from opensafeintent.people.labels import Label, write_labels
-from opensafeintent.people.texts import text_hash
 from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from opensafeintent.analysis.groups import Group, Origin, TextSource
+from opensafeintent.annotation.answers import Answers, Item, SourcedLabel, gather, read_all
+from opensafeintent.annotation.labels import Label
+from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
-from opensafeintent.people.answers import Answers, Item, SourcedLabel, gather, read_all
-from opensafeintent.people.labels import Label
-from opensafeintent.people.texts import text_hash
 
 __all__ = ["HumanLabels", "Match", "Truth", "match", "read_human_labels"]
 

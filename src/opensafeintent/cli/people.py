@@ -11,7 +11,7 @@ from opensafeintent.cli.options import DATA, LIMIT, NAME, PATH, options_of
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent.people.importing import ImportedLabels
+    from opensafeintent.annotation.importing import ImportedLabels
     from opensafeintent.workflows.annotating import ExportedStudy, Form
 
 __all__ = ["agreement_command", "annotate_group"]

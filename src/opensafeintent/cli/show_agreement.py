@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 
+from opensafeintent.annotation.judging import JudgeStudy, SafeCall
+from opensafeintent.annotation.quality import Consistency, Quality
 from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
 from opensafeintent.hostile import one_line
-from opensafeintent.people.judging import JudgeStudy, SafeCall
-from opensafeintent.people.quality import Consistency, Quality
 from opensafeintent.report.formats import share
 from opensafeintent.report.table import Table
 from opensafeintent.report.tables.agreement import DIMENSION_NAMES, agreement_tables

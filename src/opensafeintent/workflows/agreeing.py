@@ -8,15 +8,15 @@ from pathlib import Path
 import msgspec
 
 from opensafeintent.analysis.agreement import PANEL
+from opensafeintent.annotation.answers import Answers, Item, SourcedLabel, gather, read_all, refuse
+from opensafeintent.annotation.judging import JudgeGrades, JudgeStudy, judge_study
+from opensafeintent.annotation.quality import Consistency, Quality, dataset_quality, self_consistency
+from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.answers import Answers, Item, SourcedLabel, gather, read_all, refuse
-from opensafeintent.people.judging import JudgeGrades, JudgeStudy, judge_study
-from opensafeintent.people.quality import Consistency, Quality, dataset_quality, self_consistency
-from opensafeintent.people.texts import text_hash
 from opensafeintent.promptsets import Dataset, load_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.metrics_json import to_json

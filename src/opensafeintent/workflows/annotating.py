@@ -8,14 +8,10 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.derive import RunTexts
-from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.files import make_private_folder, write_private
-from opensafeintent.people.forms import render_page, render_sheet
-from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.labels import AnnotationKey, KeyItem, read_key, write_key, write_labels
-from opensafeintent.people.study import (
+from opensafeintent.annotation.forms import render_page, render_sheet
+from opensafeintent.annotation.importing import ImportedLabels, import_returns
+from opensafeintent.annotation.labels import AnnotationKey, KeyItem, read_key, write_key, write_labels
+from opensafeintent.annotation.study import (
     StudyPlan,
     Subject,
     draw_responses,
@@ -24,6 +20,10 @@ from opensafeintent.people.study import (
     quality_subject,
     response_subject,
 )
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import RunTexts
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
+from opensafeintent.annotation.labels import Label
 from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import STAGES
 from opensafeintent.files import write_private
-from opensafeintent.people.labels import Label
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.build import Reviewed, build_card, build_page, coverage_of, marked_source
 from opensafeintent.report.cost import Costs, cost_json

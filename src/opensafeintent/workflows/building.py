@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.annotation.labels import Label, read_labels
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
@@ -25,7 +26,6 @@ from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop.models import model_identity, open_models, unset_lines
-from opensafeintent.people.labels import Label, read_labels
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.cost import Costs

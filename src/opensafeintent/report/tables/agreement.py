@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Literal, NamedTuple
 
-from opensafeintent.people.judging import AnnotatorGrades, Dimension, JudgeStudy
-from opensafeintent.people.quality import Consistency, Quality
+from opensafeintent.annotation.judging import AnnotatorGrades, Dimension, JudgeStudy
+from opensafeintent.annotation.quality import Consistency, Quality
 from opensafeintent.report.table import Column, Get, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED
 

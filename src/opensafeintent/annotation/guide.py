@@ -8,7 +8,7 @@ from importlib import resources
 
 import msgspec
 
-from opensafeintent.people.labels import Answer, LabelKind
+from opensafeintent.annotation.labels import Answer, LabelKind
 
 __all__ = ["SLOTS", "Ask", "Choice", "Example", "Guide", "Question", "Slot", "asks_of", "guide_of"]
 
@@ -127,5 +127,5 @@ def asks_of(kind: LabelKind) -> list[Ask]:
 @lru_cache(maxsize=2)
 def guide_of(kind: LabelKind) -> Guide:
     """Return the guide to a task."""
-    text = resources.files("opensafeintent.people").joinpath(f"guides/{kind}.toml").read_text("utf-8")
+    text = resources.files("opensafeintent.annotation").joinpath(f"guides/{kind}.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text), Guide)

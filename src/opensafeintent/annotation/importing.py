@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
+from opensafeintent.annotation.forms import ITEMS, PRACTICE, page_words
+from opensafeintent.annotation.guide import SLOTS, asks_of, guide_of
+from opensafeintent.annotation.labels import UNSURE, AnnotationKey, Answer, Label, Showing, both_times
+from opensafeintent.annotation.returns import Formula, Returned, ReturnedItem, Value, read_return
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.people.forms import ITEMS, PRACTICE, page_words
-from opensafeintent.people.guide import SLOTS, asks_of, guide_of
-from opensafeintent.people.labels import UNSURE, AnnotationKey, Answer, Label, Showing, both_times
-from opensafeintent.people.returns import Formula, Returned, ReturnedItem, Value, read_return
 
 __all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
 

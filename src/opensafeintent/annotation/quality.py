@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from opensafeintent.people.answers import EVERYONE, Answers, answer_of
-from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, both_times
+from opensafeintent.annotation.answers import EVERYONE, Answers, answer_of
+from opensafeintent.annotation.labels import QUALITY_QUESTIONS, UNSURE, Answer, both_times
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate

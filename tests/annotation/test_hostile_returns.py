@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from annotation.forms import Sheet, judge_study
+from opensafeintent.annotation.forms import PAGE_FORM, page_words, render_sheet
+from opensafeintent.annotation.importing import import_returns
+from opensafeintent.annotation.labels import write_key
+from opensafeintent.annotation.returns import read_return
 from opensafeintent.errors import InputError
-from opensafeintent.people.forms import PAGE_FORM, page_words, render_sheet
-from opensafeintent.people.importing import import_returns
-from opensafeintent.people.labels import write_key
-from opensafeintent.people.returns import read_return
 from peaks import run
-from people.forms import Sheet, judge_study
 
 KEY, PACKETS = judge_study([f"Response number {n} about the Varo scanner." for n in range(12)])
 FORM = render_sheet(PACKETS[0])

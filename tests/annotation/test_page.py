@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from opensafeintent.people.forms import render_page
-from opensafeintent.people.guide import SLOTS, guide_of
-from opensafeintent.people.labels import AnnotationKey, Showing
-from opensafeintent.people.study import Packet
+from annotation.forms import by_field, expected_labels, found_labels, imported, judge_study, meant_by, quality_study
+from opensafeintent.annotation.forms import render_page
+from opensafeintent.annotation.guide import SLOTS, guide_of
+from opensafeintent.annotation.labels import AnnotationKey, Showing
+from opensafeintent.annotation.study import Packet
 from opensafeintent.promptsets import load_dataset
-from people.forms import by_field, expected_labels, found_labels, imported, judge_study, meant_by, quality_study
 
 STARTER = load_dataset("starter")
 HOSTILE = (

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opensafeintent.annotation.answers import Answers, gather, read_all
+from opensafeintent.annotation.labels import QUALITY_QUESTIONS, Answer, Label, write_labels
+from opensafeintent.annotation.quality import Question, dataset_quality, self_consistency
 from opensafeintent.errors import InputError
-from opensafeintent.people.answers import Answers, gather, read_all
-from opensafeintent.people.labels import QUALITY_QUESTIONS, Answer, Label, write_labels
-from opensafeintent.people.quality import Question, dataset_quality, self_consistency
 
 FAST = 1000
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import openpyxl
 
-from opensafeintent.people.forms import FIXED, ITEMS, columns_of, render_sheet
-from opensafeintent.people.guide import SLOTS
-from opensafeintent.people.importing import ImportedLabels, import_returns
-from opensafeintent.people.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
-from opensafeintent.people.study import Packet, StudyPlan, lay_out, quality_subject, response_subject
+from opensafeintent.annotation.forms import FIXED, ITEMS, columns_of, render_sheet
+from opensafeintent.annotation.guide import SLOTS
+from opensafeintent.annotation.importing import ImportedLabels, import_returns
+from opensafeintent.annotation.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
+from opensafeintent.annotation.study import Packet, StudyPlan, lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset
 
 WHO = ("ana", "ben", "cleo", "dmitri")

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.annotation.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
 from opensafeintent.errors import InputError
-from opensafeintent.people.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
 from opensafeintent.taxonomy import SCALES
 
 __all__ = ["EVERYONE", "Answers", "Item", "SourcedLabel", "answer_of", "gather", "read_all", "refuse"]

@@ -11,13 +11,13 @@ from typing import Any
 import openpyxl
 import pytest
 
+from annotation.forms import Sheet, expected_labels, filled, found_labels, imported, judge_study, quality_study
+from opensafeintent.annotation.answers import Answers, SourcedLabel
+from opensafeintent.annotation.forms import page_words, render_sheet
+from opensafeintent.annotation.labels import AnnotationKey, Showing, read_key, write_key
+from opensafeintent.annotation.quality import self_consistency
 from opensafeintent.errors import InputError
-from opensafeintent.people.answers import Answers, SourcedLabel
-from opensafeintent.people.forms import page_words, render_sheet
-from opensafeintent.people.labels import AnnotationKey, Showing, read_key, write_key
-from opensafeintent.people.quality import self_consistency
 from opensafeintent.promptsets import load_dataset
-from people.forms import Sheet, expected_labels, filled, found_labels, imported, judge_study, quality_study
 
 STARTER = load_dataset("starter")
 RESPONSES = [f"Response number {n} about the Varo scanner." for n in range(12)]

@@ -11,12 +11,7 @@ from pathlib import Path
 import openpyxl
 import pytest
 
-from opensafeintent.people.forms import render_sheet
-from opensafeintent.people.guide import SLOTS, guide_of
-from opensafeintent.people.labels import LabelKind
-from opensafeintent.people.texts import lines_of, readable, split_text, text_hash, words_hash
-from opensafeintent.promptsets import load_dataset
-from people.forms import (
+from annotation.forms import (
     Sheet,
     everything_in,
     expected_labels,
@@ -26,6 +21,11 @@ from people.forms import (
     judge_study,
     quality_study,
 )
+from opensafeintent.annotation.forms import render_sheet
+from opensafeintent.annotation.guide import SLOTS, guide_of
+from opensafeintent.annotation.labels import LabelKind
+from opensafeintent.annotation.texts import lines_of, readable, split_text, text_hash, words_hash
+from opensafeintent.promptsets import load_dataset
 from samples import made_dataset, prompt_set
 
 STARTER = load_dataset("starter")

@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.annotation.answers import EVERYONE, Answers, answer_of
+from opensafeintent.annotation.labels import UNSURE
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
-from opensafeintent.people.answers import EVERYONE, Answers, answer_of
-from opensafeintent.people.labels import UNSURE
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 
 from opensafeintent import __version__
+from opensafeintent.annotation.guide import SLOTS, Example, Question, asks_of, guide_of
+from opensafeintent.annotation.labels import LabelKind, Showing
+from opensafeintent.annotation.study import Packet, Shown
+from opensafeintent.annotation.texts import lines_of, split_text
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.hostile import json_for_html, page_script, security_policy
-from opensafeintent.people.guide import SLOTS, Example, Question, asks_of, guide_of
-from opensafeintent.people.labels import LabelKind, Showing
-from opensafeintent.people.study import Packet, Shown
-from opensafeintent.people.texts import lines_of, split_text
 
 __all__ = [
     "FIXED",
@@ -389,7 +389,7 @@ def render_page(packet: Packet, showings: Sequence[Showing]) -> bytes:
 
 
 def _asset(name: str) -> str:
-    return resources.files("opensafeintent.people").joinpath(f"page_assets/{name}").read_text("utf-8")
+    return resources.files("opensafeintent.annotation").joinpath(f"page_assets/{name}").read_text("utf-8")
 
 
 def _data(packet: Packet, showings: Sequence[Showing]) -> dict[str, Any]:

@@ -15,9 +15,7 @@ from zipfile import BadZipFile
 
 import msgspec
 
-from opensafeintent.errors import InputError
-from opensafeintent.hostile import one_line
-from opensafeintent.people.forms import (
+from opensafeintent.annotation.forms import (
     FIXED,
     IDENTITY,
     INSTRUCTIONS,
@@ -29,10 +27,12 @@ from opensafeintent.people.forms import (
     cell,
     columns_of,
 )
-from opensafeintent.people.guide import SLOTS
-from opensafeintent.people.labels import LabelKind
-from opensafeintent.people.texts import words_hash
-from opensafeintent.people.workbooks import WORKBOOK_STARTS, look_over
+from opensafeintent.annotation.guide import SLOTS
+from opensafeintent.annotation.labels import LabelKind
+from opensafeintent.annotation.texts import words_hash
+from opensafeintent.annotation.workbooks import WORKBOOK_STARTS, look_over
+from opensafeintent.errors import InputError
+from opensafeintent.hostile import one_line
 
 __all__ = ["MOST_BYTES", "Formula", "Returned", "ReturnedItem", "Value", "read_return"]
 

@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
+from opensafeintent.annotation.study import allocate, draw_responses, draw_sets, order_with_repeats
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
-from opensafeintent.people.study import allocate, draw_responses, draw_sets, order_with_repeats
 from samples import grade_line
 
 CORE = ("benign", "dual_use", "malicious")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from opensafeintent.annotation.answers import Answers, gather, read_all
+from opensafeintent.annotation.judging import JudgeGrades, JudgeStudy, consensus, judge_study
+from opensafeintent.annotation.labels import Answer, Label, write_labels
 from opensafeintent.errors import InputError
-from opensafeintent.people.answers import Answers, gather, read_all
-from opensafeintent.people.judging import JudgeGrades, JudgeStudy, consensus, judge_study
-from opensafeintent.people.labels import Answer, Label, write_labels
 from opensafeintent.statistics.samples import Sample
 
 FAST = 1000
@@ -299,7 +299,7 @@ def test_labels_that_cannot_be(tmp_path: Path, pair: Pair, fields: dict[str, Any
 
 
 def test_self_consistency_of_grades(tmp_path: Path) -> None:
-    from opensafeintent.people.quality import self_consistency
+    from opensafeintent.annotation.quality import self_consistency
 
     labels = [label("a", 1, (1, 0)), label("a", 1, (3, 0), repeat=True)]
     whole = self_consistency(told(tmp_path, labels))[0]

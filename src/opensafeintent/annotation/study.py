@@ -11,13 +11,13 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
+from opensafeintent.annotation.guide import Guide, guide_of
+from opensafeintent.annotation.labels import AnnotationKey, KeyItem, LabelKind, Showing
+from opensafeintent.annotation.texts import readable, text_hash, words_hash
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.hostile import name_safe, one_line
-from opensafeintent.people.guide import Guide, guide_of
-from opensafeintent.people.labels import AnnotationKey, KeyItem, LabelKind, Showing
-from opensafeintent.people.texts import readable, text_hash, words_hash
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy, intent_of
 
