@@ -68,7 +68,7 @@ def page(folder: Path) -> str:
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Return every file but the run's own."""
-    own = ("run.json", "ledger.sqlite", ".lock", "prompt_sets.jsonl")
+    own = ("run.json", "ledger.sqlite", ".ledger.sqlite.lock", ".lock", "prompt_sets.jsonl")
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

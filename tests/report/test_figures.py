@@ -20,8 +20,8 @@ from report.studies import MODELS, random_study, study_with
 from report.test_tables import GRADES, HOSTILE, groups_of
 
 NAMES = {
-    *("fig_2_safety", "fig_3_strata", "fig_3_cells", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
-    *("fig_7_strata", "fig_intent_ladder", "fig_frontier", "fig_discernment"),
+    *("fig_2_safety", "fig_3_strata", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"),
+    *("fig_7_strata", "fig_frontier"),
 }
 
 
@@ -241,7 +241,7 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
 
 @pytest.mark.slow
 def test_files_are_written_and_the_same_every_time(tmp_path: Path, figures: list[Figure]) -> None:
-    chosen = [named(figures, name) for name in ("fig_2_safety", "fig_3_cells", "fig_frontier")]
+    chosen = [named(figures, name) for name in ("fig_2_safety", "fig_3_strata", "fig_frontier")]
     write_figures(chosen, tmp_path / "a")
     endings = ("svg", "pdf", "png", "csv")
     assert {path.name for path in (tmp_path / "a").iterdir()} == {
@@ -287,11 +287,11 @@ def test_a_drawing_of_other_numbers_does_not_stay(tmp_path: Path, figures: list[
 @pytest.mark.parametrize(
     ("grades", "drawn"),
     [
-        ({"lab/a": {"s1": "40 30 10 30"}}, {"fig_2_safety", "fig_3_strata", "fig_intent_ladder", "fig_frontier"}),
+        ({"lab/a": {"s1": "40 30 10 30"}}, {"fig_2_safety", "fig_3_strata", "fig_frontier"}),
         ({"lab/a": {"s1": "-- -- -- --", "s2": "-- -- -- --"}}, set()),
         ({"lab/a": {}}, set()),
         ({"lab/a": GRADES["lab/a"], "lab/none": {}}, NAMES),
-        ({"baseline/refuse-all": GRADES["lab/b"]}, {"fig_2_safety", "fig_3_strata", "fig_intent_ladder", "fig_frontier"}),
+        ({"baseline/refuse-all": GRADES["lab/b"]}, {"fig_2_safety", "fig_3_strata", "fig_frontier"}),
     ],
     ids=["one set", "all missing", "nothing yet", "a model without grades", "baselines alone"],
 )

@@ -14,7 +14,7 @@ from report.studies import MODELS, random_study
 
 SIZES = tuple(product((2, 3), (4, 12)))
 """Judges and models."""
-PANEL_TABLES = ("judge_metrics", "judge_agreement", "judge_noise", "judge_conflicts")
+PANEL_TABLES = ("judge_metrics", "judge_agreement", "judge_noise")
 
 
 @pytest.fixture(scope="module")
@@ -49,13 +49,10 @@ def test_section_of_several_judges(
     assert section.locator("h2").inner_text() == "Who graded"
     for name in PANEL_TABLES:
         assert section.locator(f"#table-{name} tbody tr").count() > 0
-    # the numbers of the maps are below them, once
-    assert section.locator("#table-judge_confusion").count() == 0
     assert page.locator("#table-judge_agreement tbody tr").count() == judges * (judges - 1) // 2 + (judges > 2)
-    for figure in ("fig_judges", "judge_confusion"):
-        place = page.locator(f"#figure-{figure}")
-        place.scroll_into_view_if_needed()
-        place.locator("svg").wait_for(state="attached")
+    place = page.locator("#figure-fig_judges")
+    place.scroll_into_view_if_needed()
+    place.locator("svg").wait_for(state="attached")
     legend = page.locator("#figure-fig_judges svg").text_content()
     assert all(part in legend for part in ("panel", "gemini-3-flash"))
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
@@ -79,7 +76,7 @@ def test_what_was_found_names_the_judges(chromium: Any, pages: dict[tuple[int, i
     topics = page.locator(".findings dt").all_inner_texts()
     assert [topic for topic in topics if "udge" in topic] == ["Several judges", "Judge noise"]
     cautions = page.locator(".cautions li").all_inner_texts()
-    assert len([text for text in cautions if "judges favour their own kind" in text]) == 1
+    assert len([text for text in cautions if "judges favour their own kind" in text]) == 3
     page.context.close()
 
 
@@ -94,7 +91,6 @@ def test_each_judges_grades_stand_beside_a_response_and_filter(chromium: Any, pa
         assert [line.split()[-5] for line in lines] == list(JUDGES)  # NAME helpfulness H, harm S
         differ = len({line.endswith(" 0") for line in lines if not line.endswith("–")}) > 1
         assert ("they differ" in card.locator("p.judges").inner_text()) is differ
-    assert page.locator('[data-part="kind"] option[value="epochs_differ"]').get_attribute("hidden") is not None  # asked once
     assert errors == []
     page.context.close()
 
@@ -108,17 +104,4 @@ def test_with_one_judge_and_no_conflict_the_page_has_no_such_section(chromium: A
     assert page.locator('[data-part="split"]').is_hidden()
     assert not [topic for topic in page.locator(".findings dt").all_inner_texts() if "udge" in topic]
     assert errors == []
-    page.context.close()
-
-
-def test_with_one_judge_in_conflict_only_the_ranking_without_it_is_there(chromium: Any, tmp_path: Path) -> None:
-    path = tmp_path / "kin.html"
-    path.write_bytes(page_of(random_study(["google/gemini-3-flash", "openai/gpt-5.4"], 30, judge="openai/gpt-5.4-mini")))
-    page, _ = opened(chromium, path)
-    assert page.locator("#graders .table").evaluate_all("tables => tables.map(table => table.id)") == [
-        "table-judge_conflicts"
-    ]
-    assert page.locator("#graders figure").count() == 0
-    headings = [text.strip() for text in page.locator("#table-judge_conflicts thead th").all_inner_texts()]
-    assert not [text for text in headings if "By judges" in text]  # there is no other judge
     page.context.close()

@@ -55,7 +55,7 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
     assert sorted(lines) == sorted(
         (model, who) for model in (TARGET, OTHER) for who in (JUDGE, SECOND, "judge_average", "panel")
     )
-    assert {"judge_metrics.tex", "judge_agreement.md", "judge_confusion.csv", "fig_judges.svg"} <= written(run)
+    assert {"judge_metrics.tex", "judge_agreement.md", "fig_judges.svg"} <= written(run)
     assert 'id="graders"' in (run / "report.html").read_text()
 
 
