@@ -105,6 +105,8 @@ def demo_command(out: Path) -> int:
     show_default=True,
     help="Prompts whose appropriate strategy the model is asked for.",
 )
+@click.option("--stop-when", metavar="QUESTION", help="Stop as soon as QUESTION is answered (sequential test).")
+@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the answer to --stop-when.")
 @click.option("--judge-samples", type=int, metavar="N", help="Grade N responses twice, to tell a judge's own noise.")
 @ledger_and_limits("runs")
 @click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")

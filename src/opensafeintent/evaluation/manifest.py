@@ -25,12 +25,14 @@ from opensafeintent.templates import Role, Templates, parse_template
 
 __all__ = [
     "MOST_EPOCHS",
+    "Answer",
     "DatasetEntry",
     "Manifest",
     "Margin",
     "ModelEntry",
     "Preset",
     "RunFolder",
+    "StopQuestion",
     "StoredTemplate",
     "SwapPlan",
     "differences",
@@ -141,6 +143,29 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the request's place where none is shown."""
 
 
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to a question about a model."""
+
+    verdict: Literal["yes", "no"]
+    sets: int
+    """After how many prompt-sets of `promptsets.sample_order`."""
+    missing: int
+    """Of these, without a value."""
+    ci: tuple[float, float]
+    """The confidence sequence of the metric, or of how much better the first model is."""
+
+
+class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """The question that a run ends with (`extensions.stop_when`), and its answers, which stand."""
+
+    question: str
+    confidence: float
+    held: int
+    """Prompt-sets that the run held responses to before it was asked."""
+    answers: dict[str, Answer] = {}
+    """By model."""
+
+
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that, with the ledger, determines what a run's results are."""
 
@@ -167,6 +192,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """Of the gates that a report held the run against, in the order in which they were declared."""
     swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part."""
+    stop_when: StopQuestion | None = None
 
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
@@ -191,6 +217,13 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         sets = max(sets, self.swap.sets if self.swap else 0)
         plan = SwapPlan(sets=sets, withheld=self.swap.withheld if self.swap else _withheld())
         return msgspec.structs.replace(self, swap=plan)
+
+    def stopped_early(self) -> list[str]:
+        """Return the models whose prompt-sets are those that answered the run's question."""
+        answers = self.stop_when.answers if self.stop_when else {}
+        ends = [answer.sets for answer in answers.values()]
+        whole = self.dataset.sets
+        return [name for name, entry in self.models.items() if entry.limit in ends and entry.limit != whole]
 
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""

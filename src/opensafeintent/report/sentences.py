@@ -232,6 +232,7 @@ def cautions(
         _partial(group),
         _not_graded(group),
         _missing(group, max_missing),
+        _stopped_early(group),
         _samples(group),
         _strict_panel(group),
         *_of_one_maker(group),
@@ -251,6 +252,15 @@ def _partial(group: Group) -> Sentence | None:
         return None
     there, planned = (sum(getattr(coverage, what) for coverage in partial.values()) for what in ("responses", "planned"))
     return _say("partial", "warning", loud=True, models=partial, there=there, planned=planned)
+
+
+def _stopped_early(group: Group) -> Sentence | None:
+    """Say which models have the prompt-sets that answered a question, and no more."""
+    for manifest in group.manifests:
+        if models := [name for name, origin in group.origins.items() if origin.model in manifest.stopped_early()]:
+            question = manifest.stop_when.question if manifest.stop_when else ""
+            return _say("stopped_early", "warning", models=models, question=question)
+    return None
 
 
 def _not_graded(group: Group) -> Sentence | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, differences, hashes_of, store_templates
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
+from opensafeintent.extensions.stop_when import StopWhen, read_question
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
@@ -162,16 +164,31 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def work(self, manifest: Manifest) -> list[ModelWork]:
         """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
-        sets, settings = self.dataset.prompt_sets, self.settings
+        settings = self.settings
+        sets = drawn(self.dataset.prompt_sets, settings.limit)
         return [
             ModelWork(
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, drawn(sets, settings.limit), settings.epochs),
+                tasks=tasks_of(model, sets, settings.epochs, by_set=settings.stop_when is not None),
             )
             for model in self.models
         ]
+
+    def stop_when(self, manifest: Manifest, work: Sequence[ModelWork]) -> StopWhen | None:
+        """Return what ends the run as soon as its question is answered; None if it has none.
+
+        Raises:
+            InputError: the question is none, or the run was asked another one.
+        """
+        settings = self.settings
+        if settings.stop_when is None:
+            return None
+        question = read_question(settings.stop_when, self.models)
+        return StopWhen(
+            question, manifest, self.dataset, work, confidence=settings.confidence, max_missing=settings.max_missing
+        )
 
     def examination(self, work: Sequence[ModelWork]) -> Examination:
         """Return the check of every judge that some work needs, asked as it will be asked there."""
@@ -214,6 +231,9 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
+            if (stop_when := evaluation.stop_when(manifest, work)) is not None:
+                for line in stop_when.impossible():
+                    display.note(line)
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
@@ -221,11 +241,22 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
-            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster)
+            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster, stop_when)
+            if stop_when is not None:
+                manifest = stop_when.concluded(manifest)
+                folder.save(manifest)
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
     outcome.notes += map(passed_line, checks)
+    if stop_when is not None:
+        outcome.notes += stop_when.lines()
+        outcome.exit_code = first_exit_code(outcome.exit_code, *stop_when.exit_codes())
     return outcome
+
+
+def precision_line(sets: int) -> str:
+    """Say how exactly so many prompt-sets measure a share: the widest 95 % interval that it can have."""
+    return f"of {sets} prompt-sets a share is known to within {98 / sqrt(sets):.1f} points at most (95 %)" if sets else ""
 
 
 def _dry_run(evaluation: _Evaluation) -> Outcome:
@@ -234,6 +265,7 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     old = evaluation.old_manifest()
     manifest = evaluation.manifest(identities, old)
     work = evaluation.work(manifest)
+    stop_when = evaluation.stop_when(manifest, work)
     if evaluation.settings.check_judge:
         work = [*check_work(evaluation.examination(work)), *work]
     with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
@@ -243,5 +275,7 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     assumed = found.assumed or (ASSUMED if again else "")
     whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
-    notes = [*evaluation.asked_anew(old), *unset_lines((*evaluation.named, *panels))]
+    sets = len(drawn(evaluation.dataset.prompt_sets, evaluation.settings.limit))
+    notes = [*evaluation.asked_anew(old), *unset_lines((*evaluation.named, *panels)), precision_line(sets)]
+    notes += stop_when.impossible() if stop_when else []
     return Outcome(exit_code=0, forecast=whole, notes=notes)

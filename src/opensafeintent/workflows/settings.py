@@ -303,6 +303,10 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     """Further fields of the target's requests."""
     judge_samples: int | None = None
     """How many responses, of all models together, each judge grades once more: how far it agrees with itself."""
+    stop_when: str | None = None
+    """Ask no more once a question is answered: `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
+    confidence: float = 0.95
+    """Of the answer."""
     preset: Preset | None = None
     probe: ProbeScope = "unsafe"
     ledger: Path | None = None
@@ -331,6 +335,10 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             raise InputError(f"--epochs {self.epochs}: expected at most {MOST_EPOCHS:,}")
         if self.temperature is not None and not 0 <= self.temperature < inf:
             raise InputError(f"--temperature {self.temperature}: expected a number from 0")
+        if not 0.5 < self.confidence < 1:
+            raise InputError(f"--confidence {self.confidence:g}: expected more than 0.5 and less than 1, such as 0.95")
+        if self.stop_when is None and self.confidence != 0.95:
+            raise InputError("--confidence: there is no question; give --stop-when")
         if self.preset and self.max_tokens != _MAX_TOKENS:
             raise InputError(f"--preset {self.preset}: sets the token limit; leave --max-tokens out")
         for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):

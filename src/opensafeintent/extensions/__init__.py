@@ -1,0 +1,1 @@
+"""Features that a run can do without, a module each."""

@@ -1,0 +1,88 @@
+"""Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time (docs/stop-when.md).
+
+Evidence for a mean above m after n values is the average over j = 1 … 20 of ∏ (1 + λ_j (x_i − m)), λ_j = j / (21 m): a bet
+that nobody can win on average if the mean is m or less. By Ville's inequality it exceeds 1 / error with probability `error`
+at most, however often one looks (Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B 86, 2024).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+
+import numpy as np
+from scipy.special import logsumexp
+
+from opensafeintent.statistics.intervals import Floats, rounded
+
+__all__ = ["Evidence", "confidence_sequence", "fewest"]
+
+_BETS = np.arange(1, 21) / 21
+
+
+class Evidence:
+    """What values say of whether their mean is above or below a threshold.
+
+    Args:
+        threshold: above 0 and below 1.
+        error: probability of each of the two wrong answers, at most.
+    """
+
+    def __init__(self, threshold: float, error: float) -> None:
+        self._threshold, self._needed = threshold, -log(error)
+        self._above = self._below = np.zeros(len(_BETS))
+
+    def add(self, value: float) -> None:
+        """Take one more value, from 0 to 1."""
+        self._above = self._above + _growth(np.array([value]), self._threshold)
+        self._below = self._below + _growth(np.array([1 - value]), 1 - self._threshold)
+
+    @property
+    def verdict(self) -> bool | None:
+        """True if the mean is above the threshold, False if it is below, None if neither is shown."""
+        if _average(self._above) >= self._needed:
+            return True
+        return False if _average(self._below) >= self._needed else None
+
+
+def fewest(threshold: float, error: float) -> tuple[int, int]:
+    """Return after how many values, all of them 1 (all of them 0), the mean is shown to be above (below) a threshold."""
+
+    def until(mean: float) -> int:
+        n = 1
+        while _average(n * _growth(np.ones(1), mean)) < -log(error):
+            n += 1
+        return n
+
+    return until(threshold), until(1 - threshold)
+
+
+def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, float]:
+    """Return the limits between which the mean lies, however often one looked: what neither side rejected at any time.
+
+    Args:
+        values: in their order, each from 0 to 1.
+        error: probability of a mean outside, half of it on each side.
+    """
+
+    def least(found: Floats) -> float:
+        low, high = 0.0, 1.0
+        while high - low > 1e-7:
+            middle = (low + high) / 2
+            bets = np.cumsum(np.log1p(_BETS / middle * (found[:, None] - middle)), axis=0)
+            rejected = bool((logsumexp(bets, axis=1) - log(len(_BETS)) >= -log(error / 2)).any())
+            low, high = (middle, high) if rejected else (low, middle)
+        return low
+
+    array = np.asarray(values, dtype=np.float64)
+    return (rounded(least(array)), rounded(1 - least(1 - array))) if len(array) else (0.0, 1.0)
+
+
+def _growth(values: Floats, mean: float) -> Floats:
+    """Return the logarithm of what each bet on a mean above some `mean` has grown by; shape (bet,)."""
+    grown: Floats = np.log1p(_BETS / mean * (values[:, None] - mean)).sum(axis=0)
+    return grown
+
+
+def _average(logarithms: Floats) -> float:
+    return float(logsumexp(logarithms)) - log(len(_BETS))
