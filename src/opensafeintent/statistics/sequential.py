@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from math import log
 
 import numpy as np
-from scipy.special import logsumexp
 
 from opensafeintent.statistics.intervals import Floats, rounded
 
@@ -70,7 +69,7 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
         while high - low > 1e-7:
             middle = (low + high) / 2
             bets = np.cumsum(np.log1p(_BETS / middle * (found[:, None] - middle)), axis=0)
-            rejected = bool((logsumexp(bets, axis=1) - log(len(_BETS)) >= -log(error / 2)).any())
+            rejected = bool((np.logaddexp.reduce(bets, axis=1) - log(len(_BETS)) >= -log(error / 2)).any())
             low, high = (middle, high) if rejected else (low, middle)
         return low
 
@@ -85,4 +84,4 @@ def _growth(values: Floats, mean: float) -> Floats:
 
 
 def _average(logarithms: Floats) -> float:
-    return float(logsumexp(logarithms)) - log(len(_BETS))
+    return float(np.logaddexp.reduce(logarithms)) - log(len(_BETS))
