@@ -154,7 +154,7 @@ class Workshop:
     def _osi(self, arguments: list[str], *, compared: bool) -> Ran:
         written = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
         self.prepare(word for word in arguments if word not in written)
-        if arguments[0] == "evaluate" and not compared and not {"--limit", "--dry-run"} & set(arguments):
+        if arguments[0] == "evaluate" and not compared and not {"--limit", "--dry-run", "--stop-when"} & set(arguments):
             arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "4"]
         ran = osi(*arguments, **self.variables)
         allowed = (
