@@ -395,7 +395,7 @@ def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
     ]
     ran = osi(*command, MY_LAB_BASE_URL="http://127.0.0.1:9/v1", MISTRAL_API_KEY=" ")
     assert ran.code == 0
-    assert [line for line in " ".join(ran.out.split()).split("note: ")[1:] if "set" in line] == [
+    assert [line for line in " ".join(ran.out.split()).split("note: ")[1:] if "not set" in line] == [
         "OPENAI_API_KEY is not set: openai/a, openai/b cannot be asked without it ",
         "MY_LAB_API_KEY is not set: openai-api/my-lab/c cannot be asked without it ",
         "MISTRAL_API_KEY is not set: mistral/e cannot be asked without it",

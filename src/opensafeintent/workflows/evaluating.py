@@ -276,6 +276,6 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
     sets = len(drawn(evaluation.dataset.prompt_sets, evaluation.settings.limit))
-    notes = [*evaluation.asked_anew(old), *unset_lines((*evaluation.named, *panels)), precision_line(sets)]
-    notes += stop_when.impossible() if stop_when else []
+    notes = [precision_line(sets), *(stop_when.impossible() if stop_when else []), *evaluation.asked_anew(old)]
+    notes += unset_lines((*evaluation.named, *panels))
     return Outcome(exit_code=0, forecast=whole, notes=notes)
