@@ -106,7 +106,7 @@ def write(intent: str, topic: str, things: str, asked: str, follows: float) -> s
 def generator(follows: float) -> Callable[[list[dict[str, str]]], str]:
     def answer(messages: list[dict[str, str]]) -> str:
         text = messages[0]["content"]
-        told = respond_as_generator(call_of(messages), {})
+        told = respond_as_generator(call_of(messages))
         if '"underlying_task"' not in text.rpartition("<<<END ")[2]:
             return told
         reply = json.loads(told)
@@ -124,7 +124,7 @@ def judge(messages: list[dict[str, str]]) -> str:
     """Read the intent from the made-up verb; all else as the shipped script."""
     text = messages[0]["content"]
     contract = text.rpartition("<<<END ")[2]
-    told = respond_as_judge(call_of(messages), {})
+    told = respond_as_judge(call_of(messages))
     if '"benign_use_plausible"' in contract and '"same_request"' not in contract:
         verb = re.search(r"so as to (qu\w+) them", marked_parts(text)["REQUEST"])
         ill = verb is not None and means_ill(verb[1])

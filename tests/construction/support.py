@@ -55,7 +55,7 @@ class FakeModel:
         """Answer at once; the text FILTERED stands for a content filter."""
         self.calls.append(call)
         text = self._answer(call)
-        text = self._scripted(call, {}) if text is None else text
+        text = self._scripted(call) if text is None else text
         if text == "FILTERED":
             body = {"choices": [{"message": {"content": ""}, "finish_reason": "content_filter"}]}
             return Replied(Refused(reason="content_filter"), canonical_json(body))

@@ -12,6 +12,7 @@ import pytest
 
 from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
+from loopback.faults import faulty
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -223,13 +224,13 @@ def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> N
 
 def test_a_seed_before_the_others_changes_who_is_the_duplicate(folder: Path) -> None:
     """Two topics of one cell give near-duplicate sets; the earlier one stays, whichever was added later."""
-    faulty = ("--generator", "baseline/generator:near-duplicate", "--judge", "baseline/construction-judge")
+    models = ("--generator", faulty("generator", "near-duplicate"), "--judge", "baseline/construction-judge")
     one = folder / "one.jsonl"
     one.write_text(json.dumps({"prompt": HARMFUL.format("rob")}) + "\n")
     both = folder / "both.jsonl"
     both.write_text(json.dumps({"prompt": HARMFUL.format("Rob or hack")}) + "\n" + one.read_text())
     for source in (one, both):
-        ran = osi("build", source, *faulty, "--out", folder / "out", "--taxonomy", _one_cell(folder))
+        ran = osi("build", source, *models, "--out", folder / "out", "--taxonomy", _one_cell(folder))
         assert ran.code == 0, ran.err
     kept = [json.loads(line) for line in (folder / "out" / "provenance.jsonl").read_text().splitlines()]
     assert [item["topic"]["seed"]["prompt"] for item in kept] == [HARMFUL.format("Rob or hack")]

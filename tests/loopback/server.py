@@ -30,8 +30,7 @@ from typing import Any, Literal, Self, TypeVar, cast
 
 import msgspec
 
-from opensafeintent.calls.construction_baselines import FAULTS, parse_faults, respond_as_generator, respond_as_judge
-from opensafeintent.calls.records import Call, Message, Sampling
+from loopback.faults import scripted
 
 HOST = "127.0.0.1"
 CREATED = 1_700_000_000
@@ -334,14 +333,10 @@ class _Request:
 
     def _scripted(self) -> bytes:
         """What a model named `generator` or `construction-judge`, with faults or without, writes; as JSON without quotes."""
-        script, _, listed = self.model.partition(":")
-        if script not in FAULTS:
+        script, _, faults = self.model.partition(":")
+        if script not in ("generator", "construction-judge"):
             return b""
-        faults = parse_faults(self.model, listed) if listed else {}
-        messages = tuple(Message("user", (text,)) for text in self.texts)
-        call = Call(model=self.model, messages=messages, sampling=Sampling(), purpose="generate")
-        respond = respond_as_generator if script == "generator" else respond_as_judge
-        return _encode(respond(call, faults))[1:-1]
+        return _encode(scripted(script, faults, self.texts))[1:-1]
 
     def replaced_completion(self, fault: Fault) -> bytes:
         """The completion with what the fault puts in its place."""

@@ -12,6 +12,7 @@ import pytest
 from construction.support import UNSAFE
 from endtoend import Ran, osi
 from loopback import Fault, LoopbackServer, Match
+from loopback.faults import faulty
 from opensafeintent import BuildSettings, build
 from opensafeintent.annotation.labels import Label, write_labels
 from opensafeintent.construction.records import REASONS
@@ -71,7 +72,7 @@ def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_pat
 @pytest.mark.slow
 def test_every_set_leads_back_to_its_seed_its_calls_and_its_versions(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
-    generator = ("--generator", "baseline/generator:wrong-intent=0.7", "--judge", "baseline/construction-judge")
+    generator = ("--generator", faulty("generator", "wrong-intent=0.7"), "--judge", "baseline/construction-judge")
     assert osi("build", seeds, *generator, "--out", out, "--per-cell", 1).code == 0
     sets, origins = records(out / "dataset.jsonl"), records(out / "provenance.jsonl")
     assert [item["id"] for item in sets] == [item["id"] for item in origins]
@@ -245,26 +246,11 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, arguments: tupl
     assert not (tmp_path / "build").exists()
 
 
-@pytest.mark.parametrize(
-    ("generator", "message"),
-    [
-        ("baseline/generator:sloth", "unknown fault 'sloth'; valid: bent-repair, clumsy, disagreement"),
-        ("baseline/generator:malformed=2", "the share of malformed is '2'; expected a number from 0 to 1"),
-        ("baseline/generator:malformed=x", "the share of malformed is 'x'"),
-        ("baseline/refuse-all:malformed", "only generator and construction-judge take faults"),
-    ],
-)
-def test_faults_that_are_none(tmp_path: Path, generator: str, message: str) -> None:
-    judge = ("--judge", "baseline/construction-judge")
-    refused = osi("build", "--per-cell", 1, "--generator", generator, *judge, "--out", tmp_path / "build")
-    assert message in error(refused)
-
-
 def test_a_folder_holds_one_build(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
     osi("build", seeds, *OFFLINE, "--out", out)
     before = (out / "dataset.jsonl").read_bytes()
-    other = ("--generator", "baseline/generator:fenced", "--judge", "baseline/construction-judge")
+    other = ("--generator", faulty("generator", "fenced"), "--judge", "baseline/construction-judge")
     assert "holds another build: generator: it has baseline/generator" in error(osi("build", seeds, *other, "--out", out))
     assert "judge sampling" in error(osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9))
     assert (out / "dataset.jsonl").read_bytes() == before
@@ -354,8 +340,8 @@ def test_each_fault_of_the_scripted_generator_is_found_where_it_belongs(
 ) -> None:
     out = tmp_path / "build"
     share = 0.9 if fault == "no-material" else 0.6  # one task type in six has material
-    faulty = ("--generator", f"baseline/generator:{fault}={share}", "--judge", "baseline/construction-judge")
-    assert osi("build", *faulty, "--per-cell", 2, "--out", out).code == 0
+    models = ("--generator", faulty("generator", f"{fault}={share}"), "--judge", "baseline/construction-judge")
+    assert osi("build", *models, "--per-cell", 2, "--out", out).code == 0
     stage, reason = found
     rejected = {line["stage"]: line["rejected"] for line in funnel(out)}
     assert rejected[stage][reason] > 2
@@ -375,16 +361,19 @@ def test_each_fault_of_the_scripted_judge_is_found_where_it_belongs(
     tmp_path: Path, seeds: Path, fault: str, found: tuple[str, str]
 ) -> None:
     out = tmp_path / "build"
-    faulty = ("--generator", "baseline/generator", "--judge", f"baseline/construction-judge:{fault}")
-    assert osi("build", seeds, *faulty, "--out", out).code == 0
+    models = ("--generator", "baseline/generator", "--judge", faulty("construction-judge", fault))
+    assert osi("build", seeds, *models, "--out", out).code == 0
     assert {line["stage"]: line["rejected"] for line in funnel(out)}[found[0]] == {found[1]: 3}
     assert not (out / "dataset.jsonl").exists()
 
 
 def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
-    faulty = ("baseline/generator:clumsy=0.5,leaning=0.5,leaning-task=0.5", "baseline/construction-judge:doubted-label=0.5")
-    assert osi("build", seeds, "--generator", faulty[0], "--judge", faulty[1], "--out", out, "--per-cell", 1).code == 0
+    models = (
+        faulty("generator", "clumsy=0.5,leaning=0.5,leaning-task=0.5"),
+        faulty("construction-judge", "doubted-label=0.5"),
+    )
+    assert osi("build", seeds, "--generator", models[0], "--judge", models[1], "--out", out, "--per-cell", 1).code == 0
     assert {reason for line in funnel(out) for reason in line["rejected"]} <= {"type_wrong"}
     whys = {revision["why"] for item in records(out / "provenance.jsonl") for revision in item["revisions"]}
     assert whys == {"leaning", "wording"}
@@ -395,14 +384,14 @@ def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(tmp_path: Path, se
 
 def test_a_repair_that_bends_a_text_is_caught(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
-    faulty = ("--generator", "baseline/generator:leaning,bent-repair", "--judge", "baseline/construction-judge")
-    assert osi("build", seeds, *faulty, "--out", out).code == 0
+    models = ("--generator", faulty("generator", "leaning,bent-repair"), "--judge", faulty("construction-judge"))
+    assert osi("build", seeds, *models, "--out", out).code == 0
     assert funnel(out)[-2]["rejected"] == {"repair_bent": 3}
 
 
 def test_fences_are_no_fault(tmp_path: Path, seeds: Path) -> None:
-    faulty = ("--generator", "baseline/generator:fenced", "--judge", "baseline/construction-judge:fenced")
-    osi("build", seeds, *faulty, "--out", tmp_path / "a")
+    models = ("--generator", faulty("generator", "fenced"), "--judge", faulty("construction-judge", "fenced"))
+    osi("build", seeds, *models, "--out", tmp_path / "a")
     osi("build", seeds, *OFFLINE, "--out", tmp_path / "b")
     same = [[item["prompts"] for item in records(tmp_path / name / "dataset.jsonl")] for name in "ab"]
     assert same[0] == same[1]

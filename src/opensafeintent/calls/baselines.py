@@ -13,11 +13,9 @@ from functools import lru_cache
 import msgspec
 
 from opensafeintent.calls.construction_baselines import (
-    FAULTS,
     contract_of,
     data_file,
     marked_parts,
-    parse_faults,
     respond_as_generator,
     respond_as_judge,
 )
@@ -63,18 +61,12 @@ class ScriptedModel:
     notices: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
-        script, faulty, listed = name.removeprefix("baseline/").partition(":")
+        script = name.removeprefix("baseline/")
         if script not in BASELINES:
             raise InputError(f"{name}: unknown baseline; {nearest(script, BASELINES)}")
-        if faulty and script not in FAULTS:
-            raise InputError(f"{name}: only {' and '.join(FAULTS)} take faults")
         baseline = BASELINES[script]
         self.identity = f"{name}@{baseline.version}"
         self._respond = baseline.respond
-        if faulty:
-            faults = parse_faults(name, listed)
-            respond = respond_as_generator if script == "generator" else respond_as_judge
-            self._respond = lambda call: respond(call, faults)
 
     async def attempt(self, call: Call) -> Attempt:
         """Answer at once; tokens are counted as four characters each."""
@@ -195,11 +187,7 @@ BASELINES: dict[str, Baseline] = {
         _target(lambda asked: _script().refusal if _alarmed(asked) else _script().answer, _filter_strategy),
     ),
     "judge": Baseline(1, "a rule-based judge for demonstrations only", _judge, target=False),
-    "generator": Baseline(
-        2, "writes plainly artificial prompt-sets, for build", lambda call: respond_as_generator(call, {}), target=False
-    ),
-    "construction-judge": Baseline(
-        2, "checks what the scripted generator writes, for build", lambda call: respond_as_judge(call, {}), target=False
-    ),
+    "generator": Baseline(2, "writes plainly artificial prompt-sets, for build", respond_as_generator, target=False),
+    "construction-judge": Baseline(2, "checks what the scripted generator writes, for build", respond_as_judge, target=False),
 }
 """Every scripted model by its name behind `baseline/`."""

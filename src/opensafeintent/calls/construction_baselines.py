@@ -1,9 +1,4 @@
-"""The scripted generator and judge of construction: plainly artificial prompt-sets, and faults on demand.
-
-Both answer from the messages alone. A fault is named behind the model's name with the share of replies that have it:
-`baseline/generator:malformed=0.2,near-duplicate=0.1`; without a share every reply has it. Which replies those are depends on
-the conversation alone, so that a build is the same each time.
-"""
+"""The scripted generator and judge of construction: plainly artificial prompt-sets, from the messages alone."""
 
 from __future__ import annotations
 
@@ -19,46 +14,10 @@ import msgspec
 
 from opensafeintent.calls.records import Call
 from opensafeintent.canonical import sha256_hex
-from opensafeintent.errors import InputError, nearest
 
-__all__ = ["FAULTS", "contract_of", "data_file", "marked_parts", "parse_faults", "respond_as_generator", "respond_as_judge"]
+__all__ = ["contract_of", "data_file", "marked_parts", "respond_as_generator", "respond_as_judge"]
 
 T = TypeVar("T")
-
-FAULTS: dict[str, tuple[str, ...]] = {
-    "generator": (
-        "bent-repair",
-        "clumsy",
-        "disagreement",
-        "fenced",
-        "invented-label",
-        "leaning",
-        "leaning-task",
-        "long-paraphrase",
-        "malformed",
-        "near-duplicate",
-        "no-material",
-        "refusal",
-        "too-few-paraphrases",
-        "unparallel",
-        "wrong-intent",
-    ),
-    "construction-judge": (
-        "disagreement",
-        "doubted-label",
-        "fenced",
-        "incoherent",
-        "invented-label",
-        "malformed",
-        "never-agrees",
-        "refusal",
-    ),
-}
-"""The faults that each of the two can be asked for."""
-
-Faults = Mapping[str, float]
-
-_STAND_IN = "[100 words of text]"
 
 _THINGS = 8
 """Made-up words of a task: so many that two sets with one sentence frame stay below the similarity threshold."""
@@ -71,9 +30,6 @@ class _Script(msgspec.Struct, frozen=True):
     unsafe: str
     benign_marks: tuple[str, ...]
     malicious_marks: tuple[str, ...]
-    leaning_mark: str
-    clumsy_mark: str
-    bent_mark: str
     benign: tuple[str, ...]
     dual_use: tuple[str, ...]
     malicious: tuple[str, ...]
@@ -94,41 +50,15 @@ def _script() -> _Script:
     return data_file("construction.toml", _Script)
 
 
-def parse_faults(name: str, listed: str) -> dict[str, float]:
-    """Read `malformed=0.2,near-duplicate` as shares by fault.
-
-    Raises:
-        InputError: a fault is unknown to this model, or a share is none.
-    """
-    script = name.removeprefix("baseline/").partition(":")[0]
-    faults: dict[str, float] = {}
-    for item in listed.split(","):
-        fault, equals, share = item.partition("=")
-        if fault not in FAULTS[script]:
-            raise InputError(f"{name}: unknown fault {fault!r}; {nearest(fault, FAULTS[script])}")
-        try:
-            faults[fault] = float(share) if equals else 1.0
-        except ValueError:
-            faults[fault] = -1.0
-        if not 0 <= faults[fault] <= 1:
-            raise InputError(f"{name}: the share of {fault} is {share!r}; expected a number from 0 to 1")
-    return faults
-
-
 class _Task:
     """What is asked, and what the answer may draw on."""
 
-    def __init__(self, call: Call, faults: Faults) -> None:
+    def __init__(self, call: Call) -> None:
         first = call.messages[0].content
         self.asked = first
         self.contract = contract_of(first)
         self.parts = marked_parts(first)
-        self._faults = faults
         self._conversation = "\0".join(message.content for message in call.messages) + f"\0{call.epoch}"
-
-    def draws(self, fault: str) -> bool:
-        """Tell whether this reply has a fault."""
-        return _share(fault, self._conversation) < self._faults.get(fault, 0.0)
 
     def pick(self, options: Sequence[str], about: str) -> str:
         """Choose one of a few, always the same for the same conversation."""
@@ -164,9 +94,9 @@ def contract_of(text: str) -> str:
     return text.rpartition("<<<END ")[2]
 
 
-def respond_as_generator(call: Call, faults: Faults) -> str:
+def respond_as_generator(call: Call) -> str:
     """Answer an instruction of construction as the scripted generator."""
-    task = _Task(call, faults)
+    task = _Task(call)
     writers: dict[str, Callable[[_Task], dict[str, object]]] = {
         '"unsafe"': _metadata,
         '"summaries"': _summaries,
@@ -177,9 +107,9 @@ def respond_as_generator(call: Call, faults: Faults) -> str:
     return _answer(task, writers)
 
 
-def respond_as_judge(call: Call, faults: Faults) -> str:
+def respond_as_judge(call: Call) -> str:
     """Answer an instruction of construction as the scripted judge."""
-    task = _Task(call, faults)
+    task = _Task(call)
     writers: dict[str, Callable[[_Task], dict[str, object]]] = {
         '"unsafe"': _metadata,
         '"same_request"': _paraphrase_check,
@@ -194,12 +124,7 @@ def _answer(task: _Task, writers: Mapping[str, Callable[[_Task], dict[str, objec
     writer = next((writer for key, writer in writers.items() if key in task.contract), None)
     if writer is None:
         return "This baseline reads this project's own construction templates only."
-    if task.draws("refusal"):
-        return "I'm sorry, but I can't help with that."
-    if task.draws("malformed"):
-        return "Here is what you asked for, in my own words and not in the form you wanted."
-    text = json.dumps(writer(task), ensure_ascii=False)
-    return f"```json\n{text}\n```" if task.draws("fenced") else text
+    return json.dumps(writer(task), ensure_ascii=False)
 
 
 # Stage 1 ---------------------------------------------------------------------------------------------------------------
@@ -222,14 +147,10 @@ def _closest(request: str, listed: str) -> str:
 def _metadata(task: _Task) -> dict[str, object]:
     request = task.parts.get("REQUEST", "")
     domains, _, types = task.asked.partition("The harm domains:")[2].partition("The task types:")
-    domain = _closest(request, domains)
-    if task.draws("disagreement"):
-        names = [name for name, _ in _LISTED.findall(domains)]
-        domain = names[(names.index(domain) + 1) % len(names)]
     return {
         "unsafe": bool(set(re.findall(r"[a-z]+", request.lower())) & set(_script().unsafe.split())),
         "summary": f"handling {_things(request)} in a made-up town",
-        "harm_domain": "Mischief" if task.draws("invented-label") else domain,
+        "harm_domain": _closest(request, domains),
         "task_type": _closest(request, types),
     }
 
@@ -266,11 +187,7 @@ def _named(text: str) -> set[str]:
 
 
 def _summaries(task: _Task) -> dict[str, object]:
-    there = task.parts.get("THERE", "")
-    about = task.asked.partition("The harm domain:")[2].partition("<<<")[0] + there
-    if task.draws("near-duplicate") and there.startswith("- "):
-        repeated = there.splitlines()[0].removeprefix("- ")
-        return {"summaries": [repeated] * task.count(), "declined": ""}
+    about = task.asked.partition("The harm domain:")[2].partition("<<<")[0] + task.parts.get("THERE", "")
     made = [f"handling {_things(f'{about}{number}')} in a made-up town" for number in range(task.count())]
     return {"summaries": made, "declined": ""}
 
@@ -292,44 +209,16 @@ def _worded(task: _Task, intent: str, ask: str, things: str) -> str:
     return _filled(task.pick(frames, intent), ask, things, task.pick(marks, f"{intent} mark"))
 
 
-def _marked(text: str, mark: str) -> str:
-    """Return a text with a mark at its end."""
-    return f"{text.rstrip('?')}, {mark}?"
-
-
 def _again(text: str) -> str:
     """Return a text in a wording that is not the same."""
     return f"So, {text[0].lower()}{text[1:]}"
 
 
 def _triplet(task: _Task) -> dict[str, object]:
-    domain_and_type = task.asked.partition("The harm domain:")[2]
-    described = domain_and_type.partition("The task type:")[2]
-    ask = _ask(described)
-    about = task.parts.get("TOPIC", "")
-    if task.draws("near-duplicate"):
-        about = domain_and_type.partition("<<<")[0]  # the same for every topic of the cell
-    things = _things(about)
-    others = _things(about + "other") if task.draws("unparallel") else things
-    dual_use = _worded(task, "dual_use", ask, things)
-    if task.draws("wrong-intent"):
-        dual_use = _again(_worded(task, "malicious", ask, things))
-    elif task.draws("leaning"):
-        dual_use = _marked(dual_use, _script().leaning_mark)
-    texts = {
-        "underlying_task": f"{described.strip().partition(':')[0]}: {things}",
-        "benign": _worded(task, "benign", ask, things),
-        "dual_use": dual_use,
-        "malicious": _worded(task, "malicious", ask, others),
-    }
-    if task.draws("leaning-task"):
-        texts["underlying_task"] += f", {_script().leaning_mark}"
-    if task.draws("clumsy"):
-        clumsy = task.pick(("benign", "dual_use", "malicious"), "clumsy")
-        texts[clumsy] = _marked(texts[clumsy], _script().clumsy_mark)
-    if task.draws("no-material"):
-        texts["benign"] = texts["benign"].replace(_STAND_IN, "a text")
-    return {**texts, "declined": ""}
+    described = task.asked.partition("The harm domain:")[2].partition("The task type:")[2]
+    things = _things(task.parts.get("TOPIC", ""))
+    texts = {intent: _worded(task, intent, _ask(described), things) for intent in ("benign", "dual_use", "malicious")}
+    return {"underlying_task": f"{described.strip().partition(':')[0]}: {things}", **texts, "declined": ""}
 
 
 # Stage 4 ---------------------------------------------------------------------------------------------------------------
@@ -338,17 +227,12 @@ def _triplet(task: _Task) -> dict[str, object]:
 def _repair(task: _Task) -> dict[str, object]:
     match = re.search(r"new text of the (\S+) request", task.contract)
     named, _, things = task.parts.get("TASK", "").partition(": ")
-    things = things.partition(f", {_script().leaning_mark}")[0]
     if match is None:
         return {"prompt": f"{named}: {things}", "declined": ""}
     expected = match[1].replace("-", "_")
     described = task.asked.partition("The task type:")[2]
-    wrong = "malicious" if expected == "dual_use" else "dual_use"
-    intent = wrong if task.draws("wrong-intent") else expected
     taken = {task.parts.get(name, "") for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
-    text = _worded(task, intent, _ask(described), things)
-    if task.draws("bent-repair"):
-        text = _marked(text, _script().bent_mark)
+    text = _worded(task, expected, _ask(described), things)
     return {"prompt": _again(text) if text in taken else text, "declined": ""}
 
 
@@ -358,44 +242,34 @@ def _marks(text: str) -> tuple[bool, bool]:
     return any(mark in text for mark in script.benign_marks), any(mark in text for mark in script.malicious_marks)
 
 
-def _read(text: str, *, wrongly: bool) -> dict[str, object]:
+def _read(text: str) -> dict[str, object]:
     benign, malicious = _marks(text)
     reason = "It holds a mark." if benign or malicious else "It holds no mark."
     return {
-        "benign_use_plausible": not malicious and not wrongly,
-        "misuse_risk_meaningful": not benign and not wrongly,
-        "leans": "honest" if benign or _script().leaning_mark in text else "harmful" if malicious else "neither",
+        "benign_use_plausible": not malicious,
+        "misuse_risk_meaningful": not benign,
+        "leans": "honest" if benign else "harmful" if malicious else "neither",
         "reason": reason,
     }
 
 
 def _intent(task: _Task) -> dict[str, object]:
-    return _read(task.parts.get("REQUEST", ""), wrongly=task.draws("never-agrees"))
+    return _read(task.parts.get("REQUEST", ""))
 
 
 # Stages 5 and 6 --------------------------------------------------------------------------------------------------------
 
 
 def _quality(task: _Task) -> dict[str, object]:
-    script = _script()
-    texts = {name: task.parts.get(name.upper().replace("_", "-"), "") for name in ("benign", "dual_use", "malicious")}
-    first, *others = [_named(text) for text in texts.values()]
-    clumsy = [name for name, text in texts.items() if script.clumsy_mark in text]
-    points = {
-        "same_task": all(other == first for other in others),
-        "domain_right": True,
-        "type_right": not task.draws("doubted-label"),
-        "same_specificity": True,
-        "natural": not clumsy,
-        "free_of_artefacts": True,
-        "task_neutral": script.leaning_mark not in task.parts.get("TASK", ""),
-        "repairs_fair": not any(script.bent_mark in text for text in texts.values()),
-    }
+    first, *others = (_named(task.parts.get(name, "")) for name in ("BENIGN", "DUAL-USE", "MALICIOUS"))
+    same = all(other == first for other in others)
+    rest = ("domain_right", "type_right", "same_specificity", "natural", "free_of_artefacts", "task_neutral", "repairs_fair")
     return {
-        **points,
-        "fault_in": clumsy[0] if clumsy else "none",
+        "same_task": same,
+        **dict.fromkeys(rest, True),
+        "fault_in": "none",
         "serves_malicious": task.pick(("fully", "partly", "not"), "serves_malicious"),
-        "reason": "" if all(points.values()) else "The script has marked it.",
+        "reason": "" if same else "The prompts name other things.",
     }
 
 
@@ -409,24 +283,18 @@ def _paraphrases(task: _Task) -> dict[str, object]:
     things = _things_of(request)
     ask = next((ask for ask in _script().asks.values() if ask in request.lower()), _script().asks["other"])
     made = [_filled(frame, ask, things) for frame in _script().paraphrases]
-    if task.draws("long-paraphrase"):
-        made = [f"{text} {text}" for text in made]
     lines = {line.removeprefix("- ").partition(" (no paraphrase: ")[0] for line in taken.splitlines()}
     made = [text for text in made if text not in lines] or made
-    if task.draws("too-few-paraphrases"):
-        made = made[:1] * task.count()
     return {"paraphrases": made[: task.count()], "declined": ""}
 
 
 def _paraphrase_check(task: _Task) -> dict[str, object]:
     first, second = task.parts.get("FIRST", ""), task.parts.get("SECOND", "")
-    return {"same_request": _named(first) == _named(second), **_read(second, wrongly=task.draws("never-agrees"))}
+    return {"same_request": _named(first) == _named(second), **_read(second)}
 
 
 def _annotation(task: _Task) -> dict[str, object]:
     things = _things_of(task.parts.get("REQUEST", ""))
-    if task.draws("incoherent"):
-        return {"coherent": False, "benign_use": "", "misuse_risk": ""}
     script = _script()
     return {
         "coherent": True,
