@@ -116,7 +116,10 @@ def _show_gates(console: Console, gates: Gates) -> None:
     """Print every gate with its verdict; why one is not met stands in the notes."""
     for table in gate_tables(gates):
         console.print()
-        print_table(console, table.part(table.rows, "reason", "n"), bold=lambda line: line.check.verdict != "pass")
+        if table.name == "transitions":
+            print_table(console, table)
+        else:
+            print_table(console, table.part(table.rows, "reason", "n"), bold=lambda line: line.check.verdict != "pass")
         console.print(plain(f"{table.title}."), style="dim")
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
