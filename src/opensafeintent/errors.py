@@ -24,7 +24,7 @@ EXIT_CODES = {
     1: "done, but too much is missing: grades (--max-missing), or items of a build whose calls failed",
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",
-    4: "not met: a gate (--fail-under, --fail-over, --fail-if-worse), or a judge failed its check",
+    4: "not met: a gate (--fail-under, --fail-over, --fail-if-worse), a question (--stop-when), or a judge's check",
     5: "undecided at the confidence asked for (--confidence)",
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",

@@ -115,6 +115,7 @@ class Group:
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
+        stopped_early: the models whose prompt-sets are those that answered a question (`--stop-when`).
     """
 
     def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
@@ -127,6 +128,7 @@ class Group:
         self.rows: dict[str, list[GradeRow]] = {}
         self.regrades: dict[str, list[Regrade]] = {}
         self._swaps: dict[str, list[Swapped]] = {}
+        self.stopped_early = [shown for shown, (study, model) in members.items() if model in study.manifest.stopped_early()]
         self.temperatures: dict[str, float | None] = {}
         for shown, (study, model) in members.items():
             rows = [row for row in study.rows if row.model == model]

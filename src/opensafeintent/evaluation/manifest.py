@@ -25,13 +25,13 @@ from opensafeintent.templates import Role, Templates, parse_template
 
 __all__ = [
     "MOST_EPOCHS",
-    "Answer",
     "DatasetEntry",
     "Manifest",
     "Margin",
     "ModelEntry",
     "Preset",
     "RunFolder",
+    "StopAnswer",
     "StopQuestion",
     "StoredTemplate",
     "SwapPlan",
@@ -143,10 +143,14 @@ class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What stands in the request's place where none is shown."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+StopVerdict = Literal["yes", "no", "undecided"]
+
+
+class StopAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to a question about a model."""
 
-    verdict: Literal["yes", "no"]
+    verdict: StopVerdict
+    """`yes` and `no` stand."""
     sets: int
     """After how many prompt-sets of `promptsets.sample_order`."""
     missing: int
@@ -156,13 +160,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """The question that a run ends with (`extensions.stop_when`), and its answers, which stand."""
+    """The question that ends a run (`extensions.stop_when`), and its answers."""
 
     question: str
     confidence: float
-    held: int
-    """Prompt-sets that the run held responses to before it was asked."""
-    answers: dict[str, Answer] = {}
+    models: dict[str, str]
+    """The models that it concerns, with a hash of how each is asked and graded."""
+    held: dict[str, int] | None = None
+    """By model, the prompt-sets that the run held responses to before it was asked; None until that is known."""
+    answers: dict[str, StopAnswer] = {}
     """By model."""
 
 
@@ -220,10 +226,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
-        answers = self.stop_when.answers if self.stop_when else {}
-        ends = [answer.sets for answer in answers.values()]
-        whole = self.dataset.sets
-        return [name for name, entry in self.models.items() if entry.limit in ends and entry.limit != whole]
+        answers = self.stop_when.answers.values() if self.stop_when else ()
+        ends = {answer.sets for answer in answers if answer.verdict != "undecided"} - {self.dataset.sets}
+        return [name for name, entry in self.models.items() if entry.limit in ends]
 
     def sampling_of(self, model: str) -> Sampling:
         """Return how a model is sampled, as far as that is known."""

@@ -82,6 +82,8 @@ class ModelWork(msgspec.Struct, frozen=True, kw_only=True):
     plan: JudgePlan
     templates: Templates
     tasks: Sequence[Task]
+    wanted: Callable[[Task], bool] | None = None
+    """Whether a task is still needed when its turn comes; None if all are."""
 
     @property
     def planned(self) -> Iterator[Planned]:

@@ -43,13 +43,8 @@ WITHHELD = "withheld"
 """The column of the swap audit in which no request is shown."""
 
 
-def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int, *, by_set: bool = False) -> list[Task]:
-    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set first.
-
-    With `by_set` all epochs of a set stand together.
-    """
-    if by_set:
-        return [task for prompt_set in prompt_sets for task in tasks_of(model, [prompt_set], epochs)]
+def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
+    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set first."""
     return [
         Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt)
         for epoch in range(1, epochs + 1)
@@ -59,12 +54,7 @@ def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int, *, by_se
 
 
 async def run_work(
-    client: Client,
-    work: Sequence[ModelWork],
-    *,
-    at_once: int,
-    done: Callable[[GradedResponse], None],
-    wanted: Callable[[Task], bool] | None = None,
+    client: Client, work: Sequence[ModelWork], *, at_once: int, done: Callable[[GradedResponse], None]
 ) -> None:
     """Run every task; each finished response is handed to `done`.
 
@@ -76,24 +66,18 @@ async def run_work(
         work: what to do, a target each.
         at_once: prompts of one target under way at the same time.
         done: takes each graded response, in no particular order.
-        wanted: whether a task is still needed when its turn comes.
 
     Raises:
         Stopped: a judge, the last target or a budget ended the run. What was answered is in the ledger.
         InputError: the ledger cannot be written.
     """
-    await run_tasks(client, work, at_once=at_once, done=done, wanted=wanted)
+    await run_tasks(client, work, at_once=at_once, done=done)
     client.stop_silent_models()
     raise_if_over(client, work)
 
 
 async def run_tasks(
-    client: Client,
-    work: Sequence[ModelWork],
-    *,
-    at_once: int,
-    done: Callable[[GradedResponse], None],
-    wanted: Callable[[Task], bool] | None = None,
+    client: Client, work: Sequence[ModelWork], *, at_once: int, done: Callable[[GradedResponse], None]
 ) -> None:
     """Run every task, as `run_work` does; that a target has stopped is for the caller to see.
 
@@ -101,7 +85,7 @@ async def run_tasks(
         Stopped: a judge or a budget ended the work.
         InputError: the ledger cannot be written.
     """
-    await side_by_side(*(_run_model(client, item, at_once, done, wanted) for item in work if item.tasks))
+    await side_by_side(*(_run_model(client, item, at_once, done) for item in work if item.tasks))
 
 
 def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
@@ -114,15 +98,9 @@ def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
         raise Stopped("; ".join(client.stopped_models[target] for target in sorted(targets)))
 
 
-async def _run_model(
-    client: Client,
-    work: ModelWork,
-    at_once: int,
-    done: Callable[[GradedResponse], None],
-    wanted: Callable[[Task], bool] | None,
-) -> None:
+async def _run_model(client: Client, work: ModelWork, at_once: int, done: Callable[[GradedResponse], None]) -> None:
     async def grade(task: Task) -> None:
-        if wanted is not None and not wanted(task):
+        if work.wanted is not None and not work.wanted(task):
             return
         try:
             graded = await run_task(client, task, work.plan, work.templates)

@@ -1,264 +1,277 @@
 """`--stop-when`: no more prompt-sets than a question about the models needs (docs/stop-when.md).
 
-Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of those whose calls have all ended: slow answers
-cannot decide which ones do. A model whose question is answered keeps the prefix that
-answered it, as if `--limit` had named it.
+Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of the sets whose calls have all ended, so that slow
+answers cannot select. An answer is stored in the manifest as soon as it is reached, and stands. The model then keeps the
+prefix that decided, as if `--limit` had named it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from math import isnan
-from typing import Literal, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from math import isnan, nan
+from typing import NamedTuple
 
 import msgspec
 
+from opensafeintent.calls.baselines import contenders
+from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.manifest import Answer, Manifest, StopQuestion
+from opensafeintent.evaluation.manifest import Manifest, StopAnswer, StopQuestion, StopVerdict
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.grades import grade_row, to_array
 from opensafeintent.metrics import METRICS, Grades, Metric
 from opensafeintent.promptsets import Dataset
+from opensafeintent.statistics import rounded
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 
 __all__ = ["Question", "StopWhen", "read_question"]
 
+_NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
+"""Which option asks for the grades that some metrics need."""
+
 
 class Question(NamedTuple):
-    """What is asked: of a model's metric and a threshold, or of a model and each of the others."""
+    """A question, asked of each model by itself, or of one model and each of the others."""
 
     text: str
     metric: Metric
-    at_least: bool
+    sign: int
+    """1 if a greater value says yes, −1 if a smaller one does."""
     threshold: float
-    better: str | None
-    """The model that is asked to be better; None if a threshold is asked about."""
-
-    def subjects(self, models: Sequence[str]) -> dict[str, tuple[str, ...]]:
-        """Return the models whose values each answer rests on, by the model that it is an answer about."""
-        if self.better is None:
-            return {model: (model,) for model in models}
-        return {model: (self.better, model) for model in models if model != self.better}
-
-    def scaled(self, values: Sequence[float]) -> float:
-        """Return a set's value, or the difference of two, as a number from 0 to 1."""
-        low, high = self.metric.span
-        if self.better is None:
-            return (values[0] - low) / (high - low)
-        sign = -1 if self.metric.less_is_better else 1
-        return (sign * (values[0] - values[1]) / (high - low) + 1) / 2
+    """Of the metric, or 0 for a difference of two models."""
+    subjects: dict[str, tuple[str, ...]]
+    """By the model that an answer is about, the models whose values it rests on: itself, or the first minus itself."""
 
     @property
-    def scaled_threshold(self) -> float:
-        """The threshold as a number from 0 to 1."""
+    def _scale(self) -> tuple[float, float]:
+        """Centre and width of the range of values."""
         low, high = self.metric.span
-        return 0.5 if self.better is not None else (self.threshold - low) / (high - low)
+        paired = any(len(models) > 1 for models in self.subjects.values())
+        return (0.0, 2 * (high - low)) if paired else ((low + high) / 2, high - low)
+
+    def scaled(self, value: float) -> float:
+        """Return a value as a number from 0 to 1: the greater, the more it says yes."""
+        centre, width = self._scale
+        return 0.5 + self.sign * (value - centre) / width
 
     def unscaled(self, interval: tuple[float, float]) -> tuple[float, float]:
-        """Return an interval of numbers from 0 to 1 as one of the metric, or of how much better the first model is."""
-        low, width = self.metric.span[0], self.metric.span[1] - self.metric.span[0]
-        start, end = interval
-        if self.better is None:
-            return low + width * start, low + width * end
-        return (2 * start - 1) * width, (2 * end - 1) * width
+        """Return an interval of such numbers as one of values."""
+        centre, width = self._scale
+        low, high = sorted(rounded(centre + self.sign * (end - 0.5) * width) for end in interval)
+        return low, high
 
 
 def read_question(text: str, models: Sequence[str]) -> Question:
-    """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`.
+    """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`. Baselines are asked about only if there is nothing else.
 
     Raises:
-        InputError: it is none of these, or nobody could answer it.
+        InputError: it is none of these, or no run could answer it.
     """
     said = f"--stop-when {text!r}"
-    if found := re.fullmatch(r"\s*(\S+?)\s*([<>]=)\s*(\S+)\s*", text):
-        name, sign, number = found.groups()
-        better = None
-        try:
-            threshold = float(number)
-        except ValueError:
-            raise InputError(f"{said}: {number} is no number") from None
-    elif found := re.fullmatch(r"\s*(\S+)\s+better\s+(\S+)\s*", text):
-        (better, name), sign, threshold = found.groups(), ">=", 0.0
-        if better not in models:
-            raise InputError(f"{said}: {better} is not evaluated; {nearest(better, models)}")
-        if len(models) < 2:
-            raise InputError(f"{said}: there is no other model to compare with; name one more")
-    else:
+    found = re.fullmatch(r"([^\s<>=≤≥]+)\s*([<>=≤≥]+)\s*(\S+)|(\S+) better (\S+)", text)
+    if found is None:
         raise InputError(f"{said}: expected 'METRIC >= X', 'METRIC <= X' or 'MODEL better METRIC'")
+    name, sign, number, better = found[1] or found[5], *found.groups()[1:4]
     if name not in METRICS:
         raise InputError(f"{said}: unknown metric {name!r}; {nearest(name, METRICS)}")
-    metric = METRICS[name]
-    low, high = metric.span
-    if metric.conditional:
+    if (metric := METRICS[name]).conditional:
         raise InputError(f"{said}: {name} is no mean over all prompt-sets; a question needs one that is")
-    if better is not None and metric.neutral:
+    if better is None:
+        if sign not in (">=", "<="):
+            raise InputError(f"{said}: {sign} cannot be asked; write >= (at least) or <= (at most)")
+        low, high = metric.span
+        threshold = float(number) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", number) else nan
+        if not low < threshold < high:
+            raise InputError(f"{said}: {number} is no number above {low:g} and below {high:g}")
+        return Question(text, metric, 1 if sign == ">=" else -1, threshold, {model: (model,) for model in contenders(models)})
+    if metric.neutral:
         raise InputError(f"{said}: neither more nor less of {name} is better")
-    if better is None and not low < threshold < high:
-        raise InputError(f"{said}: expected a number above {low:g} and below {high:g}")
-    return Question(text.strip(), metric, sign == ">=", threshold, better)
+    named = [m for m in models if m == better] or [m for m in models if m.rpartition("/")[2] == better]
+    if len(named) != 1:
+        which = "the name of several models" if named else "not evaluated"
+        raise InputError(f"{said}: {better} is {which}; {nearest(better, named or models)}")
+    if not (others := contenders(model for model in models if model != named[0])):
+        raise InputError(f"{said}: there is no other model to compare with; name one more")
+    return Question(text, metric, -1 if metric.less_is_better else 1, 0.0, {model: (named[0], model) for model in others})
 
 
 class _Test:
-    """The evidence for one answer."""
+    """The evidence for one verdict."""
 
-    def __init__(self, question: Question, error: float) -> None:
-        self.evidence = Evidence(question.scaled_threshold, error)
+    def __init__(self, question: Question, models: Sequence[str], error: float, stored: StopAnswer | None) -> None:
+        self.models = models
+        self.evidence = Evidence(question.scaled(question.threshold), error)
         self.values: list[float] = []
         self.sets = 0
         """Prompt-sets of the prefix, those without a value included."""
-        self.answer: Answer | None = None
+        self.answer = stored if stored and stored.verdict != "undecided" else None
+        self.stood = self.answer is not None
 
 
 class StopWhen:
-    """Follows a run's graded responses, and tells which models need no more of them.
+    """Follows a run's graded responses, and tells which prompts are still needed.
 
     Args:
-        question: what is asked.
-        manifest: of the run.
-        dataset: its prompt-sets.
-        work: what is to be done, each model's tasks set by set.
-        confidence: the probability of a wrong answer is 1 − this at most, over all models.
+        text: the question.
+        confidence: the probability of any wrong *yes*, and of any wrong *no*, is half of 1 − this at most, over all models.
         max_missing: nothing is decided while a greater share of the prefix has no value.
+        manifest: of the run with this evaluation in it.
+        old: of the run as it was; None if there was none.
+        dataset: its prompt-sets.
+        work: what the evaluation asks for.
 
     Raises:
-        InputError: the run was asked another question.
+        InputError: the question cannot be used, or the run was asked another one.
     """
 
     def __init__(
         self,
-        question: Question,
-        manifest: Manifest,
-        dataset: Dataset,
-        work: Sequence[ModelWork],
-        *,
+        text: str,
         confidence: float,
         max_missing: float,
+        manifest: Manifest,
+        old: Manifest | None,
+        dataset: Dataset,
+        work: Sequence[ModelWork],
     ) -> None:
-        self.question = question
-        self._dataset, self._confidence, self._max_missing = dataset, confidence, max_missing
-        self._mode_judges = {model: entry.mode_judge for model, entry in manifest.models.items()}
-        self._subjects = question.subjects([item.model for item in work])
-        self._error = (1 - confidence) / len(self._subjects)
-        self._order = list(dict.fromkeys(task.set_id for item in work for task in item.tasks))
-        self._waiting: dict[tuple[str, str], int] = defaultdict(int)
+        self.question = question = read_question(" ".join(text.split()), [item.model for item in work])
+        self.manifest = manifest
+        self._old, self._dataset, self._max_missing = old, dataset, max_missing
+        self._save: Callable[[Manifest], None] | None = None
         for item in work:
-            for task in item.tasks:
-                self._waiting[item.model, task.set_id] += 1
-        self._graded: dict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
-        self._tests = {subject: _Test(question, self._error / 2) for subject in self._subjects}
-        self._held = self._asked_before(manifest)
+            option = _NOT_ASKED.get(question.metric.needs, "")
+            if option and option.split()[1] not in (item.plan.modes, item.plan.probe):
+                raise InputError(f"--stop-when {question.text!r}: {question.metric.name} needs {option}")
+        tasks = [task for item in work for task in item.tasks]
+        self._order = list(dict.fromkeys(task.set_id for task in tasks))
+        self._place = {set_id: place for place, set_id in enumerate(self._order)}
+        self._due = Counter((task.model, task.set_id) for task in tasks)
+        self._graded: defaultdict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
+        asked = {model: self._conditions(model) for models in question.subjects.values() for model in models}
+        self._asked = StopQuestion(question=question.text, confidence=confidence, models=asked)
+        if before := manifest.stop_when:
+            if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
+                was = f"{before.question!r} at --confidence {before.confidence:g} of {', '.join(before.models)}"
+                one = "a run has one question, of the same models, judges and epochs: repeat it, or choose a new --out"
+                raise InputError(f"--stop-when: the run was asked {was}; {one}")
+            self._asked = before
+        self._error = (1 - confidence) / len(question.subjects)
+        stored, tests = self._asked.answers, question.subjects.items()
+        self._tests = {name: _Test(question, models, self._error / 2, stored.get(name)) for name, models in tests}
 
-    def _asked_before(self, manifest: Manifest) -> int | None:
-        """Take up the answers that the run has; return how many prompt-sets it held when the question was asked."""
-        before = manifest.stop_when
-        if before is None:
-            return None
-        if (before.question, before.confidence) != (self.question.text, self._confidence):
-            asked = f"{before.question!r} at --confidence {before.confidence:g}"
-            raise InputError(
-                f"--stop-when: the run was asked {asked}; a run has one question: repeat it, or choose a new --out"
-            )
-        for subject, answer in before.answers.items():
-            if subject in self._tests:
-                self._tests[subject].answer = answer
-        return before.held
+    def _conditions(self, model: str) -> str:
+        """Return a hash of how a model's responses are had and graded."""
+        entry = msgspec.structs.replace(self.manifest.models[model], limit=None, judge_samples=0)
+        return sha256_hex(canonical_json(msgspec.to_builtins(entry)))[:16]
 
     def impossible(self) -> list[str]:
         """Say which answers no outcome of so many prompt-sets can give."""
-        needed = dict(zip(("yes", "no"), fewest(self.question.scaled_threshold, self._error / 2), strict=True))
-        if not self.question.at_least:
-            needed = {"yes": needed["no"], "no": needed["yes"]}
-        return [
-            f"--stop-when: {len(self._order)} prompt-sets cannot give the answer {answer!r}, whatever they show: "
-            f"{n} are needed"
-            for answer, n in needed.items()
-            if n > len(self._order)
-        ]
+        needed = fewest(self.question.scaled(self.question.threshold), self._error / 2)
+        said = f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer"
+        lacking = [(answer, n) for answer, n in zip(("yes", "no"), needed, strict=True) if n > len(self._order)]
+        return [f"{said} {answer!r}, whatever they show: {n:,} are needed" for answer, n in lacking]
 
-    def begun(self) -> None:
-        """Take what was graded so far for what the run held when the question was asked, if it is asked now."""
-        if self._held is None:
-            self._held = len({set_id for (_, set_id), graded in self._graded.items() if graded})
+    def begin(self, manifest: Manifest, save: Callable[[Manifest], None], work: Sequence[ModelWork]) -> list[ModelWork]:
+        """Store the question before the first call, and from now on each answer as it comes.
+
+        Args:
+            manifest: of the run.
+            save: stores it.
+            work: what is left to do; what was taken before, the run held.
+
+        Returns:
+            The work set by set, each prompt to be asked only if it is needed when its turn comes.
+        """
+        self.manifest, self._save = manifest, save
+        if self._asked.held is None:
+            held = Counter(model for (model, _), graded in self._graded.items() if graded)
+            self._asked = msgspec.structs.replace(self._asked, held=dict(held))
+        self.conclude()
+        tasks = [sorted(item.tasks, key=lambda task: self._place[task.set_id]) for item in work]
+        each = zip(work, tasks, strict=True)
+        return [msgspec.structs.replace(item, tasks=in_order, wanted=self._wanted) for item, in_order in each]
 
     def take(self, graded: GradedResponse) -> None:
         """Take a response whose calls have all ended."""
-        self._graded[graded.key.model, graded.key.set_id].append(graded)
-        for subject, models in self._subjects.items():
-            if graded.key.model in models:
-                self._advance(subject, models)
+        self._graded[graded.model, graded.set_id].append(graded)
+        for test in self._tests.values():
+            if graded.model in test.models:
+                self._advance(test)
 
-    def wants(self, task: Task) -> bool:
-        """Whether a task is still needed: no answer that rests on its model has been found on a prefix without its set."""
-        answers = [self._tests[subject].answer for subject, models in self._subjects.items() if task.model in models]
-        ends = [answer.sets for answer in answers if answer is not None]
-        return len(ends) < len(answers) or task.set_id in self._order[: max(ends)]
+    def _tests_of(self, model: str) -> list[_Test]:
+        """Return the tests that a model takes part in; a baseline beside the models goes on until all of them have ended."""
+        every = list(self._tests.values())
+        return [test for test in every if model in test.models] or every
 
-    def _advance(self, subject: str, models: Sequence[str]) -> None:
+    def _wanted(self, task: Task) -> bool:
+        place = self._place[task.set_id]
+        return any(test.answer is None or place < test.answer.sets for test in self._tests_of(task.model))
+
+    def _advance(self, test: _Test) -> None:
         """Take up the prompt-sets that follow and whose calls have all ended."""
-        test = self._tests[subject]
         while test.answer is None and test.sets < len(self._order):
             set_id = self._order[test.sets]
-            if any(len(self._graded[model, set_id]) < self._waiting[model, set_id] for model in models):
+            if any(len(self._graded[model, set_id]) < self._due[model, set_id] for model in test.models):
                 return
             test.sets += 1
-            values = [self._value(model, set_id) for model in models]
+            values = [self._value(model, set_id) for model in test.models]
             if not any(map(isnan, values)):
-                test.values.append(self.question.scaled(values))
+                test.values.append(self.question.scaled(values[0] - sum(values[1:])))
                 test.evidence.add(test.values[-1])
-            above, missing = test.evidence.verdict, test.sets - len(test.values)
-            if above is not None and missing <= self._max_missing * test.sets:
-                verdict: Literal["yes", "no"] = "yes" if above == self.question.at_least else "no"
-                test.answer = Answer(verdict=verdict, sets=test.sets, missing=missing, ci=self._limits(test))
+            shown = test.evidence.verdict
+            if shown is not None and test.sets - len(test.values) <= self._max_missing * test.sets:
+                test.answer = self._answer(test, "yes" if shown else "no")
+                self.conclude()
 
     def _value(self, model: str, set_id: str) -> float:
         """Return the metric of one prompt-set; NaN if it is not defined there."""
-        rows = (grade_row(graded, self._mode_judges[model]) for graded in self._graded[model, set_id])
+        rows = (grade_row(graded, self.manifest.models[model].mode_judge) for graded in self._graded[model, set_id])
         one = Dataset(self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy)
         return float(self.question.metric.ratio(Grades(to_array(rows, one, [model]))).value.values[0])
 
-    def _limits(self, test: _Test) -> tuple[float, float]:
-        return self.question.unscaled(confidence_sequence(test.values, self._error))
+    def _answer(self, test: _Test, verdict: StopVerdict) -> StopAnswer:
+        ci = self.question.unscaled(confidence_sequence(test.values, self._error))
+        return StopAnswer(verdict=verdict, sets=test.sets, missing=test.sets - len(test.values), ci=ci)
 
-    def exit_codes(self) -> set[int]:
-        """Return the exit code of every answer: 0 yes, 4 no, 5 undecided."""
-        return {{"yes": 0, "no": 4}[test.answer.verdict] if test.answer else 5 for test in self._tests.values()}
+    @property
+    def answers(self) -> dict[str, StopAnswer]:
+        """The answer about each model, as things are."""
+        return {subject: test.answer or self._answer(test, "undecided") for subject, test in self._tests.items()}
 
-    def concluded(self, manifest: Manifest) -> Manifest:
-        """Return the manifest with the answers, and each answered model's prompt-sets limited to those that answered it."""
-        answers = {subject: test.answer for subject, test in self._tests.items() if test.answer}
-        before = manifest.stop_when.answers if manifest.stop_when else {}
-        entries = dict(manifest.models)
-        for model, sets in self._ends().items():
-            entries[model] = msgspec.structs.replace(entries[model], limit=sets)
-        asked = StopQuestion(
-            question=self.question.text, confidence=self._confidence, held=self._held or 0, answers=before | answers
-        )
-        return msgspec.structs.replace(manifest, models=entries, stop_when=asked)
+    def conclude(self) -> Manifest:
+        """Store the answers, and limit the models that need no more to the prompt-sets that decided; return the manifest."""
+        if self._save is None:  # what the ledger held is still being taken
+            return self.manifest
+        entries = dict(self.manifest.models)
+        for model in {model for model, _ in self._due}:
+            tests = self._tests_of(model)
+            ends = [test.answer.sets for test in tests if test.answer]
+            limit: int | None = max(*ends, (self._asked.held or {}).get(model, 0), 0)
+            if self._old and model in self._old.models and all(test.stood for test in tests):
+                limit = self._old.models[model].limit
+            if len(ends) == len(tests):
+                entries[model] = msgspec.structs.replace(entries[model], limit=limit)
+        asked = msgspec.structs.replace(self._asked, answers=self.answers)
+        self.manifest = msgspec.structs.replace(self.manifest, models=entries, stop_when=asked)
+        self._save(self.manifest)
+        return self.manifest
 
-    def _ends(self) -> Mapping[str, int]:
-        """Return how many prompt-sets each model is done with; those that are not are left out."""
-        found: dict[str, list[int | None]] = defaultdict(list)
-        for subject, models in self._subjects.items():
-            answer = self._tests[subject].answer
-            for model in models:
-                found[model].append(answer.sets if answer else None)
-        return {model: max(filter(None, ends)) for model, ends in found.items() if None not in ends}
+    def exit_codes(self) -> list[int]:
+        """Return the exit code of every verdict."""
+        return [{"yes": 0, "no": 4, "undecided": 5}[answer.verdict] for answer in self.answers.values()]
 
     def lines(self) -> Iterable[str]:
         """Yield what is to be said of each answer."""
         for subject, test in self._tests.items():
-            about = f"{self.question.better} against {subject}" if self.question.better else subject
-            low, high = test.answer.ci if test.answer else self._limits(test)
-            sets = test.answer.sets if test.answer else test.sets
-            verdict = test.answer.verdict if test.answer else "undecided"
-            what = "the difference" if self.question.better else self.question.metric.name
-            level = f"{100 * (1 - self._error):.4g} %"
-            yield (
-                f"{self.question.text}: {verdict} for {about}, after {sets} of {len(self._order)} prompt-sets; "
-                f"{what} lies between {low:.3g} and {high:.3g} ({level} confidence sequence)"
-            )
-        if self._held:
-            yield f"--stop-when: the run held responses to {self._held} prompt-sets before the question was asked"
+            answer, (low, high) = self.answers[subject], self.answers[subject].ci
+            about = " against ".join(test.models)
+            what = "the difference" if len(test.models) > 1 else self.question.metric.name
+            known = f"{what} lies between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} % confidence sequence)"
+            after = f"after {answer.sets:,} of {len(self._order):,} prompt-sets"
+            yield f"{self.question.text}: {answer.verdict} for {about}, {after}; {known}"
+        if self._asked.held:
+            held = max(self._asked.held.values())
+            yield f"--stop-when: the run held responses to {held:,} prompt-sets before the question was asked"

@@ -42,6 +42,8 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
                 "grade_parse": group.conditions.parse,
                 "templates": dict(group.conditions.templates),
                 "judge_checks": checks_json(group),
+                "stop_when": [manifest.stop_when for manifest in group.manifests if manifest.stop_when],
+                "stopped_early": group.stopped_early,
             }
             for group in groups
         ],

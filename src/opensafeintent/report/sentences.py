@@ -256,11 +256,7 @@ def _partial(group: Group) -> Sentence | None:
 
 def _stopped_early(group: Group) -> Sentence | None:
     """Say which models have the prompt-sets that answered a question, and no more."""
-    for manifest in group.manifests:
-        if models := [name for name, origin in group.origins.items() if origin.model in manifest.stopped_early()]:
-            question = manifest.stop_when.question if manifest.stop_when else ""
-            return _say("stopped_early", "warning", models=models, question=question)
-    return None
+    return _say("stopped_early", "warning", models=group.stopped_early) if group.stopped_early else None
 
 
 def _not_graded(group: Group) -> Sentence | None:

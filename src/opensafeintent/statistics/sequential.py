@@ -7,12 +7,14 @@ at most, however often one looks (Waudby-Smith and Ramdas, Journal of the Royal 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import Floats, rounded
+from opensafeintent.statistics.intervals import Floats
 
 __all__ = ["Evidence", "confidence_sequence", "fewest"]
 
@@ -28,30 +30,27 @@ class Evidence:
     """
 
     def __init__(self, threshold: float, error: float) -> None:
-        self._threshold, self._needed = threshold, -log(error)
+        self._threshold, self._error = threshold, error
         self._above = self._below = np.zeros(len(_BETS))
 
     def add(self, value: float) -> None:
         """Take one more value, from 0 to 1."""
-        self._above = self._above + _growth(np.array([value]), self._threshold)
-        self._below = self._below + _growth(np.array([1 - value]), 1 - self._threshold)
+        self._above = self._above + _growth(value, self._threshold)
+        self._below = self._below + _growth(1 - value, 1 - self._threshold)
 
     @property
     def verdict(self) -> bool | None:
         """True if the mean is above the threshold, False if it is below, None if neither is shown."""
-        if _average(self._above) >= self._needed:
+        if _is_enough(self._above, self._error):
             return True
-        return False if _average(self._below) >= self._needed else None
+        return False if _is_enough(self._below, self._error) else None
 
 
 def fewest(threshold: float, error: float) -> tuple[int, int]:
     """Return after how many values, all of them 1 (all of them 0), the mean is shown to be above (below) a threshold."""
 
     def until(mean: float) -> int:
-        n = 1
-        while _average(n * _growth(np.ones(1), mean)) < -log(error):
-            n += 1
-        return n
+        return 1 + bisect_left(range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error)))
 
     return until(threshold), until(1 - threshold)
 
@@ -64,24 +63,22 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
         error: probability of a mean outside, half of it on each side.
     """
 
-    def least(found: Floats) -> float:
+    def least(of: Floats) -> float:
         low, high = 0.0, 1.0
-        while high - low > 1e-7:
+        while high - low > 1e-7:  # the greater the mean, the less evidence there is that it is above
             middle = (low + high) / 2
-            bets = np.cumsum(np.log1p(_BETS / middle * (found[:, None] - middle)), axis=0)
-            rejected = bool((np.logaddexp.reduce(bets, axis=1) - log(len(_BETS)) >= -log(error / 2)).any())
+            rejected = _is_enough(np.cumsum(_growth(of, middle), axis=0), error / 2).any()
             low, high = (middle, high) if rejected else (low, middle)
         return low
 
     array = np.asarray(values, dtype=np.float64)
-    return (rounded(least(array)), rounded(1 - least(1 - array))) if len(array) else (0.0, 1.0)
+    return least(array), 1 - least(1 - array)
 
 
-def _growth(values: Floats, mean: float) -> Floats:
-    """Return the logarithm of what each bet on a mean above some `mean` has grown by; shape (bet,)."""
-    grown: Floats = np.log1p(_BETS / mean * (values[:, None] - mean)).sum(axis=0)
-    return grown
+def _growth(values: Floats | float, mean: float) -> Floats:
+    """Return the logarithm of what each bet on a mean above some `mean` grows by; shape (…, bet)."""
+    return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean)))
 
 
-def _average(logarithms: Floats) -> float:
-    return float(np.logaddexp.reduce(logarithms)) - log(len(_BETS))
+def _is_enough(logarithms: Floats, error: float) -> NDArray[np.bool_]:
+    return np.asarray(np.logaddexp.reduce(logarithms, axis=-1) - log(len(_BETS)) >= -log(error))

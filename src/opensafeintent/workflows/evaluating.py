@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import sqrt
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -20,7 +19,6 @@ from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, differences, hashes_of, store_templates
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
-from opensafeintent.extensions.stop_when import StopWhen, read_question
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
@@ -30,6 +28,9 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
 from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import EvaluateSettings, Limits
+
+if TYPE_CHECKING:
+    from opensafeintent.extensions.stop_when import StopWhen
 
 __all__ = ["demo", "evaluate"]
 
@@ -164,31 +165,30 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     def work(self, manifest: Manifest) -> list[ModelWork]:
         """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
-        settings = self.settings
-        sets = drawn(self.dataset.prompt_sets, settings.limit)
+        sets, settings = self.dataset.prompt_sets, self.settings
         return [
             ModelWork(
                 model=model,
                 plan=manifest.plan(model),
                 templates=self.templates,
-                tasks=tasks_of(model, sets, settings.epochs, by_set=settings.stop_when is not None),
+                tasks=tasks_of(model, drawn(sets, settings.limit), settings.epochs),
             )
             for model in self.models
         ]
 
-    def stop_when(self, manifest: Manifest, work: Sequence[ModelWork]) -> StopWhen | None:
+    def stop_when(self, manifest: Manifest, old: Manifest | None, work: Sequence[ModelWork]) -> StopWhen | None:
         """Return what ends the run as soon as its question is answered; None if it has none.
 
         Raises:
-            InputError: the question is none, or the run was asked another one.
+            InputError: the question cannot be used, or the run was asked another one.
         """
         settings = self.settings
         if settings.stop_when is None:
             return None
-        question = read_question(settings.stop_when, self.models)
-        return StopWhen(
-            question, manifest, self.dataset, work, confidence=settings.confidence, max_missing=settings.max_missing
-        )
+        from opensafeintent.extensions.stop_when import StopWhen
+
+        question = (settings.stop_when, settings.confidence, settings.max_missing)
+        return StopWhen(*question, manifest, old, self.dataset, work)
 
     def examination(self, work: Sequence[ModelWork]) -> Examination:
         """Return the check of every judge that some work needs, asked as it will be asked there."""
@@ -231,9 +231,9 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
-            if (stop_when := evaluation.stop_when(manifest, work)) is not None:
-                for line in stop_when.impossible():
-                    display.note(line)
+            stop_when = evaluation.stop_when(manifest, old, work)
+            for line in stop_when.impossible() if stop_when else ():
+                display.note(line)
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
                 checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
@@ -242,9 +242,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
                 folder.begin(dataset)
             folder.save(manifest)
             found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster, stop_when)
-            if stop_when is not None:
-                manifest = stop_when.concluded(manifest)
-                folder.save(manifest)
+            manifest = stop_when.manifest if stop_when else manifest
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
     outcome.notes += map(passed_line, checks)
@@ -254,18 +252,13 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
     return outcome
 
 
-def precision_line(sets: int) -> str:
-    """Say how exactly so many prompt-sets measure a share: the widest 95 % interval that it can have."""
-    return f"of {sets} prompt-sets a share is known to within {98 / sqrt(sets):.1f} points at most (95 %)" if sets else ""
-
-
 def _dry_run(evaluation: _Evaluation) -> Outcome:
     folder = evaluation.settings.folder
     identities = {name: model_identity(name) for name in evaluation.named}
     old = evaluation.old_manifest()
     manifest = evaluation.manifest(identities, old)
     work = evaluation.work(manifest)
-    stop_when = evaluation.stop_when(manifest, work)
+    stop_when = evaluation.stop_when(manifest, old, work)
     if evaluation.settings.check_judge:
         work = [*check_work(evaluation.examination(work)), *work]
     with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
@@ -276,6 +269,7 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
     sets = len(drawn(evaluation.dataset.prompt_sets, evaluation.settings.limit))
-    notes = [precision_line(sets), *(stop_when.impossible() if stop_when else []), *evaluation.asked_anew(old)]
+    precision = f"precision: {sets:,} prompt-sets give Triplet Safety within ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+    notes = [precision, *(stop_when.impossible() if stop_when else ()), *evaluation.asked_anew(old)]
     notes += unset_lines((*evaluation.named, *panels))
     return Outcome(exit_code=0, forecast=whole, notes=notes)

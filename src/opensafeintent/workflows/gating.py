@@ -207,13 +207,10 @@ def find_gates(
         return None
     if not any(group.models for group in groups):
         raise InputError("no model: the run has none to hold against a gate")
-    for study in studies:
-        if early := study.manifest.stopped_early():
-            question = study.manifest.stop_when.question if study.manifest.stop_when else ""
-            raise InputError(
-                f"{study.name}: {', '.join(early)} stopped early, when {question!r} was answered, and can be held against "
-                "nothing else; run evaluate again without --stop-when"
-            )
+    for study in (*studies, *([earlier] if earlier else [])):
+        if early := ", ".join(study.manifest.stopped_early()):
+            said = f"{early} stopped early, when the question of --stop-when was answered, and has no other verdict"
+            raise InputError(f"{study.name}: {said}; run evaluate again without --stop-when")
     thresholds = [gate for gate in gates if gate.conditions[0].kind != "worse"]
     held = hold_thresholds(groups, thresholds, settings.confidence) if thresholds else []
     transitions: list[Transitions] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,7 +28,6 @@ from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import Regrade, expected_regrades, missing_grades, regrade, run_work
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
-from opensafeintent.extensions.stop_when import StopWhen
 from opensafeintent.interop.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs
@@ -37,13 +36,14 @@ from opensafeintent.workflows.reporting import Outcome, study_of, write_results
 from opensafeintent.workflows.settings import Limits
 
 if TYPE_CHECKING:
+    from opensafeintent.extensions.stop_when import StopWhen
     from opensafeintent.interop.ray import Cluster
 
 __all__ = ["Calls", "Found", "costs_of", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
-_AT_ONCE_BEFORE_AN_ANSWER = 64
-"""Prompts under way where an answer may end the run: they are paid for, and do not count."""
+_CAREFUL = 32
+"""Connections if an answer may end the run: what is in flight then is paid for, and does not count."""
 _SHARDS = "shards"
 """The folder of their ledgers, in that of the run; there while a cluster is at work, or after it was interrupted."""
 
@@ -94,16 +94,11 @@ class Calls:
         identities: of every target and judge of the run, by name.
         display: shows how it is going.
         limits: how much at once.
-        take: is handed every response as soon as it is known.
+        stop_when: is handed every response as soon as it is known.
     """
 
     def __init__(
-        self,
-        client: Client,
-        identities: Mapping[str, str],
-        display: Display,
-        limits: Limits,
-        take: Callable[[GradedResponse], None],
+        self, client: Client, identities: Mapping[str, str], display: Display, limits: Limits, stop_when: StopWhen | None
     ) -> None:
         self.client = client
         self.known: dict[ResponseKey, GradedResponse] = {}
@@ -111,7 +106,7 @@ class Calls:
         self._identities = identities
         self._display = display
         self._limits = limits
-        self._take = take
+        self._stop_when = stop_when
         # a check of the judges goes before
         self._least = client.tally.made.total() + client.tally.reused_calls
 
@@ -154,17 +149,14 @@ class Calls:
             left.append(msgspec.structs.replace(item, tasks=tasks))
         return left
 
-    async def make(self, work: Sequence[ModelWork], stop_when: StopWhen | None) -> None:
+    async def make(self, work: Sequence[ModelWork]) -> None:
         """Make every call that some work asks for.
 
         Raises:
             Stopped, InputError: see `evaluation.run.run_work`.
         """
-        at_once = under_way(self._limits.max_connections)
-        if stop_when is not None and self._limits.max_connections is None:
-            at_once = _AT_ONCE_BEFORE_AN_ANSWER
-        wanted = stop_when.wants if stop_when else None
-        await run_work(self.client, work, at_once=at_once, done=self._done, wanted=wanted)
+        connections = self._limits.max_connections or (_CAREFUL if self._stop_when else None)
+        await run_work(self.client, work, at_once=under_way(connections), done=self._done)
 
     async def found(self, manifest: Manifest, dataset: Dataset) -> Found:
         """Make the calls of re-grades and of the swap audit, and return all that the run holds."""
@@ -174,7 +166,8 @@ class Calls:
 
     def _done(self, graded: GradedResponse) -> None:
         self.known[graded.key] = graded
-        self._take(graded)
+        if self._stop_when is not None:
+            self._stop_when.take(graded)
 
 
 async def run_calls(
@@ -193,19 +186,17 @@ async def run_calls(
     With a cluster, the calls of the work are made there. What shards of an interrupted run have left is taken up first.
     """
     notes = _taken_up(folder, client.ledger, display)
-    calls = Calls(client, manifest.identities(), display, limits, stop_when.take if stop_when else lambda _: None)
+    calls = Calls(client, manifest.identities(), display, limits, stop_when)
     calls.expect(expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset))
     work = await calls.left_of(work)
     if stop_when is not None:
-        stop_when.begun()
+        work = stop_when.begin(manifest, folder.save, work)
     if cluster is not None:
         notes += await _spread(cluster, folder, client, work, manifest.identities(), display, limits)
     async with calls.shown():
         if cluster is None:
-            await calls.make(work, stop_when)
-        if stop_when is not None:
-            manifest = stop_when.concluded(manifest)
-        found = await calls.found(manifest, dataset)
+            await calls.make(work)
+        found = await calls.found(stop_when.conclude() if stop_when else manifest, dataset)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
     return found._replace(notes=notes)

@@ -335,10 +335,10 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             raise InputError(f"--epochs {self.epochs}: expected at most {MOST_EPOCHS:,}")
         if self.temperature is not None and not 0 <= self.temperature < inf:
             raise InputError(f"--temperature {self.temperature}: expected a number from 0")
-        if not 0.5 < self.confidence < 1:
-            raise InputError(f"--confidence {self.confidence:g}: expected more than 0.5 and less than 1, such as 0.95")
-        if self.stop_when is None and self.confidence != 0.95:
-            raise InputError("--confidence: there is no question; give --stop-when")
+        if not 0.5 < self.confidence < 1 or (self.stop_when is None and self.confidence != 0.95):
+            raise InputError(f"--confidence {self.confidence:g}: expected a number above 0.5 and below 1, with --stop-when")
+        if self.stop_when is not None and (self.budget != Budget() or self.budget_dollars is not None):
+            raise InputError("--stop-when: a budget could end the run before its question; leave one of them out")
         if self.preset and self.max_tokens != _MAX_TOKENS:
             raise InputError(f"--preset {self.preset}: sets the token limit; leave --max-tokens out")
         for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
