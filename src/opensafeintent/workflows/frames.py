@@ -90,8 +90,7 @@ class Run:
 
         Args:
             strata: whether the lines are of each harm domain, of each task type and of each cell, in the columns
-                `harm_domain` and `task_type`, in place of all prompt-sets; and `shrunken` has the value moved towards the
-                model's own over all of them.
+                `harm_domain` and `task_type`, in place of all prompt-sets.
 
         Raises:
             InputError: pandas is missing.

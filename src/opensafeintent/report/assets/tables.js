@@ -179,7 +179,7 @@ class DataTable {
     const mode = this.of(row, "mode");
     const named = { share: mode && `mode_share_${mode}`, unsafe_rate: mode && `unsafe_rate_${mode}` };
     const metric = this.glossary[named[source] ?? (source === "value" ? this.of(row, "metric") : source)];
-    const own = { filtered: { kind: "filtered" }, truncated: { kind: "truncated" }, missing_core: { kind: "missing" } }[source];
+    const own = { missing_core: { kind: "missing" } }[source];
     const found = own ?? metric?.behind;
     if (!found) return null;
     const state = new URLSearchParams({ model, ...found });

@@ -6,7 +6,7 @@ from itertools import cycle, islice
 
 import msgspec
 
-from opensafeintent.analysis.agreement import GRADES, HARM_GRADES, PANEL
+from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.judges import JUDGE_AVERAGE, Ranking
 from opensafeintent.analysis.numbers import Number
@@ -34,13 +34,9 @@ __all__ = [
 ]
 
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
-_WHAT = (("helpfulness", "Helpfulness", GRADES), ("harm_severity", "Harm severity", HARM_GRADES))
 _TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
 """What is not one judge, and how it is called."""
-_LIGHT = 0.55
-"""Shares from here on are drawn so light that text on them is dark."""
 _NAME = 30
-_TILE = 34
 
 
 def by_judge(group: Group) -> Spec:

@@ -97,15 +97,6 @@ def _steps(points: Sequence[Datum]) -> Spec:
     return mark("line", {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")}, rows=best, **look)
 
 
-# Withholding by intent -------------------------------------------------------------------------------------------------
-
-_WITHHELD = _Axes("withheld_benign", "withheld_malicious")
-_CURVES = (0, 1, 2, 3)
-"""Values of d′ that a line is drawn for."""
-_BEND = tuple(step / 10 for step in range(-40, 41))
-"""Quantiles that a line is drawn through."""
-
-
 # Words and deeds -------------------------------------------------------------------------------------------------------
 
 _WORDS_AND_DEEDS = _Axes(

@@ -61,9 +61,8 @@ _UTILITY = _Layout(
     },
     counts={"mean_utility": "Sets"},
     note="Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use and malicious are the "
-    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: all models "
-    "at once, every one of the intervals holds in 95 % of studies; by itself, the model's own does. Sets counts the "
-    "prompt-sets behind Mean Utility.",
+    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: in 95 % "
+    "of studies the ranks of all models hold at once. Sets counts the prompt-sets behind Mean Utility.",
     ranks=True,
 )
 _RANGE = _Layout(
