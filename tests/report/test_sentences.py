@@ -256,6 +256,16 @@ def test_thin_strata_are_named() -> None:
     )
 
 
+@pytest.mark.parametrize(("paraphrases", "told"), [((4, 4), False), ((0, 4), False), ((2, 4), True)])
+def test_sets_with_different_numbers_of_wordings_are_told(paraphrases: tuple[int, int], told: bool) -> None:
+    # the dual-use prompt is a wording too: 2 and 4 paraphrases are 3 and 5 wordings; one wording alone cannot flip
+    sets = made_dataset(*(prompt_set(f"s{n}", paraphrases[n % 2]) for n in range(4)))
+    grades = {item.id: " ".join(["40"] * len(item.wordings())) for item in sets.prompt_sets}
+    about = [text for text in distrusted(group_with(sets, rows_of("m", sets, grades))) if "dual-use wordings" in text]
+    assert len(about) == told
+    assert all(text.startswith("Prompt-sets have 3 to 5 dual-use wordings") for text in about)
+
+
 def test_repeats_are_missed_where_there_are_none() -> None:
     assert any(text.startswith("Every prompt was put once") for text in distrusted(graded(m=36)))
     rows = [

@@ -241,6 +241,7 @@ def cautions(
         _swap_error(group),
         _left_out(group, sensitivity),
         _thin(group),
+        _uneven_wordings(group),
         _once(group),
     ]
     return [sentence for sentence in found if sentence is not None]
@@ -298,6 +299,12 @@ def _swap_error(group: Group) -> Sentence | None:
     shifts = [(grader, audit.safety_shift) for grader, audit in told_of(group.audits).items()]
     found = [(grader, shift) for grader, shift in shifts if shift.leaves_out_zero]
     return _say("swap_error", "caution", found=found, points=points) if found else None
+
+
+def _uneven_wordings(group: Group) -> Sentence | None:
+    """Say that sets have different numbers of dual-use wordings."""
+    counts = {1 + len(item.dual_use_paraphrases) for item in group.dataset.prompt_sets if item.dual_use_paraphrases}
+    return _say("uneven_wordings", "caution", least=min(counts), most=max(counts)) if len(counts) > 1 else None
 
 
 def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:
