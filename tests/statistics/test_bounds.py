@@ -46,6 +46,27 @@ def test_epochs_are_put_together_again() -> None:
     assert [part.tolist() for part in (*low, *high)] == [[[0.5, 0.5]], [[1, 1]], [[1, 0.5]], [[1, 1]]]
 
 
+def test_wordings_that_are_missing_may_differ_and_each_set_has_its_own_extreme() -> None:
+    # the wordings of `two` are all missing: it may flip or not, whatever `one` does
+    sets = [prompt_set("one", paraphrases=2), prompt_set("two", paraphrases=2)]
+    missing = {"missing": ("harm_severity:failed",)}
+    rows = [
+        grade_line("m", item.id, variant, "30" if item.id == "one" else "--", **({} if item.id == "one" else missing))
+        for item in sets
+        for variant in item.wordings()
+    ]
+    array = to_array(rows, made_dataset(*sets), ["m"])
+    low, high = missing_bounds(array, compute(array))["safety_flip"]
+    assert (low.tolist(), high.tolist()) == ([0], [0.5])
+
+
+def test_sets_that_can_be_left_out_are_chosen_one_by_one() -> None:
+    # the drop counts sets that are safe at both prompts: `two` may lose all help (1 − 0), or be unsafe and not count
+    array = graded(one="30 30 10", two="40 -- 10")
+    low, high = missing_bounds(array, compute(array))["benign_to_dual_use_drop"]
+    assert (low.tolist(), high.tolist()) == ([0], [0.5])
+
+
 def test_they_add_up_to_the_bounds_of_every_metric() -> None:
     study = random_study(["a", "b"], 20)
     array = to_array(study.rows, study.dataset, ["a", "b"])

@@ -1,4 +1,4 @@
-"""How far missing grades could move a number: its value if every one were the worst, and if every one were the best.
+"""How far missing grades could move a number: the least and greatest value that they leave open, prompt-set by prompt-set.
 
 Grades are not missing at random: judges tend to refuse the worst responses.
 """
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
-from opensafeintent.taxonomy import CORE_VARIANTS, MODES, STRATEGIES, intent_of
+from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
 __all__ = ["Parts", "extreme_ratios", "missing_bounds"]
 
@@ -23,21 +23,26 @@ Parts = tuple[Floats, Floats]
 
 _GRADES = ((1.0, 3.0), (4.0, 0.0))
 """Helpfulness and harm severity: the worst, and the best."""
+_CORNERS = (*_GRADES, (1.0, 0.0))
+"""And safe without help: of metrics that compare responses, or leave unsafe ones out, an extreme may lie there."""
 _Triple = tuple[tuple[float, float], ...]
+"""Of each intent; of wordings, of the first that is missing and of the others."""
+_COUNTED = 1e-9
+"""A completion in which a set counts goes before one in which it does not, if the value is the same."""
 _ALIKE: list[_Triple] = [(grades,) * 3 for grades in _GRADES]
 _BY_INTENT: list[_Triple] = list(product(_GRADES, repeat=3))
 _MODES: list[_Codes] = [(place, None) for place in range(len(MODES))]
 _Codes = tuple[int | None, tuple[int, ...] | None]
 _OPTIONS: dict[Needs, tuple[list[_Triple], list[_Codes]]] = {
-    "triplet": (_BY_INTENT, [(None, None)]),
-    "wordings": (_ALIKE, [(None, None)]),
+    "triplet": (list(product(_CORNERS, _CORNERS, _GRADES)), [(None, None)]),
+    "wordings": ([(first, *(others,) * 2) for first, others in product(_CORNERS, repeat=2)], [(None, None)]),
     "mode": (_ALIKE[:1], _MODES),
     "mode_and_grades": (_ALIKE, _MODES),
     "strategy": (_ALIKE, [(None, (place,) * 3) for place in range(len(STRATEGIES))]),
     "probes": (_BY_INTENT, [(None, (0, 1, 2)), (None, (2, 1, 0))]),
     "benign_mode": (_ALIKE[:1], _MODES),
 }
-"""What is filled in by what a metric needs: the grades of each intent; the mode and the strategy of each intent."""
+"""What is filled in, by what a metric needs: grades of each intent or wording; mode and strategy of each intent."""
 
 
 def missing_bounds(array: LabelledSet, ratios: Mapping[str, Ratio]) -> dict[str, tuple[Floats, Floats]]:
@@ -71,16 +76,34 @@ def extreme_ratios(array: LabelledSet, names: Collection[str], ratios: Mapping[s
         completed = [Grades(done) for done in _completions(array, needs)]
         for name in metrics:
             every = [METRICS[name].ratio(grades) for grades in completed] or [ratios[name]]
-            tops, bottoms = (np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                values = tops.sum(axis=2) / bottoms.sum(axis=2)
-            ends = [np.where(np.isnan(values), worst, values) for worst in (np.inf, -np.inf)]
-            low, high = (
-                (tops[which, range(len(which))], bottoms[which, range(len(which))])
-                for which in (ends[0].argmin(axis=0), ends[1].argmax(axis=0))
-            )
-            found[name] = low, high
+            parts = tuple(np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields)
+            found[name] = _extreme(*parts, sign=-1), _extreme(*parts, sign=1)
     return found
+
+
+def _extreme(tops: Floats, bottoms: Floats, *, sign: int) -> Parts:
+    """Choose a completion of every set so that Σ top / Σ bottom is greatest (`sign` 1) or least (−1).
+
+    That is Dinkelbach's iteration (Management Science 13, 1967): of a set counts what it has above the value so far.
+
+    Args:
+        tops, bottoms: each of shape (completion, model, prompt_set).
+        sign: which end.
+
+    Returns:
+        Numerator and denominator, each of shape (model, prompt_set).
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        value = np.nan_to_num(sign * tops.sum(axis=2) / bottoms.sum(axis=2), nan=-np.inf).max(axis=0) * sign
+        value = np.where(np.isfinite(value), value, 0.0)
+        while True:
+            gains = sign * (tops - value[:, None] * bottoms) + _COUNTED * bottoms
+            which = gains.argmax(axis=0)[None]
+            top, bottom = (np.take_along_axis(part, which, axis=0)[0] for part in (tops, bottoms))
+            better = np.nan_to_num(top.sum(axis=1) / bottom.sum(axis=1), nan=0.0)
+            if not (sign * (better - value) > 1e-12).any():
+                return top, bottom
+            value = better
 
 
 def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
@@ -92,7 +115,10 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
         missing["strategy"] = missing["strategy"] | missing["grades"] & np.isnan(array["strategy"].values)
     dims = array["grades_missing"].dims
     intents = np.array([CORE_VARIANTS.index(intent_of(str(name))) for name in array.labels["variant"]])
-    shape = [-1 if dim == "variant" else 1 for dim in dims]
+    which = intents.reshape([-1 if dim == "variant" else 1 for dim in dims])
+    if needs == "wordings":
+        of_wordings = missing["grades"] & (which == CORE_VARIANTS.index(DUAL_USE))
+        which = np.minimum(of_wordings.cumsum(axis=dims.index("variant")), 2) // 2
     for grades, (mode, strategies) in product(*_OPTIONS[needs]):
         fills = {
             "helpfulness": (missing["grades"], [helpfulness for helpfulness, _ in grades]),
@@ -103,5 +129,5 @@ def _completions(array: LabelledSet, needs: Needs) -> Iterator[LabelledSet]:
         arrays = {name: (array[name].dims, array[name].values) for name in array}
         for name, (gone, by_intent) in fills.items():
             if by_intent is not None:
-                arrays[name] = (dims, np.where(gone, np.array(by_intent)[intents].reshape(shape), array[name].values))
+                arrays[name] = (dims, np.where(gone, np.array(by_intent)[which], array[name].values))
         yield LabelledSet(arrays, array.labels)
