@@ -1,4 +1,4 @@
-"""What the pages of runs and of builds are put together from: assets, tables in HTML, sections, the one file.
+"""What a page is put together from: assets, tables in HTML, sections, the one file.
 
 A page is whole without its scripts: they sort and filter tables, draw figures again so that these answer the pointer, and
 list prompt-sets.

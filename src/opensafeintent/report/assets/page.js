@@ -41,7 +41,7 @@ function foldContents() {
 chooseTheme();
 foldContents();
 const tablesBuilt = buildTables();
-if (document.getElementById("data-figures")) buildFigures(); // the page of a build has its drawings in place, and other sets
+buildFigures();
 if (document.getElementById("data-sets")) new SetBrowser(document.getElementById("sets"), carried("data-sets"));
 followReading();
 tablesBuilt.then(() => (document.documentElement.dataset.ready = "true"));
