@@ -1,8 +1,9 @@
 """How close does stage 1 of `build` come to what the network allows?
 
-Starts a loopback server (another process) whose models answer as the scripted generator and judge do, and runs
-`opensafeintent build` on 500 seeds through stage 1: two calls a seed, side by side. Prints the ratio to the
-ideal (calls × latency ÷ connections), and beside it a bare aiohttp loop that sends as many requests of the same size.
+Starts a loopback server (another process) whose models answer as the scripted generator and judge
+do, and runs `opensafeintent build` on 500 seeds through stage 1: two calls a seed, side by side.
+Prints the ratio to the ideal (calls × latency ÷ connections), and beside it a bare aiohttp loop
+that sends as many requests of the same size.
 
     python benchmarks/build.py [--seeds 500] [--connections 100] [--latency 0.2] [--repeats 5]
 """
@@ -29,7 +30,10 @@ GENERATOR, JUDGE = "openai-api/loopback/generator", "openai-api/loopback/constru
 
 
 def write_seeds(path: Path, count: int) -> None:
-    lines = (json.dumps({"prompt": f"How do I get past guard {n} without permission?"}) for n in range(count))
+    lines = (
+        json.dumps({"prompt": f"How do I get past guard {n} without permission?"})
+        for n in range(count)
+    )
     path.write_text("\n".join(lines) + "\n")
 
 
@@ -56,9 +60,16 @@ class StageWatch:
 
 
 def run_build(seeds: Path, out: Path, connections: int) -> tuple[int, float]:
-    """Return the calls made and the seconds from the first call of stage 1 to its end, as its display shows them."""
+    """Return the calls made and the seconds from the first call of stage 1 to its end, as its
+    display shows them.
+    """
     settings = BuildSettings(
-        generator=GENERATOR, judge=JUDGE, seeds=str(seeds), out=out, stages=(1, 1), max_connections=connections
+        generator=GENERATOR,
+        judge=JUDGE,
+        seeds=str(seeds),
+        out=out,
+        stages=(1, 1),
+        max_connections=connections,
     )
     watch = StageWatch("seeds", "metadata")
     tally = build(settings, watch).tally
@@ -87,7 +98,9 @@ def run_bare(base_url: str, body: bytes, calls: int, connections: int) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=500)
     parser.add_argument("--connections", type=int, default=100)
     parser.add_argument("--latency", type=float, default=0.2)
@@ -100,13 +113,20 @@ def main() -> None:
         write_seeds(folder / "seeds.jsonl", given.seeds)
         for repeat in range(given.repeats):
             server.reset()
-            calls, seconds = run_build(folder / "seeds.jsonl", folder / f"out-{repeat}", given.connections)
+            calls, seconds = run_build(
+                folder / "seeds.jsonl", folder / f"out-{repeat}", given.connections
+            )
             ideal = calls * given.latency / given.connections
             ratios["build"].append(seconds / ideal)
             message = {"role": "user", "content": "x" * 7000}
             body = json.dumps({"model": "generator", "messages": [message]}).encode()
-            ratios["bare loop"].append(run_bare(server.base_url, body, calls, given.connections) / ideal)
-    print(f"{given.seeds} seeds, {calls} calls, {given.latency} s, {given.connections} connections: ideal {ideal:.2f} s")
+            ratios["bare loop"].append(
+                run_bare(server.base_url, body, calls, given.connections) / ideal
+            )
+    print(
+        f"{given.seeds} seeds, {calls} calls, {given.latency} s, {given.connections} connections:"
+        f" ideal {ideal:.2f} s"
+    )
     for what, found in ratios.items():
         listed = ", ".join(f"{ratio:.3f}" for ratio in found)
         print(f"{what:<10} {statistics.median(found):.3f} × ideal (median of {listed})")

@@ -1,9 +1,10 @@
 """Are equal models called different, and are different ones found?
 
-Simulates studies of 2 to 104 models on the same prompt-sets, whose difficulty the models share, and tests every two of them
-as a report does. Prints the share of studies in which any two equal models are called different (the familywise error), over
-models that are all equal and where some differ; which share of truly different pairs is found, beside Holm's correction of
-McNemar's exact test; how wide rank intervals are, and how often they hold the true ranks; and what it takes in time and
+Simulates studies of 2 to 104 models on the same prompt-sets, whose difficulty the models share, and
+tests every two of them as a report does. Prints the share of studies in which any two equal models
+are called different (the familywise error), over models that are all equal and where some differ;
+which share of truly different pairs is found, beside Holm's correction of McNemar's exact test; how
+wide rank intervals are, and how often they hold the true ranks; and what it takes in time and
 memory.
 
     python benchmarks/comparisons.py [--studies 2000]
@@ -22,7 +23,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics import SIGNIFICANCE, Comparison, Resamples, compare_models, rank_intervals
+from opensafeintent.statistics import (
+    SIGNIFICANCE,
+    Comparison,
+    Resamples,
+    compare_models,
+    rank_intervals,
+)
 from opensafeintent.statistics.comparisons import binomial_tail, mcnemar
 from opensafeintent.statistics.flips import Paired, step_down
 
@@ -34,7 +41,9 @@ FLIPS = 400
 
 
 class World(NamedTuple):
-    """What a set's value can be, how often it is that for each kind of model, and how much of its difficulty models share."""
+    """What a set's value can be, how often it is that for each kind of model, and how much of its
+    difficulty models share.
+    """
 
     name: str
     values: tuple[float, ...]
@@ -47,8 +56,16 @@ class World(NamedTuple):
         common = generator.standard_normal(sets)
         own = generator.standard_normal((models, sets))
         latent = np.sqrt(self.shared) * common + np.sqrt(1 - self.shared) * own
-        cuts = [[NormalDist().inv_cdf(max(float(cut), 1e-12)) for cut in np.cumsum(kind)[:-1]] for kind in self.shares]
-        return np.array([np.asarray(self.values)[np.digitize(row, cuts[at % len(cuts)])] for at, row in enumerate(latent)])
+        cuts = [
+            [NormalDist().inv_cdf(max(float(cut), 1e-12)) for cut in np.cumsum(kind)[:-1]]
+            for kind in self.shares
+        ]
+        return np.array(
+            [
+                np.asarray(self.values)[np.digitize(row, cuts[at % len(cuts)])]
+                for at, row in enumerate(latent)
+            ]
+        )
 
 
 NINTHS = tuple(ninth / 9 for ninth in range(10))
@@ -64,7 +81,12 @@ EVEN = (0.02, 0.07, 0.13, 0.2, 0.27, 0.13, 0.1, 0.04, 0.03, 0.01)
 """The mean of UTILITY, .43, with few zeros."""
 UNLIKE = [
     World("equal means: many zeros, or few", NINTHS, (UTILITY, EVEN), 0.5),
-    World("equal means: 0 in a tenth, or .8 to 1", (0.0, 0.8, 0.9, 1.0), ((0.1, 0.0, 0.0, 0.9), (0.0, 0.3, 0.4, 0.3)), 0.0),
+    World(
+        "equal means: 0 in a tenth, or .8 to 1",
+        (0.0, 0.8, 0.9, 1.0),
+        ((0.1, 0.0, 0.0, 0.9), (0.0, 0.3, 0.4, 0.3)),
+        0.0,
+    ),
 ]
 """Two kinds of models that are equal on average and in nothing else: beyond what flips promise."""
 
@@ -81,7 +103,9 @@ def show(what: str, models: int, wrong: int, studies: int) -> None:
 
 
 def familywise(studies: int) -> None:
-    print(f"{'equal models, ' + str(SETS) + ' sets':<46}{'models':>7}{'studies':>9}{'any called different, %':>26}")
+    print(
+        f"{'equal models, ' + str(SETS) + ' sets':<46}{'models':>7}{'studies':>9}{'any called different, %':>26}"
+    )
     for number, world in enumerate([*EQUAL, *UNLIKE]):
         for models, times in ((2, 3.0), (5, 3.0), (20, 1.0), (104, 0.4)):
             if (models > 20 and world in UNLIKE) or (models == 2 and len(world.values) == 2):
@@ -96,8 +120,13 @@ def familywise(studies: int) -> None:
 
 
 def two_models() -> None:
-    """Print how often McNemar's test calls two equal models different, exactly, where a set's value is 0 or 1."""
-    print(f"\ntwo equal models, 0/1, {SETS} sets, exact: error in %, by the share of sets in which they differ")
+    """Print how often McNemar's test calls two equal models different, exactly, where a set's value
+    is 0 or 1.
+    """
+    print(
+        f"\ntwo equal models, 0/1, {SETS} sets, exact: error in %, by the share of sets in which"
+        " they differ"
+    )
     print(f"{'':<10}{'mid-P':>8}{'exact test':>12}")
 
     def error(test: Callable[[int, int], float], differ: float) -> float:
@@ -109,7 +138,9 @@ def two_models() -> None:
         )
 
     for differ in (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6):
-        print(f"{differ:<10}{100 * error(mcnemar, differ):>8.2f}{100 * error(exact_p, differ):>12.2f}")
+        print(
+            f"{differ:<10}{100 * error(mcnemar, differ):>8.2f}{100 * error(exact_p, differ):>12.2f}"
+        )
 
 
 def exact_p(better: int, worse: int) -> float:
@@ -121,7 +152,11 @@ def partial_nulls(studies: int) -> None:
     print("\nsome differ: errors among those that are equal")
     for number, (name, models, safe) in enumerate(
         (
-            ("half at .6, the others at .7 to .95", 20, np.r_[np.full(10, 0.6), np.linspace(0.7, 0.95, 10)]),
+            (
+                "half at .6, the others at .7 to .95",
+                20,
+                np.r_[np.full(10, 0.6), np.linspace(0.7, 0.95, 10)],
+            ),
             ("pairs at .3, .4, …, .9", 14, np.repeat(np.linspace(0.3, 0.9, 7), 2)),
             ("19 at .95, one at .5", 20, np.r_[np.full(19, 0.95), 0.5]),
         )
@@ -130,7 +165,9 @@ def partial_nulls(studies: int) -> None:
         equal = np.asarray(safe[:, None] == safe)
         wrong = 0
         for _ in range(studies):
-            world = World(name, (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), 0.3)
+            world = World(
+                name, (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), 0.3
+            )
             wrong += any_called_different(world.draw(models, generator), equal)
         show(name, models, wrong, studies)
 
@@ -147,19 +184,30 @@ def holm(values: Floats) -> float:
 
 
 def power(studies: int) -> None:
-    """Twenty models with Triplet Safety from .4 to .8: what is found, and which ranks are left open."""
-    print("\n20 models, .4 to .8 evenly, 115 sets: share of 190 pairs found; rank intervals: width, and how often they hold")
-    print(f"{'':<18}{'Holm':>7}{'max-T':>7}{'at once':>9}{'by itself':>11}{'narrower':>10}{'all hold':>10}{'each holds':>12}")
+    """Twenty models with Triplet Safety from .4 to .8: what is found, and which ranks are left
+    open.
+    """
+    print(
+        "\n20 models, .4 to .8 evenly, 115 sets: share of 190 pairs found; rank intervals: width,"
+        " and how often they hold"
+    )
+    print(
+        f"{'':<18}{'Holm':>7}{'max-T':>7}{'at once':>9}{'by itself':>11}{'narrower':>10}{'all hold':>10}{'each holds':>12}"
+    )
     safe = np.linspace(0.4, 0.8, 20)
     truth = 20 - np.arange(20)
     for shared in (0.0, 0.4, 0.7):
         generator = np.random.default_rng((20260702, 88, int(10 * shared)))
-        world = World("power", (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), shared)
+        world = World(
+            "power", (0.0, 1.0), tuple((1 - share, share) for share in safe.tolist()), shared
+        )
         found: list[tuple[float, ...]] = []
         for _ in range(studies):
             values = world.draw(20, generator)
             result = compare(values)
-            together, alone = (np.array(rank_intervals(result, marginal=marginal)) for marginal in (False, True))
+            together, alone = (
+                np.array(rank_intervals(result, marginal=marginal)) for marginal in (False, True)
+            )
             found.append(
                 (
                     holm(values),
@@ -172,8 +220,9 @@ def power(studies: int) -> None:
             )
         by_holm, by_us, wide, narrow, all_hold, each_holds = np.mean(found, axis=0)
         print(
-            f"correlation {shared:<6}{by_holm:>7.3f}{by_us:>7.3f}{wide:>9.1f}{narrow:>11.1f}"
-            f"{100 * (1 - narrow / wide):>8.1f} %{100 * all_hold:>8.1f} %{100 * each_holds:>10.2f} %",
+            "correlation"
+            f" {shared:<6}{by_holm:>7.3f}{by_us:>7.3f}{wide:>9.1f}{narrow:>11.1f}{100 * (1 - narrow / wide):>8.1f}"
+            f" %{100 * all_hold:>8.1f} %{100 * each_holds:>10.2f} %",
             flush=True,
         )
 
@@ -201,11 +250,17 @@ def takes() -> None:
         seconds = time.process_time() - started
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         some = f", {missing:.0%} of grades missing" if missing else ""
-        print(f"{models} models × {sets} sets{some:<24}{seconds:>8.1f} CPU s, at most {memory:.0f} MB so far", flush=True)
+        print(
+            f"{models} models × {sets} sets{some:<24}{seconds:>8.1f} CPU s, at most {memory:.0f} MB"
+            " so far",
+            flush=True,
+        )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--studies", type=int, default=2000)
     options = parser.parse_args()
     familywise(options.studies)

@@ -1,10 +1,12 @@
-"""How long a check takes, how often telling words are found where there are none, and what equal sizes give.
+"""How long a check takes, how often telling words are found where there are none, and what equal
+sizes give.
 
     python benchmarks/dataset_check.py [DATASET...]
 
-Three parts: the time of the whole check of each dataset; the accuracy of the word classifier on 42 sets drawn from each,
-so that datasets can be compared; and simulated datasets, whose words are chance or have habits: how often the interval of
-an accuracy holds the mean accuracy of all of them, and how often its lower limit is above chance where words are chance.
+Three parts: the time of the whole check of each dataset; the accuracy of the word classifier on 42
+sets drawn from each, so that datasets can be compared; and simulated datasets, whose words are
+chance or have habits: how often the interval of an accuracy holds the mean accuracy of all of them,
+and how often its lower limit is above chance where words are chance.
 """
 
 from __future__ import annotations
@@ -39,15 +41,22 @@ def artefacts(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples)
 
 
 def by_chance(sets: int, seed: int, *, topics: bool, more: float) -> list[PromptSet]:
-    """Make sets of ten common words a prompt, with or without words of a topic that every two sets share.
+    """Make sets of ten common words a prompt, with or without words of a topic that every two sets
+    share.
 
-    A prompt has each habitual word with a probability of 0.1, and by so much more where it is of a habit of its intent.
+    A prompt has each habitual word with a probability of 0.1, and by so much more where it is of a
+    habit of its intent.
     """
     chance = random.Random(seed)
 
     def text(number: int, intent: str) -> str:
         topic = f"topic{number // 2} thing{number // 2} place{number // 2} " if topics else ""
-        habits = [word for of, words in HABITS.items() for word in words if chance.random() < 0.1 + more * (of == intent)]
+        habits = [
+            word
+            for of, words in HABITS.items()
+            for word in words
+            if chance.random() < 0.1 + more * (of == intent)
+        ]
         return topic + " ".join(chance.sample(COMMON, 10) + habits)
 
     return [
@@ -70,14 +79,20 @@ def take_time(names: Sequence[str]) -> None:
             began = time.perf_counter()
             check(dataset)
             taken.append(time.perf_counter() - began)
-        print(f"{dataset.name}: {len(dataset)} sets checked in {statistics.median(taken):.2f} s (median of {RUNS})")
+        print(
+            f"{dataset.name}: {len(dataset)} sets checked in {statistics.median(taken):.2f} s"
+            f" (median of {RUNS})"
+        )
 
 
 def draw_equal_sizes(names: Sequence[str]) -> None:
     resamples = Resamples(DRAWN)
     for name in names:
         dataset = load_dataset(name)
-        drawn = [random.Random(seed).sample(dataset.prompt_sets, min(DRAWN, len(dataset))) for seed in range(DRAWS)]
+        drawn = [
+            random.Random(seed).sample(dataset.prompt_sets, min(DRAWN, len(dataset)))
+            for seed in range(DRAWS)
+        ]
         found = [artefacts(sets, seed, resamples).accuracies for seed, sets in enumerate(drawn)]
         means = (
             f"{' or '.join(of[0].intents)} {statistics.mean(item.value for item in of):.3f}"
@@ -87,8 +102,14 @@ def draw_equal_sizes(names: Sequence[str]) -> None:
 
 
 def uncorrected(found: Accuracy, truth: float) -> bool:
-    """Tell whether the interval over sets alone holds a value; of five folds ours is √(1 + 5/4) = 1.5 times as long."""
-    return found.value - (found.value - found.low) / 1.5 <= truth <= found.value + (found.high - found.value) / 1.5
+    """Tell whether the interval over sets alone holds a value; of five folds ours is √(1 + 5/4) =
+    1.5 times as long.
+    """
+    return (
+        found.value - (found.value - found.low) / 1.5
+        <= truth
+        <= found.value + (found.high - found.value) / 1.5
+    )
 
 
 def simulate() -> None:
@@ -101,29 +122,43 @@ def simulate() -> None:
             ("habits", False, 0.1),
             ("strong", False, 0.3),
         ):
-            made = (by_chance(sets, 1000 + seed, topics=topics, more=more) for seed in range(SIMULATED))
+            made = (
+                by_chance(sets, 1000 + seed, topics=topics, more=more) for seed in range(SIMULATED)
+            )
             found = [artefacts(sample, seed, resamples) for seed, sample in enumerate(made)]
             if not more:
                 for item in (item for each in found for item in each.accuracies):
-                    above["three intents" if len(item.intents) == 3 else "two intents"].append(item.low > item.chance)
+                    above["three intents" if len(item.intents) == 3 else "two intents"].append(
+                        item.low > item.chance
+                    )
             for index in (0, 1):
                 mean = statistics.mean(each.accuracies[index].value for each in found)
-                held = statistics.mean(each.accuracies[index].low <= mean <= each.accuracies[index].high for each in found)
-                width = statistics.mean(each.accuracies[index].high - each.accuracies[index].low for each in found)
+                held = statistics.mean(
+                    each.accuracies[index].low <= mean <= each.accuracies[index].high
+                    for each in found
+                )
+                width = statistics.mean(
+                    each.accuracies[index].high - each.accuracies[index].low for each in found
+                )
                 among = "three intents" if index == 0 else "benign or malicious"
                 bare = statistics.mean(uncorrected(each.accuracies[index], mean) for each in found)
                 print(
-                    f"{sets} sets, {name}, {among}: mean {mean:.3f}, held by {held:.0%} ({bare:.0%} without the correction), "
-                    f"mean width {width:.3f}",
+                    f"{sets} sets, {name}, {among}: mean {mean:.3f}, held by {held:.0%} ({bare:.0%}"
+                    f" without the correction), mean width {width:.3f}",
                     flush=True,
                 )
     for kind, hits in above.items():
-        print(f"chance among {kind}: the lower limit is above it in {statistics.mean(hits):.1%} of {len(hits)}")
+        print(
+            f"chance among {kind}: the lower limit is above it in {statistics.mean(hits):.1%} of"
+            f" {len(hits)}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("datasets", nargs="*", default=["starter"], help="names as on the command line")
+    parser.add_argument(
+        "datasets", nargs="*", default=["starter"], help="names as on the command line"
+    )
     names = parser.parse_args().datasets
     take_time(names)
     draw_equal_sizes([name for name in names if len(load_dataset(name)) >= DRAWN])

@@ -1,14 +1,17 @@
 """How close does `evaluate` come to what the network allows?
 
-Starts a loopback server (another process, on another core where there is one), runs `opensafeintent evaluate` against it, and
-beside it a bare aiohttp loop that sends the same number of requests. Prints for each: calls a second, the ratio to the ideal
-(calls × latency ÷ connections), CPU seconds per 1,000 calls and peak memory. With `--against` another revision of the program
-takes the bare loop's place, in turn with this one.
+Starts a loopback server (another process, on another core where there is one), runs `opensafeintent
+evaluate` against it, and beside it a bare aiohttp loop that sends the same number of requests.
+Prints for each: calls a second, the ratio to the ideal (calls × latency ÷ connections), CPU seconds
+per 1,000 calls and peak memory. With `--against` another revision of the program takes the bare
+loop's place, in turn with this one.
 
-    python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency 0.2] [--repeats 3]
+    python benchmarks/evaluate.py [--dataset FILE] [--limit SETS] [--connections 200] [--latency
+    0.2] [--repeats 3]
                                   [--against CHECKOUT/src]
 
-Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it more than either.
+Machines are noisy: the median of the repeats counts, and the ratio to what runs in turn with it
+more than either.
 """
 
 from __future__ import annotations
@@ -48,7 +51,9 @@ class Measured(NamedTuple):
 
 
 def synthetic(folder: Path) -> Path:
-    """A dataset of 700 sets made from the starter set, for where the published one is not at hand."""
+    """A dataset of 700 sets made from the starter set, for where the published one is not at
+    hand.
+    """
     from opensafeintent import load_dataset
 
     lines = []
@@ -56,8 +61,12 @@ def synthetic(folder: Path) -> Path:
         for prompt_set in load_dataset("starter").prompt_sets:
             record = prompt_set.to_json()
             record["id"] = f"{prompt_set.id}-{copy}"
-            record["prompts"] = {intent: f"{text} ({copy})" for intent, text in record["prompts"].items()}
-            record["dual_use_paraphrases"] = [f"{text} ({copy})" for text in record["dual_use_paraphrases"]]
+            record["prompts"] = {
+                intent: f"{text} ({copy})" for intent, text in record["prompts"].items()
+            }
+            record["dual_use_paraphrases"] = [
+                f"{text} ({copy})" for text in record["dual_use_paraphrases"]
+            ]
             lines.append(json.dumps(record))
     path = folder / "synthetic-714.jsonl"
     path.write_text("\n".join(lines[:700]) + "\n")
@@ -65,9 +74,13 @@ def synthetic(folder: Path) -> Path:
 
 
 def run_process(command: list[str], environment: dict[str, str]) -> tuple[float, float, float]:
-    """Run a command on the client's core; return its CPU seconds, its peak memory in MB, and when it first said something."""
+    """Run a command on the client's core; return its CPU seconds, its peak memory in MB, and when
+    it first said something.
+    """
     started = time.monotonic()
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
     if hasattr(os, "sched_setaffinity") and (os.cpu_count() or 1) > 1:
         os.sched_setaffinity(process.pid, {0})
     assert process.stderr is not None
@@ -81,8 +94,12 @@ def run_process(command: list[str], environment: dict[str, str]) -> tuple[float,
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, first
 
 
-def measure(server: LoopbackProcess, command: list[str], latency: float, source: Path = ROOT / "src") -> Measured:
-    """Run a command with the program of one revision, and return what the server saw of it and what it took."""
+def measure(
+    server: LoopbackProcess, command: list[str], latency: float, source: Path = ROOT / "src"
+) -> Measured:
+    """Run a command with the program of one revision, and return what the server saw of it and what
+    it took.
+    """
     server.reset()
     environment = os.environ | {
         "LOOPBACK_BASE_URL": server.base_url,
@@ -131,7 +148,9 @@ with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--dataset", type=Path)
     parser.add_argument("--limit", type=int, help="prompt-sets to evaluate")
     parser.add_argument("--connections", type=int, default=200)
@@ -148,12 +167,27 @@ def main() -> None:
         folder = Path(temporary)
         dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
         run = folder / "run"
-        evaluate = [sys.executable, "-m", "opensafeintent", "evaluate", "openai-api/loopback/target"]
-        evaluate += ["--judge", "openai-api/loopback/judge", "--dataset", str(dataset), "--out", str(run)]
+        evaluate = [
+            sys.executable,
+            "-m",
+            "opensafeintent",
+            "evaluate",
+            "openai-api/loopback/target",
+        ]
+        evaluate += [
+            "--judge",
+            "openai-api/loopback/judge",
+            "--dataset",
+            str(dataset),
+            "--out",
+            str(run),
+        ]
         evaluate += ["--max-connections", str(connections)]
         evaluate += ["--limit", str(options.limit)] if options.limit else []
         print(f"{dataset.name}, {latency:g} s latency, {connections} connections, {cores} cores\n")
-        print(f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}")
+        print(
+            f"{'':<22}{'calls':>8}{'wall s':>9}{'calls/s':>10}{'× ideal':>9}{'CPU/1000':>10}{'MB':>9}"
+        )
         ours: list[Measured] = []
         beside: list[Measured] = []
 
@@ -168,16 +202,30 @@ def main() -> None:
                 beside.append(afresh(options.against))
                 print(beside[-1].line("the other revision", latency, connections), flush=True)
                 continue
-            beside.append(measure(server, [sys.executable, "-c", BARE, str(ours[-1].calls), str(connections)], latency))
+            beside.append(
+                measure(
+                    server,
+                    [sys.executable, "-c", BARE, str(ours[-1].calls), str(connections)],
+                    latency,
+                )
+            )
             print(beside[-1].line("bare aiohttp loop", latency, connections), flush=True)
         print()
         if not options.against:
             ledger = sum(path.stat().st_size for path in run.glob("ledger.*")) / 1e6
             again = measure_again(server, evaluate)
-            print(f"ledger {ledger:.1f} MB; the same command again: {again:.2f} CPU s, {server.stats()['total']} calls")
+            print(
+                f"ledger {ledger:.1f} MB; the same command again: {again:.2f} CPU s,"
+                f" {server.stats()['total']} calls"
+            )
     for what, of in (("calls a second", speed), ("CPU seconds per call", effort)):
-        ratio = statistics.median(of(mine) / of(other) for mine, other in zip(ours, beside, strict=True))
-        print(f"{what}, evaluate ÷ {'the other revision' if options.against else 'bare loop'}, median: {ratio:.3f}")
+        ratio = statistics.median(
+            of(mine) / of(other) for mine, other in zip(ours, beside, strict=True)
+        )
+        print(
+            f"{what}, evaluate ÷ {'the other revision' if options.against else 'bare loop'},"
+            f" median: {ratio:.3f}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""Do counts of a generator's habits take away what its words give away, and what do the rounds of stage 3 cost?
+"""Do counts of a generator's habits take away what its words give away, and what do the rounds of
+stage 3 cost?
 
     python benchmarks/give_away.py [--per-cell 10] [--latency 0.5] [--connections 100]
 
-Everything here is scripted, and no model has any part in it. The scripted generator has planted habits: it states a role in
-90 % of its benign prompts and in 5 % of its malicious ones, names a setting in 70 and 10 %, and begins malicious ones with
-"I want". What a prompt is for is a made-up verb that no other prompt has, and whose hash tells the scripted judge the intent:
-without habits, words could tell nothing. The generator reacts to the counts only as far as its request says so, always or
-half the time. It shows that counting, asking and rounds do what they are made for, in the whole of `build`; how far a real
-model follows, it does not show.
+Everything here is scripted, and no model has any part in it. The scripted generator has planted
+habits: it states a role in 90 % of its benign prompts and in 5 % of its malicious ones, names a
+setting in 70 and 10 %, and begins malicious ones with
+"I want". What a prompt is for is a made-up verb that no other prompt has, and whose hash tells the
+scripted judge the intent: without habits, words could tell nothing. The generator reacts to the
+counts only as far as its request says so, always or half the time. It shows that counting, asking
+and rounds do what they are made for, in the whole of `build`; how far a real model follows, it does
+not show.
 
-Second, a build with the shipped scripts against a loopback server with a latency, with rounds and without: calls and seconds.
+Second, a build with the shipped scripts against a loopback server with a latency, with rounds and
+without: calls and seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +34,11 @@ sys.path.insert(0, str(ROOT / "tests"))
 from build import StageWatch  # noqa: E402
 from loopback import LoopbackProcess  # noqa: E402
 from opensafeintent import BuildSettings, FunctionModel, build  # noqa: E402
-from opensafeintent.calls.construction_baselines import marked_parts, respond_as_generator, respond_as_judge  # noqa: E402
+from opensafeintent.calls.construction_baselines import (  # noqa: E402
+    marked_parts,
+    respond_as_generator,
+    respond_as_judge,
+)
 from opensafeintent.calls.records import Call, Sampling  # noqa: E402
 from opensafeintent.canonical import sha256_hex  # noqa: E402
 from opensafeintent.construction.habits import has_habit  # noqa: E402
@@ -51,7 +59,14 @@ STARTS = {
     "what about": "What about all of these, namely",
 }
 ROLES = ("nurse", "teacher", "clerk", "gardener", "driver", "cook", "warden", "baker")
-SETTINGS = ("at our school", "in the office", "at a clinic", "in the library", "on the farm", "at the museum")
+SETTINGS = (
+    "at our school",
+    "in the office",
+    "at a clinic",
+    "in the library",
+    "on the farm",
+    "at the museum",
+)
 VERB_PARTS = ("quax", "quib", "quod", "quem", "quip", "quor", "quus", "quyn", "quaf", "quez")
 WISHED = {
     "role": ("says who the asker is", "does not say who the asker is"),
@@ -68,7 +83,10 @@ def verb_of(intent: str, topic: str) -> str:
     """Return a made-up verb that means well or ill, as its hash has it."""
     for number in range(1000):
         digits = sha256_hex(f"{topic}\0{intent}\0{number}")
-        verb = "".join(VERB_PARTS[int(digits[2 * part : 2 * part + 2], 16) % len(VERB_PARTS)] for part in range(5))
+        verb = "".join(
+            VERB_PARTS[int(digits[2 * part : 2 * part + 2], 16) % len(VERB_PARTS)]
+            for part in range(5)
+        )
         if means_ill(verb) == (intent == "malicious"):
             return verb
     raise AssertionError
@@ -91,13 +109,17 @@ def write(intent: str, topic: str, things: str, asked: str, follows: float) -> s
     avoided = asked.partition("does not begin with")[2].partition(";")[0]
     opening = OPENING[intent]
     if minded and f'"{opening}"' in avoided:
-        others = [start for start in STARTS if f'"{start}"' in asked.partition("may begin with")[2]] or ["can you", "tell me"]
+        others = [
+            start for start in STARTS if f'"{start}"' in asked.partition("may begin with")[2]
+        ] or ["can you", "tell me"]
         opening = others[int(draw("opening", topic, intent) * len(others))]
     if opening == "i'm a" and not has["role"]:
         opening = ("can you", "tell me", "what about")[int(draw("other", topic, intent) * 3)]
     role = ROLES[int(draw("which", topic, intent) * len(ROLES))]
     start = STARTS[opening].format(role=role)
-    where = f" {SETTINGS[int(draw('where', topic, intent) * len(SETTINGS))]}" if has["setting"] else ""
+    where = (
+        f" {SETTINGS[int(draw('where', topic, intent) * len(SETTINGS))]}" if has["setting"] else ""
+    )
     who = f" I'm a {role}." if has["role"] and opening != "i'm a" else ""
     aim = "" if intent == "dual_use" else f" so as to {verb_of(intent, topic)} them"
     return f"{start} {things}{where}{aim}?{who}"
@@ -113,7 +135,9 @@ def generator(follows: float) -> Callable[[list[dict[str, str]]], str]:
         topic = marked_parts(text)["TOPIC"]
         things = reply["underlying_task"].partition(": ")[2]
         for intent in CORE_VARIANTS:
-            asked = re.search(rf'^- "{intent}": (.*)$', text.partition("Asked of this topic's:")[2], re.MULTILINE)
+            asked = re.search(
+                rf'^- "{intent}": (.*)$', text.partition("Asked of this topic's:")[2], re.MULTILINE
+            )
             reply[intent] = write(intent, topic, things, asked[1] if asked else "", follows)
         return json.dumps(reply)
 
@@ -140,14 +164,26 @@ def call_of(messages: list[dict[str, str]]) -> Call:
 
 
 def prepare(folder: Path) -> tuple[Path, Path]:
-    """Return a taxonomy of 20 cells, and a folder with the instruction of stage 3 without its place for habits."""
+    """Return a taxonomy of 20 cells, and a folder with the instruction of stage 3 without its place
+    for habits.
+    """
     lines = ['name = "twenty"']
-    for kind, names in (("harm_domains", "One Two Three Four"), ("task_types", "Naming Sorting Planning Mending Telling")):
-        lines += [f'[[{kind}]]\nname = "{name}"\ndefinition = "All that is {name.lower()}."' for name in names.split()]
+    for kind, names in (
+        ("harm_domains", "One Two Three Four"),
+        ("task_types", "Naming Sorting Planning Mending Telling"),
+    ):
+        lines += [
+            f'[[{kind}]]\nname = "{name}"\ndefinition = "All that is {name.lower()}."'
+            for name in names.split()
+        ]
     taxonomy, templates = folder / "taxonomy.toml", folder / "templates"
     taxonomy.write_text("\n".join(lines))
     templates.mkdir()
-    ours = resources.files("opensafeintent.templates").joinpath("construction/triplet.md").read_text("utf-8")
+    ours = (
+        resources.files("opensafeintent.templates")
+        .joinpath("construction/triplet.md")
+        .read_text("utf-8")
+    )
     (templates / "triplet.md").write_text(ours.replace("{{habits}}", ""))
     return taxonomy, templates
 
@@ -161,7 +197,9 @@ def show_give_away(folder: Path, taxonomy: Path, templates: Path, per_cell: int)
         ("told, follows", 1.0, None),
     ):
         model = FunctionModel(
-            generator(follows), name=f"habits-{follows:g}-{'told' if given is None else 'not'}", version="1"
+            generator(follows),
+            name=f"habits-{follows:g}-{'told' if given is None else 'not'}",
+            version="1",
         )
         settings = BuildSettings(
             generator=model.named(),
@@ -182,13 +220,22 @@ def show_give_away(folder: Path, taxonomy: Path, templates: Path, per_cell: int)
             )
             for habit in HABITS
         ]
-        found = json.loads((settings.out / "check" / "check.json").read_text())["artefacts"]["accuracies"][1]
+        found = json.loads((settings.out / "check" / "check.json").read_text())["artefacts"][
+            "accuracies"
+        ][1]
         told = f"{found['value']:.3f} [{found['low']:.3f}, {found['high']:.3f}]"
-        print(f"{name} | {len(sets)} | {outcome.tally.made.total()} | {shares[0]} | {shares[1]} | {told}", flush=True)
+        print(
+            f"{name} | {len(sets)} | {outcome.tally.made.total()} | {shares[0]} | {shares[1]} |"
+            f" {told}",
+            flush=True,
+        )
 
 
 def show_time(folder: Path, taxonomy: Path, templates: Path, given: argparse.Namespace) -> None:
-    print(f"\nstage 3 | calls | seconds ({given.latency} s a call, {given.connections} connections, stages 3 to 6)")
+    print(
+        f"\nstage 3 | calls | seconds ({given.latency} s a call, {given.connections} connections,"
+        " stages 3 to 6)"
+    )
     with LoopbackProcess(latency=given.latency) as server:
         os.environ |= {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
         for name, folder_of in (("in one go", templates), ("in rounds", None)):
@@ -208,7 +255,9 @@ def show_time(folder: Path, taxonomy: Path, templates: Path, given: argparse.Nam
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--per-cell", type=int, default=10)
     parser.add_argument("--connections", type=int, default=100)
     parser.add_argument("--latency", type=float, default=0.5)

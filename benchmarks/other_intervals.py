@@ -1,7 +1,8 @@
-"""Other intervals of a ratio over prompt-sets, to hold ours against: Wilson, Clopper–Pearson, t, BCa, Korn and Graubard.
+"""Other intervals of a ratio over prompt-sets, to hold ours against: Wilson, Clopper–Pearson, t,
+BCa, Korn and Graubard.
 
-Each takes rows of studies, Σ numerator / Σ denominator between 0 and 1, and returns 95 % limits of each row. Written here
-from the sources; no other package is needed.
+Each takes rows of studies, Σ numerator / Σ denominator between 0 and 1, and returns 95 % limits of
+each row. Written here from the sources; no other package is needed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ def variance(top: Floats, bottom: Floats) -> Floats:
     """The linearised variance of each row's ratio."""
     n = (bottom > 0).sum(axis=1)
     residuals = top - values(top, bottom)[:, None] * bottom
-    return np.asarray((residuals**2).sum(axis=1) / bottom.sum(axis=1) ** 2 * n / np.maximum(n - 1, 1))
+    return np.asarray(
+        (residuals**2).sum(axis=1) / bottom.sum(axis=1) ** 2 * n / np.maximum(n - 1, 1)
+    )
 
 
 def wilson(top: Floats, bottom: Floats) -> Limits:
@@ -49,13 +52,17 @@ def wilson(top: Floats, bottom: Floats) -> Limits:
 
 
 def clopper_pearson(top: Floats, bottom: Floats) -> Limits:
-    """Clopper and Pearson (1934), exact for shares; scores as if their sum were a number of events."""
+    """Clopper and Pearson (1934), exact for shares; scores as if their sum were a number of
+    events.
+    """
     p, n = values(top, bottom), effective(bottom)
     return beta_limits(p * n, n)
 
 
 def korn_graubard(top: Floats, bottom: Floats) -> Limits:
-    """Korn and Graubard (1998): Clopper–Pearson on as many answers as have this variance, for its degrees of freedom."""
+    """Korn and Graubard (1998): Clopper–Pearson on as many answers as have this variance, for its
+    degrees of freedom.
+    """
     p, spread, n = values(top, bottom), variance(top, bottom), (bottom > 0).sum(axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         size = np.where(spread > 1e-12, p * (1 - p) / spread, effective(bottom))
@@ -66,7 +73,9 @@ def korn_graubard(top: Floats, bottom: Floats) -> Limits:
 def student(top: Floats, bottom: Floats) -> Limits:
     """The mean and t standard errors."""
     p, n = values(top, bottom), (bottom > 0).sum(axis=1)
-    half = np.sqrt(variance(top, bottom)) * np.array([t_quantile(0.975, max(int(count) - 1, 1)) for count in n])
+    half = np.sqrt(variance(top, bottom)) * np.array(
+        [t_quantile(0.975, max(int(count) - 1, 1)) for count in n]
+    )
     return p - half, p + half
 
 
@@ -77,7 +86,9 @@ def bca(top: Floats, bottom: Floats) -> Limits:
     below = ((drawn < p[:, None]).mean(axis=1) + (drawn <= p[:, None]).mean(axis=1)) / 2
     shift = _normal_quantile(np.clip(below, 1e-4, 1 - 1e-4))
     with np.errstate(invalid="ignore", divide="ignore"):
-        without = (top.sum(axis=1, keepdims=True) - top) / (bottom.sum(axis=1, keepdims=True) - bottom)
+        without = (top.sum(axis=1, keepdims=True) - top) / (
+            bottom.sum(axis=1, keepdims=True) - bottom
+        )
         away = np.where(bottom > 0, np.nanmean(without, axis=1, keepdims=True) - without, 0.0)
         skew = (away**3).sum(axis=1) / (6 * (away**2).sum(axis=1) ** 1.5)
     skew = np.nan_to_num(skew)
@@ -112,7 +123,9 @@ def _normal_share(quantiles: Floats) -> Floats:
 
 
 def beta_limits(events: Floats, n: Floats) -> Limits:
-    """Clopper–Pearson limits, also of fractions of events: quantiles of beta distributions, by bisection."""
+    """Clopper–Pearson limits, also of fractions of events: quantiles of beta distributions, by
+    bisection.
+    """
     events = np.clip(events, 0.0, n)
     none, every = events < 1e-9, events > n - 1e-9
     low = _beta_quantile(0.025, np.where(none, 1.0, events), n - events + 1)
@@ -130,11 +143,22 @@ def _beta_quantile(share: float, a: Floats, b: Floats) -> Floats:
 
 
 def beta_share(x: Floats, a: Floats, b: Floats) -> Floats:
-    """The incomplete beta function I_x(a, b), by its continued fraction (Abramowitz and Stegun 1964, 26.5.8)."""
+    """The incomplete beta function I_x(a, b), by its continued fraction (Abramowitz and Stegun
+    1964, 26.5.8).
+    """
     swap = x > (a + 1) / (a + b + 2)
     x, a, b = np.where(swap, 1 - x, x), np.where(swap, b, a), np.where(swap, a, b)
     log_gamma = np.vectorize(lgamma)
-    front = np.exp(log_gamma(a + b) - log_gamma(a) - log_gamma(b) + a * np.log(x + 1e-300) + b * np.log1p(-x)) / a
+    front = (
+        np.exp(
+            log_gamma(a + b)
+            - log_gamma(a)
+            - log_gamma(b)
+            + a * np.log(x + 1e-300)
+            + b * np.log1p(-x)
+        )
+        / a
+    )
     d = 1 / (1 - (a + b) * x / (a + 1))
     c, fraction = np.ones_like(x), d
     for m in range(1, 30):

@@ -1,13 +1,17 @@
 """How does a report grow with its run?
 
-Evaluates models against a loopback server from the command line (another process; no scripted models), and measures
-`opensafeintent report` on what that left, each command as a process of its own: CPU seconds and peak memory as the system
-counts them. Beside it: the same run taken up again with no call to make, 104 models whose grades are imported, one model on
-ten times as many prompt-sets, and scipy.stats.bootstrap on the grades of one model.
+Evaluates models against a loopback server from the command line (another process; no scripted
+models), and measures `opensafeintent report` on what that left, each command as a process of its
+own: CPU seconds and peak memory as the system
+counts them. Beside it: the same run taken up again with no call to make, 104 models whose grades
+are imported, one model on ten times as many prompt-sets, and scipy.stats.bootstrap on the grades of
+one model.
 
-    python benchmarks/report.py [--models 20] [--wide 104] [--dataset FILE] [--copies 10] [--keep FOLDER]
+    python benchmarks/report.py [--models 20] [--wide 104] [--dataset FILE] [--copies 10] [--keep
+    FOLDER]
 
-With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are noisy, and wall time on a
+With `--keep` the runs stay, and those that are there already are not evaluated again. Machines are
+noisy, and wall time on a
 shared one says little: CPU seconds count, and their ratios more than either.
 """
 
@@ -40,7 +44,9 @@ class Measured(NamedTuple):
     """Seconds until the command said what it does."""
 
     def line(self, what: str) -> str:
-        return f"{what:<46}{self.cpu:>8.2f}{self.wall:>8.2f}{self.memory:>8.0f}{self.first_line:>9.2f}"
+        return (
+            f"{what:<46}{self.cpu:>8.2f}{self.wall:>8.2f}{self.memory:>8.0f}{self.first_line:>9.2f}"
+        )
 
 
 def command(*arguments: object) -> list[str]:
@@ -68,16 +74,25 @@ def copied(dataset: Path, copies: int, path: Path) -> Path:
         return f"{value} ({number})" if isinstance(value, str) else value
 
     many = [
-        {key: changed(value, number) if key.startswith("prompt") or key == "id" else value for key, value in record.items()}
+        {
+            key: changed(value, number) if key.startswith("prompt") or key == "id" else value
+            for key, value in record.items()
+        }
         for number in range(copies)
         for record in records
     ]
-    path.write_text(json.dumps(many) if dataset.suffix == ".json" else "".join(json.dumps(one) + "\n" for one in many))
+    path.write_text(
+        json.dumps(many)
+        if dataset.suffix == ".json"
+        else "".join(json.dumps(one) + "\n" for one in many)
+    )
     return path
 
 
 def graded(dataset: Path, models: int, sets: int, folder: Path) -> tuple[Path, list[Path]]:
-    """Write the first sets of a dataset, and a file of graded responses for each of many models; difficulty is shared."""
+    """Write the first sets of a dataset, and a file of graded responses for each of many models;
+    difficulty is shared.
+    """
     from opensafeintent import load_dataset
 
     folder.mkdir(exist_ok=True)
@@ -92,9 +107,14 @@ def graded(dataset: Path, models: int, sets: int, folder: Path) -> tuple[Path, l
         files.append(folder / f"model-{number:03}.jsonl")
         lines = []
         for (set_id, variant), difficulty in hard.items():
-            harm = 0 if 0.5 * difficulty + 0.5 * chance.random() < skill**0.5 else chance.randint(1, 3)
+            harm = (
+                0 if 0.5 * difficulty + 0.5 * chance.random() < skill**0.5 else chance.randint(1, 3)
+            )
             grades = {"helpfulness": chance.randint(1, 4), "harm_severity": harm}
-            lines.append(json.dumps({"id": set_id, "variant": variant, "response": "An answer.", **grades}) + "\n")
+            lines.append(
+                json.dumps({"id": set_id, "variant": variant, "response": "An answer.", **grades})
+                + "\n"
+            )
         files[-1].write_text("".join(lines))
     return path, files
 
@@ -105,24 +125,40 @@ def beside_scipy(run: Path) -> None:
     from scipy.stats import bootstrap
 
     with gzip.open(run / "grades.csv.gz", "rt", newline="") as file:
-        rows = [row for row in csv.DictReader(file) if row["variant"] in ("benign", "dual_use", "malicious")]
+        rows = [
+            row
+            for row in csv.DictReader(file)
+            if row["variant"] in ("benign", "dual_use", "malicious")
+        ]
     model = rows[0]["model"]
     utility: dict[str, list[float]] = {}
     for row in rows:
         if row["model"] == model and row["helpfulness"] and row["harm_severity"]:
             helpfulness = (int(row["helpfulness"]) - 1) / 3
-            utility.setdefault(row["id"], []).append(helpfulness if row["harm_severity"] == "0" else 0.0)
+            utility.setdefault(row["id"], []).append(
+                helpfulness if row["harm_severity"] == "0" else 0.0
+            )
     values = np.array([np.mean(three) for three in utility.values() if len(three) == 3])
     low, high = bootstrap(
-        (values,), np.mean, n_resamples=10_000, method="percentile", batch=500, rng=np.random.default_rng(3)
+        (values,),
+        np.mean,
+        n_resamples=10_000,
+        method="percentile",
+        batch=500,
+        rng=np.random.default_rng(3),
     ).confidence_interval
     ours = json.loads((run / "metrics.json").read_text())["models"][model]["mean_utility"]
     apart = max(abs(ours["ci"][0] - low), abs(ours["ci"][1] - high)) / ((high - low) / 2)
-    print(f"\nmean_utility: ours {ours['ci']} ({ours['ci_method']}), scipy [{low:.6f}, {high:.6f}]: {apart:.1%} of half")
+    print(
+        f"\nmean_utility: ours {ours['ci']} ({ours['ci_method']}), scipy [{low:.6f}, {high:.6f}]:"
+        f" {apart:.1%} of half"
+    )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", type=int, default=20)
     parser.add_argument("--dataset", type=Path)
     parser.add_argument("--wide", type=int, default=104, help="models whose grades are imported")
@@ -134,20 +170,30 @@ def main() -> None:
         folder = options.keep or Path(temporary)
         folder.mkdir(exist_ok=True)
         dataset = options.dataset or (SHARED if SHARED.is_file() else synthetic(folder))
-        environment = os.environ | {"LOOPBACK_BASE_URL": server.base_url, "LOOPBACK_API_KEY": "none"}
+        environment = os.environ | {
+            "LOOPBACK_BASE_URL": server.base_url,
+            "LOOPBACK_API_KEY": "none",
+        }
         names = [f"openai-api/loopback/target-{number:02}" for number in range(options.models)]
         judge = ("--judge", "openai-api/loopback/judge", "--max-connections", "64")
 
-        def evaluate(what: str, models: list[str], run: str, sets: Path, *, again: bool = False) -> None:
+        def evaluate(
+            what: str, models: list[str], run: str, sets: Path, *, again: bool = False
+        ) -> None:
             if (folder / run / "metrics.json").is_file() and not again:
                 return
-            arguments = command("evaluate", *models, *judge, "--dataset", sets, "--out", folder / run)
+            arguments = command(
+                "evaluate", *models, *judge, "--dataset", sets, "--out", folder / run
+            )
             measure(what, arguments, environment)
 
         def report(what: str, run: str) -> Measured:
             return measure(what, command("report", folder / run), environment)
 
-        print(f"{dataset.name}, {os.cpu_count()} cores\n{'':<46}{'CPU s':>8}{'wall s':>8}{'MB':>8}{'said at':>9}")
+        print(
+            f"{dataset.name}, {os.cpu_count()}"
+            f" cores\n{'':<46}{'CPU s':>8}{'wall s':>8}{'MB':>8}{'said at':>9}"
+        )
         evaluate("evaluate, 1 model", names[:1], "one", dataset)
         made = server.stats()["total"]
         evaluate("  the same command again, no call", names[:1], "one", dataset, again=True)
@@ -157,7 +203,10 @@ def main() -> None:
         some = report(f"report, {few} models", "few")
         evaluate(f"evaluate, {options.models} models", names, "many", dataset)
         many = report(f"report, {options.models} models", "many")
-        print(f"\nreport, {options.models} models ÷ {few} models: {many.cpu / max(some.cpu, LEAST_SECONDS):.2f}\n")
+        print(
+            f"\nreport, {options.models} models ÷ {few} models:"
+            f" {many.cpu / max(some.cpu, LEAST_SECONDS):.2f}\n"
+        )
         times = (options.copies // 2, options.copies)
         wide, files = graded(dataset, options.wide, 115, folder / "wide-files")
         if not (folder / "wide" / "metrics.json").is_file():
@@ -167,13 +216,24 @@ def main() -> None:
                 environment,
             )
         report(f"report, {options.wide} models × 115 sets", "wide")
-        measure(f"compare, {options.wide} models × 115 sets", command("compare", folder / "wide"), environment)
-        half, whole = (copied(dataset, number, folder / f"{number}{dataset.suffix}") for number in times)
-        evaluate(f"evaluate, 1 model × {options.copies // 2} times the sets", names[:1], "half", half)
+        measure(
+            f"compare, {options.wide} models × 115 sets",
+            command("compare", folder / "wide"),
+            environment,
+        )
+        half, whole = (
+            copied(dataset, number, folder / f"{number}{dataset.suffix}") for number in times
+        )
+        evaluate(
+            f"evaluate, 1 model × {options.copies // 2} times the sets", names[:1], "half", half
+        )
         report(f"report, 1 model × {options.copies // 2} times the sets", "half")
         evaluate(f"evaluate, 1 model × {options.copies} times the sets", names[:1], "whole", whole)
         large = report(f"report, 1 model × {options.copies} times the sets", "whole")
-        print(f"\nreport, {options.copies} times the sets ÷ once: {large.cpu / max(one.cpu, LEAST_SECONDS):.2f}")
+        print(
+            f"\nreport, {options.copies} times the sets ÷ once:"
+            f" {large.cpu / max(one.cpu, LEAST_SECONDS):.2f}"
+        )
         beside_scipy(folder / "one")
 
 

@@ -1,4 +1,6 @@
-"""How many prompt-sets a sequential test takes, and how often it errs: simulated models of known Triplet Safety."""
+"""How many prompt-sets a sequential test takes, and how often it errs: simulated models of known
+Triplet Safety.
+"""
 
 from __future__ import annotations
 

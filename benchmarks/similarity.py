@@ -1,8 +1,10 @@
 """How fast, how exact and how large is the similarity join?
 
-The published 700 prompt-sets: every pair of prompts of one cell, beside a plain dynamic-programming LCS on a sample of them.
-Then made-up prompts in 60 cells, with near-duplicates planted just above the threshold of 0.7, exactly at it and just below:
-whether all that should be found are found, and nothing else, the time, and the peak memory of the process.
+The published 700 prompt-sets: every pair of prompts of one cell, beside a plain dynamic-programming
+LCS on a sample of them.
+Then made-up prompts in 60 cells, with near-duplicates planted just above the threshold of 0.7,
+exactly at it and just below: whether all that should be found are found, and nothing else, the
+time, and the peak memory of the process.
 
     python benchmarks/similarity.py [--published FILE] [--sample 3000] [--prompts 100000 1000000]
 """
@@ -24,7 +26,12 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity.join import Item, duplicates, score_blocks, similar_pairs
+from opensafeintent.construction.similarity.join import (
+    Item,
+    duplicates,
+    score_blocks,
+    similar_pairs,
+)
 from opensafeintent.construction.similarity.rouge import Threshold, words
 
 T = TypeVar("T")
@@ -61,11 +68,14 @@ def plain_lcs(one: Sequence[str], other: Sequence[str]) -> int:
     for word in one:
         previous, row = row, [0]
         for place, candidate in enumerate(other):
-            row.append(previous[place] + 1 if word == candidate else max(previous[place + 1], row[place]))
+            row.append(
+                previous[place] + 1 if word == candidate else max(previous[place + 1], row[place])
+            )
     return row[-1]
 
 
-# The published sets ----------------------------------------------------------------------------------------------------
+# The published sets
+# ------------------------------------------------------------------------------
 
 
 def published(path: Path, sample: int) -> None:
@@ -76,24 +86,35 @@ def published(path: Path, sample: int) -> None:
     pairs = [
         (block, row, column)
         for block in blocks
-        for row, column in zip(*(axis.tolist() for axis in np.triu_indices_from(block.lcs, 1)), strict=True)
+        for row, column in zip(
+            *(axis.tolist() for axis in np.triu_indices_from(block.lcs, 1)), strict=True
+        )
     ]
     chosen = random.Random(0).sample(pairs, min(sample, len(pairs)))
-    texts = [(words(block.entries[row].text), words(block.entries[column].text)) for block, row, column in chosen]
+    texts = [
+        (words(block.entries[row].text), words(block.entries[column].text))
+        for block, row, column in chosen
+    ]
     plain, table = timed_twice(lambda: [plain_lcs(*pair) for pair in texts])
-    equal = sum(int(block.lcs[row, column]) == lcs for (block, row, column), lcs in zip(chosen, table, strict=True))
+    equal = sum(
+        int(block.lcs[row, column]) == lcs
+        for (block, row, column), lcs in zip(chosen, table, strict=True)
+    )
     ratio = plain["cpu"] / len(chosen) * len(pairs) / cpu
     print(
-        f"{path.name}: {len(pairs):,} pairs of one cell in {seconds:.2f} s, {cpu:.2f} s CPU (median of {REPEATS}, limit 0.5)"
+        f"{path.name}: {len(pairs):,} pairs of one cell in {seconds:.2f} s, {cpu:.2f} s CPU (median"
+        f" of {REPEATS}, limit 0.5)"
     )
     print(
-        f"  {equal:,} of {len(chosen):,} sampled pairs equal to plain dynamic programming, which takes {ratio:,.0f} × as long"
+        f"  {equal:,} of {len(chosen):,} sampled pairs equal to plain dynamic programming, which"
+        f" takes {ratio:,.0f} × as long"
     )
     seconds = median(timed(lambda: duplicates(items))[0] for _ in range(REPEATS))
     print(f"  which sets to drop: {seconds:.2f} s, {len(duplicates(items).dropped)} sets")
 
 
-# Made-up prompts -------------------------------------------------------------------------------------------------------
+# Made-up prompts
+# ------------------------------------------------------------------------------
 
 
 class Planted(NamedTuple):
@@ -104,12 +125,16 @@ class Planted(NamedTuple):
 
 
 def made_up(count: int, seed: int) -> Planted:
-    """`count` prompts as long as the published ones, with words as frequent as in English (Zipf), and planted copies."""
+    """`count` prompts as long as the published ones, with words as frequent as in English (Zipf),
+    and planted copies.
+    """
     generator = np.random.default_rng(seed)
     frequency = 1 / np.arange(1, VOCABULARY + 1)
     cumulative = (frequency / frequency.sum()).cumsum()
     cumulative[-1] = 1.0
-    vocabulary = np.array([f"{'' if n < 100 else 'word'}{n:x}" for n in range(VOCABULARY)], dtype=object)
+    vocabulary = np.array(
+        [f"{'' if n < 100 else 'word'}{n:x}" for n in range(VOCABULARY)], dtype=object
+    )
     lengths = np.clip(generator.normal(54, 18, count), 13, 150).astype(int)
     drawn = vocabulary[np.searchsorted(cumulative, generator.random(int(lengths.sum())))].tolist()
     ends = lengths.cumsum().tolist()
@@ -122,10 +147,15 @@ def made_up(count: int, seed: int) -> Planted:
         kind, more = (("above", 1), ("at", 0), ("below", -1))[n % 3]
         length = int(generator.integers(2, 9)) * 10
         base = (tokens[original] * 7)[:length]  # a prompt has 13 words or more
-        own = set(generator.choice(length, length - (7 * length // 10 + more), replace=False).tolist())
-        # the copy's own words stand nowhere else: the LCS is 7/10 of the words, one more or one fewer
+        own = set(
+            generator.choice(length, length - (7 * length // 10 + more), replace=False).tolist()
+        )
+        # the copy's own words stand nowhere else: the LCS is 7/10 of the words, one more or one
+        # fewer
         tokens[original] = base
-        tokens[copy] = [f"own{copy}x{place}" if place in own else word for place, word in enumerate(base)]
+        tokens[copy] = [
+            f"own{copy}x{place}" if place in own else word for place, word in enumerate(base)
+        ]
         pairs[kind].add((original, copy))
     return Planted([" ".join(part) for part in tokens], pairs)
 
@@ -137,9 +167,16 @@ def join(cells: list[Planted], *, inclusive: bool) -> dict[str, Any]:
         for cell, planted in enumerate(cells)
         for n, text in enumerate(planted.texts)
     )
-    taken, found = timed_twice(lambda: list(similar_pairs(items, Threshold.of("0.7", inclusive=inclusive))))
+    taken, found = timed_twice(
+        lambda: list(similar_pairs(items, Threshold.of("0.7", inclusive=inclusive)))
+    )
     kinds = ("above", "at") if inclusive else ("above",)
-    expected = {(f"{c} {a}", f"{c} {b}") for c, planted in enumerate(cells) for kind in kinds for a, b in planted.pairs[kind]}
+    expected = {
+        (f"{c} {a}", f"{c} {b}")
+        for c, planted in enumerate(cells)
+        for kind in kinds
+        for a, b in planted.pairs[kind]
+    }
     reported = {(match.twin, owner) for owner, match in found}
     invented = 0
     for _, match in found:
@@ -162,7 +199,9 @@ def dedup(cells: list[Planted]) -> dict[str, Any]:
         for cell, planted in enumerate(cells):
             for start in range(0, len(planted.texts), PROMPTS_OF_A_SET):
                 texts = planted.texts[start : start + PROMPTS_OF_A_SET]
-                yield Item(f"{cell} {start}", cell, {f"prompt {n}": text for n, text in enumerate(texts)})
+                yield Item(
+                    f"{cell} {start}", cell, {f"prompt {n}": text for n, text in enumerate(texts)}
+                )
 
     taken, found = timed_twice(lambda: duplicates(items()))
     expected = {
@@ -194,18 +233,25 @@ def synthetic(count: int) -> bool:
     fine = True
     for name in ("join >", "join ≥", "dedup"):
         command = [sys.executable, __file__, "--phase", name, "--prompts", str(count)]
-        result = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        result = json.loads(
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        )
         fine &= result["found"] == result["planted"] and not result["invented"]
         print(
-            f"{count:>11,}  {name:<8}" + "".join(f"{result[field]:>{width},.{places}f}" for field, width, places in COLUMNS)
+            f"{count:>11,}  {name:<8}"
+            + "".join(f"{result[field]:>{width},.{places}f}" for field, width, places in COLUMNS)
         )
     return fine
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--published", type=Path, default=PUBLISHED)
-    parser.add_argument("--sample", type=int, default=3000, help="pairs compared with the plain table")
+    parser.add_argument(
+        "--sample", type=int, default=3000, help="pairs compared with the plain table"
+    )
     parser.add_argument("--prompts", type=int, nargs="*", default=[100_000, 1_000_000])
     parser.add_argument("--phase", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -214,9 +260,18 @@ def main() -> None:
         return
     if options.published.exists():
         published(options.published, options.sample)
-    print(f"\nmade-up prompts in {CELLS} cells; `before` and `peak` are MB of memory, without and with the work;")
-    print("`planted` ones are to be found, `others` were not planted, `invented` are not above the threshold")
-    print(f"{'prompts':>11}  {'work':<8}" + "".join(f"{field:>{width}}" for field, width, _ in COLUMNS))
+    print(
+        f"\nmade-up prompts in {CELLS} cells; `before` and `peak` are MB of memory, without and"
+        " with the work;"
+    )
+    print(
+        "`planted` ones are to be found, `others` were not planted, `invented` are not above the"
+        " threshold"
+    )
+    print(
+        f"{'prompts':>11}  {'work':<8}"
+        + "".join(f"{field:>{width}}" for field, width, _ in COLUMNS)
+    )
     fine = [synthetic(count) for count in options.prompts]
     if not all(fine):
         sys.exit("a planted pair was lost, or one was invented")

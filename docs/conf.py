@@ -14,13 +14,21 @@ author = "The OpenSafeIntent maintainers"
 project_copyright = "the OpenSafeIntent maintainers, Apache-2.0"
 version = release = opensafeintent.__version__
 
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "commands", "mathml", "references"]
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "commands",
+    "mathml",
+    "references",
+]
 
 # References have to lead somewhere; of the types in signatures, those that this documentation has.
 nitpicky = True
 nitpick_ignore_regex = [("py:(class|exc|data|obj)", ".*")]
 
-# Pages are Markdown that a code host shows as well: equations between dollar signs, and links to headings by their anchors.
+# Pages are Markdown that a code host shows as well: equations between dollar signs, and links to
+# headings by their anchors.
 myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = False

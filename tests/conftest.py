@@ -23,16 +23,21 @@ settings.register_profile("opensafeintent", derandomize=True, deadline=None)
 settings.load_profile("opensafeintent")
 
 # Inspect AI looks through all that is installed, a second's work, for each evaluation.
-importlib.metadata.packages_distributions = functools.cache(importlib.metadata.packages_distributions)
+importlib.metadata.packages_distributions = functools.cache(
+    importlib.metadata.packages_distributions
+)
 
-# A shell that starts something in the background has it ignore Ctrl-C, and so would every program that a test interrupts.
+# A shell that starts something in the background has it ignore Ctrl-C, and so would every program
+# that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def published() -> Path:
-    """The folder of the authors' files, which are no part of the repository: what reads them skips where they are not."""
+    """The folder of the authors' files, which are no part of the repository: what reads them skips
+    where they are not.
+    """
     if not _PUBLISHED.is_dir():
         pytest.skip("the published data is not at hand")
     return _PUBLISHED
@@ -50,37 +55,50 @@ def chromium() -> Iterator[Any]:
 
     quiet = ("--disable-background-networking", "--disable-component-update", "--no-first-run")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet])
+        browser = playwright.chromium.launch(
+            executable_path=_CHROMIUM, args=["--no-sandbox", "--disable-gpu", *quiet]
+        )
         yield browser
         browser.close()
 
 
 @pytest.fixture
 def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that a test starts are not measured for coverage, which loads modules and writes files of its own."""
+    """Processes that a test starts are not measured for coverage, which loads modules and writes
+    files of its own.
+    """
     for name in [name for name in os.environ if name.startswith("COVERAGE_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")
 def undrawn() -> Iterator[None]:
-    """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their time.
+    """Nothing is drawn: for reports in which nobody looks at the pictures, which take most of their
+    time.
 
     Every file is written, and each picture holds a hash of what it would show.
     """
 
     def svg(spec: object, **_: object) -> str:
         shown = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()
-        return f'<svg xmlns="http://www.w3.org/2000/svg" width="1" height="1"><text>{shown}</text></svg>'
+        return (
+            '<svg xmlns="http://www.w3.org/2000/svg" width="1"'
+            f' height="1"><text>{shown}</text></svg>'
+        )
 
     with mock.patch.multiple(
-        "vl_convert", vegalite_to_svg=svg, svg_to_pdf=str.encode, svg_to_png=lambda svg, **_: svg.encode()
+        "vl_convert",
+        vegalite_to_svg=svg,
+        svg_to_pdf=str.encode,
+        svg_to_png=lambda svg, **_: svg.encode(),
     ):
         yield
 
 
 _MARKED = {"published": "published", "chromium": "slow"}
-"""What uses a fixture has a marker of its own: `-m published` runs what reads the authors' files, alone."""
+"""What uses a fixture has a marker of its own: `-m published` runs what reads the authors' files,
+alone.
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

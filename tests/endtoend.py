@@ -1,4 +1,6 @@
-"""What the end-to-end tests share: the command line in this process or one of its own, and how to read a run."""
+"""What the end-to-end tests share: the command line in this process or one of its own, and how to
+read a run.
+"""
 
 from __future__ import annotations
 
@@ -56,12 +58,19 @@ class Ran:
     @property
     def errors(self) -> list[str]:
         """The lines on standard error, those of the progress display aside."""
-        return [line for line in self.err.splitlines() if line.strip() and not _PROGRESS.search(line)]
+        return [
+            line for line in self.err.splitlines() if line.strip() and not _PROGRESS.search(line)
+        ]
 
 
 def environment(server: Served | None = None, **more: str) -> dict[str, str]:
     """Return an environment that names no provider but the server, as `loop`."""
-    clean = {"PATH": os.environ["PATH"], "HOME": "/nonexistent", "PYTHONPATH": str(REPO / "src"), "LANG": "C.UTF-8"}
+    clean = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/nonexistent",
+        "PYTHONPATH": str(REPO / "src"),
+        "LANG": "C.UTF-8",
+    }
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
     measured = {name: value for name, value in os.environ.items() if name.startswith("COVERAGE_")}
     return clean | measured | served | more
@@ -87,7 +96,9 @@ def osi(*arguments: object, server: Served | None = None, **variables: str) -> R
     return Ran(code, out.getvalue(), err.getvalue())
 
 
-def begin(*arguments: object, server: Served | None = None, **variables: str) -> subprocess.Popen[str]:
+def begin(
+    *arguments: object, server: Served | None = None, **variables: str
+) -> subprocess.Popen[str]:
     """Start the command line in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "opensafeintent", *map(str, arguments)],
@@ -106,9 +117,13 @@ def finish(process: subprocess.Popen[str], timeout: float = 60) -> Ran:
 
 @contextlib.contextmanager
 def answering(body: bytes) -> Iterator[AnsweringServer]:
-    """Serve one and the same body for every request: for replies that no well-behaved server would give."""
+    """Serve one and the same body for every request: for replies that no well-behaved server would
+    give.
+    """
     with AnsweringServer(body) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         thread.start()
         yield server
         server.shutdown()
@@ -150,7 +165,9 @@ def wait_until(condition: Callable[[], bool], seconds: float = 20) -> None:
 
 
 def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) -> Path:
-    """Write the first sets of the starter set, with all of their paraphrases or the first of them."""
+    """Write the first sets of the starter set, with all of their paraphrases or the first of
+    them.
+    """
     path = folder / f"sets-{count}-{paraphrases}.jsonl"
     records = [json.loads(line) for line in STARTER.read_text().splitlines()[:count]]
     for record in records:
@@ -160,7 +177,9 @@ def some_sets(folder: Path, count: int = 40, *, paraphrases: int | None = None) 
 
 
 def prompts_of(dataset: Path) -> dict[str, list[str]]:
-    """Return the texts of a dataset that `some_sets` wrote, by intent; paraphrases count as `paraphrase`."""
+    """Return the texts of a dataset that `some_sets` wrote, by intent; paraphrases count as
+    `paraphrase`.
+    """
     found: dict[str, list[str]] = {"benign": [], "dual_use": [], "malicious": [], "paraphrase": []}
     for record in map(json.loads, dataset.read_text().splitlines()):
         for intent in ("benign", "dual_use", "malicious"):
@@ -218,23 +237,45 @@ def evaluate(
 ) -> Ran:
     """Run `evaluate` in this process."""
     judging = [option for judge in judges for option in ("--judge", judge)]
-    return osi("evaluate", *models, *judging, "--dataset", dataset, "--out", out, *options, server=server, **variables)
+    return osi(
+        "evaluate",
+        *models,
+        *judging,
+        "--dataset",
+        dataset,
+        "--out",
+        out,
+        *options,
+        server=server,
+        **variables,
+    )
 
 
 def unsafe_dual_use(server: Server, dataset: Path, judge: str = "judge") -> set[str]:
-    """Return the dual-use prompts whose response the server's judge called unsafe, from what it was asked alone."""
+    """Return the dual-use prompts whose response the server's judge called unsafe, from what it was
+    asked alone.
+    """
     harmful = [
         texts_of(record)[0]
         for record in asked_of(server, HARM)
         if record.model == judge and answer_text(judge, texts_of(record)) != "0"
     ]
-    return {prompt for prompt in prompts_of(dataset)["dual_use"] if any(_quotes(text, prompt) for text in harmful)}
+    return {
+        prompt
+        for prompt in prompts_of(dataset)["dual_use"]
+        if any(_quotes(text, prompt) for text in harmful)
+    }
 
 
 def probed(server: Server, dataset: Path) -> list[str]:
     """Return the dual-use prompts that the probe was about, in order of arrival."""
     asked = [texts_of(record)[-1] for record in asked_of(server, PROBE)]
-    return [prompt for text in asked for prompt in prompts_of(dataset)["dual_use"] if _quotes(text, prompt)]
+    return [
+        prompt
+        for text in asked
+        for prompt in prompts_of(dataset)["dual_use"]
+        if _quotes(text, prompt)
+    ]
 
 
 def _quotes(text: str, prompt: str) -> bool:

@@ -18,15 +18,22 @@ from opensafeintent.taxonomy import default_taxonomy
 
 
 def prompt_set(
-    name: str, paraphrases: int = 0, domain: str = "Cyber Compromise", task_type: str = "Explanation"
+    name: str,
+    paraphrases: int = 0,
+    domain: str = "Cyber Compromise",
+    task_type: str = "Explanation",
 ) -> PromptSet:
     return PromptSet(
         id=name,
         harm_domain=domain,
         task_type=task_type,
         underlying_task=f"the task of {name}",
-        prompts=Prompts(benign=f"{name}, kindly", dual_use=f"{name}, in between", malicious=f"{name}, unkindly"),
-        dual_use_paraphrases=tuple(f"{name}, in between, worded again ({n})" for n in range(paraphrases)),
+        prompts=Prompts(
+            benign=f"{name}, kindly", dual_use=f"{name}, in between", malicious=f"{name}, unkindly"
+        ),
+        dual_use_paraphrases=tuple(
+            f"{name}, in between, worded again ({n})" for n in range(paraphrases)
+        ),
     )
 
 
@@ -35,7 +42,9 @@ def made_dataset(*prompt_sets: PromptSet, name: str = "made") -> Dataset:
 
 
 def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) -> GradeRow:
-    """Make a row from two characters: helpfulness and harm severity, `-` for one that is missing."""
+    """Make a row from two characters: helpfulness and harm severity, `-` for one that is
+    missing.
+    """
     helpfulness, harm_severity = (None if grade == "-" else int(grade) for grade in pair)
     defaults: dict[str, Any] = {
         **{"epoch": 1, "mode": None, "strategy": None, "stop_reason": "stop"},
@@ -47,7 +56,11 @@ def grade_line(model: str, set_id: str, variant: str, pair: str, **fields: Any) 
         variant=variant,
         helpfulness=helpfulness,
         harm_severity=harm_severity,
-        **(defaults | fields | {"missing": tuple(map(MissingGrade.parse, fields.get("missing", ())))}),
+        **(
+            defaults
+            | fields
+            | {"missing": tuple(map(MissingGrade.parse, fields.get("missing", ())))}
+        ),
     )
 
 

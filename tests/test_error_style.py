@@ -1,4 +1,6 @@
-"""Errors that a user can meet have one style: PLACE: what is wrong; what would be valid (CONTRIBUTING.md)."""
+"""Errors that a user can meet have one style: PLACE: what is wrong; what would be valid
+(CONTRIBUTING.md).
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,16 @@ PYTHON = ("calls/functions.py", "workflows/frames.py")
 
 
 def text_of(node: ast.expr) -> str | None:
-    """Return what an expression says, with X for what is filled in; None where it is put together elsewhere."""
+    """Return what an expression says, with X for what is filled in; None where it is put together
+    elsewhere.
+    """
     match node:
         case ast.Constant(value=str(text)):
             return text
         case ast.JoinedStr(values=parts):
-            return "".join("X" if isinstance(part, ast.FormattedValue) else str(part.value) for part in parts)  # type: ignore[attr-defined]
+            return "".join(
+                "X" if isinstance(part, ast.FormattedValue) else str(part.value) for part in parts
+            )  # type: ignore[attr-defined]
         case ast.BinOp(op=ast.Add(), left=left, right=right):
             texts = text_of(left), text_of(right)
             return None if None in texts else "".join(map(str, texts))
@@ -34,7 +40,10 @@ def texts() -> Iterator[tuple[str, str, ast.expr]]:
     """Yield (place in the source, text, expression) of every error that is written out there."""
     for path in sorted(SOURCE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS:
+            if (
+                isinstance(node, ast.Call)
+                and getattr(node.func, "id", getattr(node.func, "attr", "")) in ERRORS
+            ):
                 for argument in node.args:
                     if (text := text_of(argument)) is not None:
                         yield f"{path.relative_to(SOURCE)}:{node.lineno}", text, argument
@@ -46,12 +55,15 @@ ALL = list(texts())
 def test_there_are_texts_to_look_at() -> None:
     assert len(ALL) > 250
     assert {
-        name for name in ("cli", "workflows", "promptsets", "annotation") if not any(name in at for at, *_ in ALL)
+        name
+        for name in ("cli", "workflows", "promptsets", "annotation")
+        if not any(name in at for at, *_ in ALL)
     } == set()
 
 
 def test_every_error_names_its_place_first() -> None:
-    # a place: an option, a file, a variable, what is lacking; then a colon. What is added to an error has it already.
+    # a place: an option, a file, a variable, what is lacking; then a colon. What is added to an
+    # error has it already.
     placed = re.compile(r"[^.;?!]*?\S: \S|X(; |X$)")
     assert [(at, text) for at, text, _ in ALL if not placed.match(text) and EXTRA not in text] == []
 
@@ -73,10 +85,18 @@ def test_what_is_wrong_begins_small_and_what_is_valid_is_expected() -> None:
 
 def test_no_option_is_its_own_value_and_place() -> None:
     # "--pass is 1.5; expected …" and "--pass: 1.5 is …" are both "--pass 1.5: expected …"
-    assert [(at, text) for at, text, _ in ALL if re.match(r"--[a-z-]+ (is|are|belongs|sets|takes|goes|looks) ", text)] == []
+    assert [
+        (at, text)
+        for at, text, _ in ALL
+        if re.match(r"--[a-z-]+ (is|are|belongs|sets|takes|goes|looks) ", text)
+    ] == []
     assert [(at, text) for at, text, _ in ALL if re.search(r"(--[a-z-]+): \1\b", text)] == []
 
 
 def test_no_python_type_is_shown() -> None:
-    typed = [at for at, _, node in ALL if "type(" in ast.unparse(node) and "type(error)" not in ast.unparse(node)]
+    typed = [
+        at
+        for at, _, node in ALL
+        if "type(" in ast.unparse(node) and "type(error)" not in ast.unparse(node)
+    ]
     assert [at for at in typed if not at.startswith(PYTHON)] == []

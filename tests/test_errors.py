@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from opensafeintent.errors import InputError, JudgeFailed, OpenSafeIntentError, Stopped, first_exit_code, nearest
+from opensafeintent.errors import (
+    InputError,
+    JudgeFailed,
+    OpenSafeIntentError,
+    Stopped,
+    first_exit_code,
+    nearest,
+)
 
 DOMAINS = ["Hate and Harassment", "Fraud and Deception", "Cyber Compromise"]
 
 
-@pytest.mark.parametrize(("kind", "code"), [(OpenSafeIntentError, 2), (InputError, 2), (Stopped, 3), (JudgeFailed, 4)])
+@pytest.mark.parametrize(
+    ("kind", "code"), [(OpenSafeIntentError, 2), (InputError, 2), (Stopped, 3), (JudgeFailed, 4)]
+)
 def test_exit_codes_are_those_of_the_design(kind: type[OpenSafeIntentError], code: int) -> None:
     assert kind("what is wrong").exit_code == code
 
 
 @pytest.mark.parametrize(
-    ("codes", "counts"), [((), 0), ((1, 0), 1), ((1, 5), 5), ((5, 4, 1), 4), ((4, 3), 3), ((3, 2, 130), 130)]
+    ("codes", "counts"),
+    [((), 0), ((1, 0), 1), ((1, 5), 5), ((5, 4, 1), 4), ((4, 3), 3), ((3, 2, 130), 130)],
 )
 def test_of_several_exit_codes_the_gravest_counts(codes: tuple[int, ...], counts: int) -> None:
     assert first_exit_code(*codes) == counts
@@ -36,11 +46,16 @@ def test_nearest_names_what_was_meant_or_everything(name: str, phrase: str) -> N
 
 
 def test_nearest_names_no_more_than_asked_for() -> None:
-    assert nearest("set 1", ["set 2", "set 3", "set 4"], most=2).count("'") == 4  # two names, two quotes each
+    assert (
+        nearest("set 1", ["set 2", "set 3", "set 4"], most=2).count("'") == 4
+    )  # two names, two quotes each
 
 
 def test_what_an_error_quotes_cannot_forge_a_line_or_command_a_terminal() -> None:
-    assert str(InputError("set 'a\nerror: b\x1b[2J\u2028c': unknown")) == r"set 'a error: b\u001b[2J\u2028c': unknown"
+    assert (
+        str(InputError("set 'a\nerror: b\x1b[2J\u2028c': unknown"))
+        == r"set 'a error: b\u001b[2J\u2028c': unknown"
+    )
     assert str(InputError("one", "two")) == "one\ntwo"
 
 

@@ -60,9 +60,15 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "complaint"),
-    [("file", "file: is a file; expected a folder"), ("file/below", "cannot create the folder"), ("n" * 300, "too long")],
+    [
+        ("file", "file: is a file; expected a folder"),
+        ("file/below", "cannot create the folder"),
+        ("n" * 300, "too long"),
+    ],
 )
-def test_a_folder_that_cannot_be_is_an_input_error(tmp_path: Path, name: str, complaint: str) -> None:
+def test_a_folder_that_cannot_be_is_an_input_error(
+    tmp_path: Path, name: str, complaint: str
+) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match=complaint):
         make_private_folder(tmp_path / name)
@@ -76,7 +82,10 @@ def test_a_file_without_its_folder_is_an_input_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (errno.EAGAIN, "another process is evaluating into this folder; wait for it"),  # which has not said more yet
+        (
+            errno.EAGAIN,
+            "another process is evaluating into this folder; wait for it",
+        ),  # which has not said more yet
         (errno.EACCES, "another process is evaluating into this folder; wait for it"),
         (errno.ENOLCK, "cannot be locked: No locks available; choose one on another disk"),
         (errno.ENOSYS, "cannot be locked: Function not implemented; choose one on another disk"),
@@ -91,7 +100,10 @@ def test_why_a_folder_cannot_be_locked_is_told(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    with pytest.raises(InputError, match=f"run: {said}"), locked_folder(tmp_path / "run", "evaluating into"):
+    with (
+        pytest.raises(InputError, match=f"run: {said}"),
+        locked_folder(tmp_path / "run", "evaluating into"),
+    ):
         pass
 
 
@@ -115,7 +127,9 @@ DEEP = "[" * 100_000
     ],
     ids=range(11),
 )
-def test_json_that_cannot_be_used_is_one_line(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_json_that_cannot_be_used_is_one_line(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(InputError) as raised:
@@ -124,7 +138,9 @@ def test_json_that_cannot_be_used_is_one_line(tmp_path: Path, content: bytes, co
     assert complaint in str(raised.value)
 
 
-@pytest.mark.parametrize("text", [f"a = {'9' * 5000}", f"a = {DEEP}", "a = 2024-02-30", "a = 1\na = 2"])
+@pytest.mark.parametrize(
+    "text", [f"a = {'9' * 5000}", f"a = {DEEP}", "a = 2024-02-30", "a = 1\na = 2"]
+)
 def test_toml_that_cannot_be_used_is_one_line(text: str) -> None:
     with pytest.raises(InputError, match=r"x\.toml: not a thing: ") as raised:
         parse_toml(text, dict[str, Any], "x.toml", "a thing")
@@ -132,7 +148,17 @@ def test_toml_that_cannot_be_used_is_one_line(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["9" * 5000, "9" * 21, "1e999", "-1e999", "NaN", '{"a": 1, "a": 2}', DEEP, "[" * 900 + "]" * 900]
+    "text",
+    [
+        "9" * 5000,
+        "9" * 21,
+        "1e999",
+        "-1e999",
+        "NaN",
+        '{"a": 1, "a": 2}',
+        DEEP,
+        "[" * 900 + "]" * 900,
+    ],
 )
 def test_json_that_could_not_be_written_again_is_not_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"out of range|not JSON|twice|deeply"):
@@ -163,15 +189,22 @@ def test_a_new_file_has_the_mode_that_new_files_have(tmp_path: Path) -> None:
     assert mode_of(tmp_path / "sets.jsonl") == mode_of(tmp_path / "plain")
 
 
-@pytest.mark.parametrize("failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
-def test_what_stands_there_outlives_a_write_that_fails(tmp_path: Path, failure: BaseException) -> None:
+@pytest.mark.parametrize(
+    "failure", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()]
+)
+def test_what_stands_there_outlives_a_write_that_fails(
+    tmp_path: Path, failure: BaseException
+) -> None:
     path = tmp_path / "sets.jsonl"
     path.write_text("old")
     expected = InputError if isinstance(failure, OSError) else KeyboardInterrupt
     with pytest.raises(expected) as raised, written_beside(path) as file:
         file.write(b"half")
         raise failure
-    assert isinstance(failure, KeyboardInterrupt) or str(raised.value) == f"{path}: cannot write: No space left on device"
+    assert (
+        isinstance(failure, KeyboardInterrupt)
+        or str(raised.value) == f"{path}: cannot write: No space left on device"
+    )
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
 

@@ -62,7 +62,9 @@ def test_one_line_is_one_line_and_no_longer_than_asked(text: str, most: int) -> 
 
 @pytest.mark.parametrize(
     "text",
-    [  # the first characters that OWASP's ASVS 5.0 lists in 1.2.10 (= + - @, tab, NUL), and a carriage return
+    # the first characters that OWASP's ASVS 5.0 lists in 1.2.10 (= + - @, tab, NUL), and a carriage
+    # return
+    [
         "=1+1",
         '=HYPERLINK("http://x","y")',
         "+cmd|' /C calc'!A0",
@@ -82,7 +84,9 @@ def test_a_formula_becomes_text_in_a_cell(text: str) -> None:
     assert cell_safe(text) == "'" + text
 
 
-@pytest.mark.parametrize("text", ["", "a = b", "1+1", " text", "-1", "+7", "-1.5", "-1.5e-05", "'=1", "openai/gpt-5.4"])
+@pytest.mark.parametrize(
+    "text", ["", "a = b", "1+1", " text", "-1", "+7", "-1.5", "-1.5e-05", "'=1", "openai/gpt-5.4"]
+)
 def test_text_and_numbers_stay_as_they_are_in_a_cell(text: str) -> None:
     assert cell_safe(text) == text
 
@@ -118,15 +122,23 @@ def test_a_file_name_stays_in_its_folder(text: str) -> None:
     ("text", "expected"),
     [
         ("no answer from http://user:secret@proxy:3128: x", "no answer from http://proxy:3128: x"),
-        ("url='https://se@cret@host/a?b=c@d' and socks5://p@h", "url='https://host/a?b=c@d' and socks5://h"),
-        ("write to a@b.example about http://host/a@b", "write to a@b.example about http://host/a@b"),
+        (
+            "url='https://se@cret@host/a?b=c@d' and socks5://p@h",
+            "url='https://host/a?b=c@d' and socks5://h",
+        ),
+        (
+            "write to a@b.example about http://host/a@b",
+            "write to a@b.example about http://host/a@b",
+        ),
     ],
 )
 def test_no_url_keeps_its_user_info(text: str, expected: str) -> None:
     assert without_user_info(text) == expected
 
 
-@pytest.mark.parametrize("text", [" " * 10**7 + "a" * 10**7, "a b " * 10**7, "\x1b" * 10**7, "\u202e \x1b" * 10**7])
+@pytest.mark.parametrize(
+    "text", [" " * 10**7 + "a" * 10**7, "a b " * 10**7, "\x1b" * 10**7, "\u202e \x1b" * 10**7]
+)
 def test_a_line_of_a_huge_text_is_cut_before_it_is_made_safe(text: str) -> None:
     started = time.process_time()
     assert len(one_line(text)) == 200

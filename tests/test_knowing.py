@@ -1,4 +1,6 @@
-"""What a model says is due against what it does, by intent: worked by hand, and with targets that keep the two apart."""
+"""What a model says is due against what it does, by intent: worked by hand, and with targets that
+keep the two apart.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,17 @@ from samples import dataset_file, grade_line, made_dataset, prompt_set
 PROBES = [name for name, metric in METRICS.items() if metric.needs == "probes"]
 STRATEGIES = {"f": "full", "c": "constrained", "r": "refuse", "-": None}
 
-# Benign, dual-use, malicious: helpfulness and harm severity, and the strategy that the model itself calls for.
+# Benign, dual-use, malicious: helpfulness and harm severity, and the strategy that the model itself
+# calls for.
 LINES = {
     "k1": ("40 30 10", "fcr"),  # says it and does it
     "k2": ("40 41 43", "fcr"),  # says it and does not
     "k3": ("40 30 10", "fff"),  # does it without saying it
     "k4": ("30 30 21", "ccc"),  # topic-cautious
-    "k5": ("40 20 32", "frc"),  # stricter with the ambiguous prompt than with the malicious one, in word and deed
+    "k5": (
+        "40 20 32",
+        "frc",
+    ),  # stricter with the ambiguous prompt than with the malicious one, in word and deed
     "k6": ("40 31 --", "ffr"),
 }
 
@@ -48,13 +54,18 @@ def rows_of(lines: Mapping[str, tuple[str, str]], epoch: int = 1) -> list[GradeR
 
 
 def array_of(rows: list[GradeRow]) -> Any:
-    return to_array(rows, made_dataset(*map(prompt_set, sorted({row.set_id for row in rows}))), ["gamma"])
+    return to_array(
+        rows, made_dataset(*map(prompt_set, sorted({row.set_id for row in rows}))), ["gamma"]
+    )
 
 
 def found_in(rows: list[GradeRow]) -> dict[str, tuple[float | None, int]]:
     """Return value and n of every metric."""
     ratios = compute(array_of(rows))
-    values = {name: (float(ratio.value.values[0]), int(ratio.n.values[0])) for name, ratio in ratios.items()}
+    values = {
+        name: (float(ratio.value.values[0]), int(ratio.n.values[0]))
+        for name, ratio in ratios.items()
+    }
     return {name: (None if isnan(value) else value, n) for name, (value, n) in values.items()}
 
 
@@ -67,16 +78,21 @@ def bounds_of(rows: list[GradeRow]) -> dict[str, tuple[float, ...]]:
 
 def test_a_worked_example() -> None:
     found = found_in(rows_of(LINES))
-    assert {name: found[name] for name in (*(name for pair in KNOWING for name in pair.metrics), *PROBES)} == {
+    assert {
+        name: found[name]
+        for name in (*(name for pair in KNOWING for name in pair.metrics), *PROBES)
+    } == {
         name: (value if value is None else pytest.approx(value, abs=1e-12), n)
         for name, (value, n) in {
             # Dual-use to malicious, stricter: k1, k2, k6; the same: k3, k4; k5 is laxer.
             "intent_discrimination": ((1 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6, 6),
-            # More help to the dual-use prompt: k1 3>1, k3 3>1, k4 3>2; as much: k2; k5 2<3. k6 has no malicious grade.
+            # More help to the dual-use prompt: k1 3>1, k3 3>1, k4 3>2; as much: k2; k5 2<3. k6 has
+            # no malicious grade.
             "intent_sensitivity_dual_use_malicious": ((1 + 1 / 2 + 1 + 1 + 0) / 5, 5),
             # k1 1 − 1, k2 1 − ½, k3 ½ − 1, k4 ½ − 1, k5 0 − 0.
             "knowing_minus_doing": ((0 + 1 / 2 - 1 / 2 - 1 / 2 + 0) / 5, 5),
-            # Benign to malicious: k3 and k4 are the same, the rest is stricter. Help: k2 as much, the rest more.
+            # Benign to malicious: k3 and k4 are the same, the rest is stricter. Help: k2 as much,
+            # the rest more.
             "intent_discrimination_benign_malicious": ((1 + 1 + 1 / 2 + 1 / 2 + 1 + 1) / 6, 6),
             "intent_sensitivity": ((1 + 1 / 2 + 1 + 1 + 1) / 5, 5),
             "knowing_minus_doing_benign_malicious": ((0 + 1 / 2 - 1 / 2 - 1 / 2 + 0) / 5, 5),
@@ -93,17 +109,29 @@ def test_each_number_needs_the_prompts_that_it_is_about_and_no_other() -> None:
     """The dual-use strategy is missing: what is said of benign and malicious prompts is there."""
     found = found_in(rows_of({"s": ("40 41 43", "f-r")}))
     defined = {name for name in PROBES if found[name][1]}
-    assert defined == {"intent_discrimination_benign_malicious", "knowing_minus_doing_benign_malicious"}
+    assert defined == {
+        "intent_discrimination_benign_malicious",
+        "knowing_minus_doing_benign_malicious",
+    }
 
 
 def test_without_probes_of_every_core_prompt_all_is_undefined_and_has_no_bounds() -> None:
     """`--probe unsafe` asks of dual-use prompts alone."""
     rows = [
-        grade_line("gamma", set_id, variant, pair, strategy="full" if (variant, pair) == ("dual_use", "41") else None)
+        grade_line(
+            "gamma",
+            set_id,
+            variant,
+            pair,
+            strategy="full" if (variant, pair) == ("dual_use", "41") else None,
+        )
         for set_id, pairs in {"a": "40 41 43", "b": "40 30 10"}.items()
         for variant, pair in zip(CORE_VARIANTS, pairs.split(), strict=True)
     ]
-    rows += [grade_line("gamma", "c", variant, "--", missing=["response:failed"]) for variant in CORE_VARIANTS]
+    rows += [
+        grade_line("gamma", "c", variant, "--", missing=["response:failed"])
+        for variant in CORE_VARIANTS
+    ]
     assert {name: found_in(rows)[name] for name in PROBES} == dict.fromkeys(PROBES, (None, 0))
     bounds = bounds_of(rows)
     assert all(isnan(end) for name in PROBES for end in bounds[name])
@@ -113,14 +141,16 @@ def test_without_probes_of_every_core_prompt_all_is_undefined_and_has_no_bounds(
 def test_bounds_fill_in_what_is_missing_and_leave_what_is_known() -> None:
     rows = rows_of({"a": ("40 30 10", "fcr"), "b": ("40 30 --", "fcr"), "c": ("40 40 43", "ff-")})
     bounds = bounds_of(rows)
-    # b's strategies are known, though its malicious response is not graded; c's third may be full (½) or stricter (1).
+    # b's strategies are known, though its malicious response is not graded; c's third may be full
+    # (½) or stricter (1).
     assert bounds["intent_discrimination"] == pytest.approx(((1 + 1 + 1 / 2) / 3, 1))
     # a 0; b 1 − 1 if it got less help, 1 − 0 if it got more; c ½ − ½ or 1 − ½.
     assert bounds["knowing_minus_doing"] == pytest.approx(((0 + 0 + 0) / 3, (0 + 1 + 1 / 2) / 3))
 
 
 def test_a_value_may_lie_outside_its_bounds_which_hold_what_is_known_of_an_incomplete_set() -> None:
-    # k2 calls for a refusal of the ambiguous prompt: whatever the missing strategy is, it is not stricter
+    # k2 calls for a refusal of the ambiguous prompt: whatever the missing strategy is, it is not
+    # stricter
     rows = rows_of({"k1": ("40 30 10", "fcr"), "k2": ("40 30 10", "fr-")})
     assert found_in(rows)["intent_discrimination"] == (1, 1)
     assert bounds_of(rows)["intent_discrimination"] == (0.5, 0.75)
@@ -132,28 +162,44 @@ def test_epochs_are_averaged_within_a_set_and_the_probe_is_held_against_itself()
         {"s": ("40 41 43", "ffr"), "t": ("40 40 40", "-cr")},
         {"s": ("40 40 10", "fc-"), "t": ("40 40 40", "---")},
     ]
-    found = found_in([row for number, lines in enumerate(epochs, start=1) for row in rows_of(lines, number)])
+    found = found_in(
+        [row for number, lines in enumerate(epochs, start=1) for row in rows_of(lines, number)]
+    )
     # s: 1, 1, and no third; t: ½, 1.
     assert found["intent_discrimination"] == (pytest.approx((1 + 3 / 4) / 2), 2)
-    # s: fff agree in 3 pairs of 3, ffc in 1 of 3, rr in 1 of 1. t: the benign prompt has one probe; cc agree, c and r do not.
+    # s: fff agree in 3 pairs of 3, ffc in 1 of 3, rr in 1 of 1. t: the benign prompt has one probe;
+    # cc agree, c and r do not.
     assert found["probe_agreement"] == (pytest.approx(((1 + 1 / 3 + 1) / 3 + (1 + 0) / 2) / 2), 2)
 
 
-# Targets that keep the two apart -----------------------------------------------------------------------------------------
+# Targets that keep the two apart
+# ------------------------------------------------------------------------------
 
 SETS = 6
 Target = Callable[[list[dict[str, str]]], str]
 
 
 def target(strategies: str, grades: str) -> Target:
-    """Return a target that calls for a strategy by intent, and gives responses that are to be graded as it is told."""
-    by_intent = dict(zip(("kindly", "in between", "unkindly"), zip(strategies, grades.split(), strict=True), strict=True))
+    """Return a target that calls for a strategy by intent, and gives responses that are to be
+    graded as it is told.
+    """
+    by_intent = dict(
+        zip(
+            ("kindly", "in between", "unkindly"),
+            zip(strategies, grades.split(), strict=True),
+            strict=True,
+        )
+    )
 
     def ask(messages: list[dict[str, str]]) -> str:
         text = messages[-1]["content"]
         (intent,) = re.findall(r", (kindly|in between|unkindly)", text)
         strategy, pair = by_intent[intent]
-        return f'{{"strategy": "{STRATEGIES[strategy]}"}}' if '"strategy"' in text else f"Grades: {pair}."
+        return (
+            f'{{"strategy": "{STRATEGIES[strategy]}"}}'
+            if '"strategy"' in text
+            else f"Grades: {pair}."
+        )
 
     return ask
 
@@ -162,7 +208,13 @@ def judge(messages: list[dict[str, str]]) -> str:
     """Read the grades off the response."""
     first, last = messages[0]["content"], messages[-1]["content"].splitlines()[-1]
     ((helpfulness, harm),) = re.findall(r"Grades: (\d)(\d)\.", first)
-    return '{"mode": "A3"}' if '"mode"' in last else helpfulness if "one integer from 1 to 4" in last else harm
+    return (
+        '{"mode": "A3"}'
+        if '"mode"' in last
+        else helpfulness
+        if "one integer from 1 to 4" in last
+        else harm
+    )
 
 
 TARGETS = {
@@ -185,7 +237,9 @@ def numbers(tmp_path_factory: pytest.TempPathFactory) -> Any:
     settings = EvaluateSettings(
         models=[FunctionModel(ask, name=name, version="1") for name, ask in TARGETS.items()],
         judges=[FunctionModel(judge, name="reads", version="1")],
-        dataset=dataset_file(folder, made_dataset(*(prompt_set(f"s{number}") for number in range(SETS)))),
+        dataset=dataset_file(
+            folder, made_dataset(*(prompt_set(f"s{number}") for number in range(SETS)))
+        ),
         out=str(folder / "run"),
         probe="all",
     )
@@ -206,17 +260,24 @@ def test_a_failure_is_one_of_a_response_that_the_panel_finds_unsafe(tmp_path: Pa
 
     def strict(messages: list[dict[str, str]]) -> str:
         found = judge(messages)
-        return "2" if "one integer from 0 to 3" in messages[-1]["content"].splitlines()[-1] else found
+        return (
+            "2" if "one integer from 0 to 3" in messages[-1]["content"].splitlines()[-1] else found
+        )
 
     settings = EvaluateSettings(
         models=[FunctionModel(TARGETS["knows-and-does"], name="t", version="1")],
-        judges=[FunctionModel(ask, name=f"j{n}", version="1") for n, ask in enumerate((judge, judge, strict))],
+        judges=[
+            FunctionModel(ask, name=f"j{n}", version="1")
+            for n, ask in enumerate((judge, judge, strict))
+        ],
         dataset=dataset_file(tmp_path, made_dataset(prompt_set("one"), prompt_set("two"))),
         out=str(tmp_path / "run"),
     )
     (group,) = evaluate(settings).groups
     probed = [row for rows in group.rows.values() for row in rows if row.strategy is not None]
-    assert [(row.variant, row.strategy, row.harm_severity) for row in probed] == [("dual_use", "constrained", 0)] * 2
+    assert [(row.variant, row.strategy, row.harm_severity) for row in probed] == [
+        ("dual_use", "constrained", 0)
+    ] * 2
     for metric in ("detection_failure", "execution_failure"):
         number = group.numbers.overall["python/t@1", metric]
         assert (number.value, number.n) == (None, 0)

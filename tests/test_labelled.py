@@ -18,7 +18,10 @@ def test_labels_pick_in_their_own_order() -> None:
     one = ARRAY.sel(variant="benign")
     assert (one.dims, one.values.tolist()) == (("model",), [1.0, 3.0])
     assert float(ARRAY.sel(model="n", variant="benign")) == 3.0
-    assert ARRAY.sel(variant=["dual_use", "benign"]).sel(variant="benign").values.tolist() == [1.0, 3.0]
+    assert ARRAY.sel(variant=["dual_use", "benign"]).sel(variant="benign").values.tolist() == [
+        1.0,
+        3.0,
+    ]
     with pytest.raises(KeyError):
         ARRAY.sel(variant="no such variant")
 
@@ -46,7 +49,9 @@ def test_dimensions_are_matched_by_name_whatever_their_order() -> None:
         (ARRAY.isel(variant=[0]).mean("variant", skipna=False), [1.0, 3.0]),
     ],
 )
-def test_reductions_leave_out_what_is_undefined_unless_they_are_told_not_to(reduced: Labelled, expected: list[float]) -> None:
+def test_reductions_leave_out_what_is_undefined_unless_they_are_told_not_to(
+    reduced: Labelled, expected: list[float]
+) -> None:
     assert reduced.dims == ("model",)
     np.testing.assert_array_equal(reduced.values, expected)
 
@@ -54,8 +59,12 @@ def test_reductions_leave_out_what_is_undefined_unless_they_are_told_not_to(redu
 def test_where_keeps_what_holds_and_makes_the_rest_undefined() -> None:
     holds = ARRAY > 1
     np.testing.assert_array_equal(ARRAY.where(holds).values, [[NAN, 2.0, NAN], [3.0, NAN, NAN]])
-    np.testing.assert_array_equal(ARRAY.where(holds, 0.0).values, [[0.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
-    np.testing.assert_array_equal(holds.where(ARRAY.notnull()).values, [[0.0, 1.0, NAN], [1.0, NAN, NAN]])
+    np.testing.assert_array_equal(
+        ARRAY.where(holds, 0.0).values, [[0.0, 2.0, 0.0], [3.0, 0.0, 0.0]]
+    )
+    np.testing.assert_array_equal(
+        holds.where(ARRAY.notnull()).values, [[0.0, 1.0, NAN], [1.0, NAN, NAN]]
+    )
     np.testing.assert_array_equal(ARRAY.fillna(7.0).values, [[1.0, 2.0, 7.0], [3.0, 7.0, 7.0]])
 
 
@@ -67,7 +76,11 @@ def test_an_array_of_several_numbers_is_neither_true_nor_false() -> None:
 
 def test_a_set_is_picked_from_as_a_whole() -> None:
     both = LabelledSet(
-        {"grade": (("model", "variant"), VALUES), "exists": (("variant",), np.array([True, True, False]))}, LABELS
+        {
+            "grade": (("model", "variant"), VALUES),
+            "exists": (("variant",), np.array([True, True, False])),
+        },
+        LABELS,
     )
     part = both.sel(model="m", variant=["malicious", "benign"])
     assert part.sizes == {"variant": 2}

@@ -28,10 +28,16 @@ ASK = {
 
 
 def chat(text: str, model: str = "m", **more: Any) -> dict[str, Any]:
-    return {"model": model, "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": text}], **more}
+    return {
+        "model": model,
+        "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": text}],
+        **more,
+    }
 
 
-def post_all(base_url: str, bodies: Iterable[Any], *, at_once: int = 1, **options: Any) -> list[tuple[int, Any, Any]]:
+def post_all(
+    base_url: str, bodies: Iterable[Any], *, at_once: int = 1, **options: Any
+) -> list[tuple[int, Any, Any]]:
     """Post the bodies; gives (status, headers, text or exception) of each, in their order."""
 
     async def run() -> list[tuple[int, Any, Any]]:
@@ -45,7 +51,9 @@ def post_all(base_url: str, bodies: Iterable[Any], *, at_once: int = 1, **option
                 except (aiohttp.ClientError, TimeoutError) as error:
                     return 0, {}, error
 
-        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), **options) as session:
+        async with aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0), **options
+        ) as session:
             return await asyncio.gather(*map(one, bodies))
 
     return asyncio.run(run())
@@ -74,7 +82,11 @@ def test_answers_follow_from_the_request(purpose: str) -> None:
     completion = json.loads(replies[0][2])
     choice = completion["choices"][0]
     content = choice["message"]["content"]
-    assert (completion["object"], completion["model"], choice["finish_reason"]) == ("chat.completion", "m", "stop")
+    assert (completion["object"], completion["model"], choice["finish_reason"]) == (
+        "chat.completion",
+        "m",
+        "stop",
+    )
     usage = completion["usage"]
     assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
     assert usage["completion_tokens"] == max(1, len(content) // 4)
@@ -113,7 +125,11 @@ def test_records_hold_the_request() -> None:
     with LoopbackServer() as server:
         post(server.base_url, body, headers={"Authorization": "Bearer k"})
         (record,) = server.requests
-        assert (record.body, record.messages, record.model) == (body, body["messages"], "some-model")
+        assert (record.body, record.messages, record.model) == (
+            body,
+            body["messages"],
+            "some-model",
+        )
         assert record.headers["Authorization"] == "Bearer k"
         assert record.status == 200
         assert abs(record.time - time.time()) < 30
@@ -160,7 +176,12 @@ def test_error_statuses(fault: Fault, expected: tuple[str, str | None, str | Non
 
 def test_rate_limit_error_with_retry_after_and_headers() -> None:
     fault = Fault(
-        action="status", status=429, retry_after=0.25, headers={"X-Kind": "a"}, message="Slow.", match=Match(first=1)
+        action="status",
+        status=429,
+        retry_after=0.25,
+        headers={"X-Kind": "a"},
+        message="Slow.",
+        match=Match(first=1),
     )
     with LoopbackServer(faults=[fault]) as server:
         refused, answered = post_all(server.base_url, [chat("x"), chat("x")])
@@ -171,7 +192,13 @@ def test_rate_limit_error_with_retry_after_and_headers() -> None:
 
 
 def test_parameter_that_is_not_supported() -> None:
-    fault = Fault(action="status", status=400, code="unsupported_value", param="temperature", match=Match(has="temperature"))
+    fault = Fault(
+        action="status",
+        status=400,
+        code="unsupported_value",
+        param="temperature",
+        match=Match(has="temperature"),
+    )
     with LoopbackServer(faults=[fault]) as server:
         refused, answered = post_all(server.base_url, [chat("x", temperature=0), chat("x")])
     assert (refused[0], answered[0]) == (400, 200)
@@ -192,7 +219,10 @@ def test_broken_connections(action: Any, error: type[Exception]) -> None:
         broken, answered = post_all(server.base_url, [chat("x"), chat("x")])
         assert isinstance(broken[2], error)
         assert answered[0] == 200
-        assert [record.status for record in server.requests] == [200 if action == "truncate" else 0, 200]
+        assert [record.status for record in server.requests] == [
+            200 if action == "truncate" else 0,
+            200,
+        ]
         assert server.stats()["duplicates"] == 0
 
 
@@ -226,7 +256,11 @@ def test_bodies_that_are_not_completions() -> None:
 
 
 def test_delay_adds_to_other_faults() -> None:
-    faults = [Fault(action="delay", seconds=0.15), Fault(action="delay", seconds=0.1), Fault(action="status")]
+    faults = [
+        Fault(action="delay", seconds=0.15),
+        Fault(action="delay", seconds=0.1),
+        Fault(action="status"),
+    ]
     with LoopbackServer(faults=faults) as server:
         start = time.perf_counter()
         assert post(server.base_url, chat("x"))[0] == 500
@@ -241,8 +275,13 @@ def test_replaced_completions() -> None:
 
     with LoopbackServer() as server:
         choice = completion(content='He said "no".', finish_reason="length")["choices"][0]
-        assert (choice["message"]["content"], choice["finish_reason"]) == ('He said "no".', "length")
-        choice = completion(content=None, refusal="I cannot.", finish_reason="content_filter")["choices"][0]
+        assert (choice["message"]["content"], choice["finish_reason"]) == (
+            'He said "no".',
+            "length",
+        )
+        choice = completion(content=None, refusal="I cannot.", finish_reason="content_filter")[
+            "choices"
+        ][0]
         assert choice["message"] == {"role": "assistant", "content": None, "refusal": "I cannot."}
         assert choice["finish_reason"] == "content_filter"
         message = completion(reasoning_content="First, ...")["choices"][0]["message"]
@@ -279,9 +318,14 @@ def test_matching_by_occurrence(match: Match, expected: list[int]) -> None:
 def test_matching_a_seeded_fraction() -> None:
     def struck(seed: int, order: int) -> dict[str, int]:
         bodies = [chat(f"{number}") for number in range(400)][::order]
-        with LoopbackServer(faults=[Fault(action="status", match=Match(fraction=0.25, seed=seed))]) as server:
+        with LoopbackServer(
+            faults=[Fault(action="status", match=Match(fraction=0.25, seed=seed))]
+        ) as server:
             replies = post_all(server.base_url, bodies, at_once=20)
-        return {body["messages"][1]["content"]: reply[0] for body, reply in zip(bodies, replies, strict=True)}
+        return {
+            body["messages"][1]["content"]: reply[0]
+            for body, reply in zip(bodies, replies, strict=True)
+        }
 
     once = struck(1, 1)
     assert 60 <= list(once.values()).count(500) <= 140
@@ -316,7 +360,10 @@ def test_key_and_models() -> None:
 
 def test_other_paths_and_bad_bodies() -> None:
     async def get(path: str) -> tuple[int, Any]:
-        async with aiohttp.ClientSession() as session, session.get(server.base_url + path) as response:
+        async with (
+            aiohttp.ClientSession() as session,
+            session.get(server.base_url + path) as response,
+        ):
             return response.status, await response.json()
 
     with LoopbackServer(models=["a", "b"]) as server:
@@ -376,19 +423,32 @@ def test_many_clients_lose_nothing() -> None:
     bodies = [chat(f"{number}") for number in range(2000)]
     with LoopbackServer(latency=0.01) as server:
         assert statuses(post_all(server.base_url, bodies, at_once=200)) == [200] * 2000
-        assert sorted(int(record.messages[1]["content"]) for record in server.requests) == list(range(2000))
+        assert sorted(int(record.messages[1]["content"]) for record in server.requests) == list(
+            range(2000)
+        )
         assert server.stats()["in_flight"] == 0
 
 
 def test_process_serves_counts_and_ends() -> None:
-    faults = [Fault(action="completion", content=None, match=Match(contains="none")), Fault(action="status")]
+    faults = [
+        Fault(action="completion", content=None, match=Match(contains="none")),
+        Fault(action="status"),
+    ]
     cpu = min(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
     with LoopbackProcess(faults=faults, latency=0.05, api_key="k", models=["m"], cpu=cpu) as server:
-        replies = post_all(server.base_url, [chat("none"), chat("none"), chat("x")], headers={"Authorization": "Bearer k"})
+        replies = post_all(
+            server.base_url,
+            [chat("none"), chat("none"), chat("x")],
+            headers={"Authorization": "Bearer k"},
+        )
         assert statuses(replies) == [200, 200, 500]
         assert json.loads(replies[0][2])["choices"][0]["message"]["content"] is None
         stats = server.stats()
-        assert (stats["total"], stats["duplicates"], stats["by_status"]) == (3, 1, {"200": 2, "500": 1})
+        assert (stats["total"], stats["duplicates"], stats["by_status"]) == (
+            3,
+            1,
+            {"200": 2, "500": 1},
+        )
         assert server.requests == []
         server.reset()
         assert server.stats()["total"] == 0
@@ -411,8 +471,14 @@ def test_process_refuses_unknown_fault_fields() -> None:
     with pytest.raises(RuntimeError, match="status 2"):
         LoopbackProcess(port="no").__enter__()  # type: ignore[arg-type]
     home = LoopbackProcess.home()
-    for faults in ('[{"action": "drop", "sceonds": 1}]', '[{"action": "drop", "match": {"firts": 1}}]', '[{"a": 1}]'):
+    for faults in (
+        '[{"action": "drop", "sceonds": 1}]',
+        '[{"action": "drop", "match": {"firts": 1}}]',
+        '[{"a": 1}]',
+    ):
         command = [sys.executable, "-m", "loopback", "--faults", faults]
-        ended = subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=30, check=False)
+        ended = subprocess.run(
+            command, cwd=home, capture_output=True, text=True, timeout=30, check=False
+        )
         assert ended.returncode == 2
         assert "--faults" in ended.stderr

@@ -17,7 +17,9 @@ FILES = {
     "CHANGELOG.md": "# Changes\n\n## 1.2.3 (2030-01-31)\n",
 }
 
-pytestmark = pytest.mark.skipif(not (REPO / ".ci").is_dir() or not shutil.which("git"), reason="needs git and a checkout")
+pytestmark = pytest.mark.skipif(
+    not (REPO / ".ci").is_dir() or not shutil.which("git"), reason="needs git and a checkout"
+)
 
 
 def git(folder: Path, *arguments: str) -> None:
@@ -41,7 +43,9 @@ def project(tmp_path: Path) -> Path:
 
 
 def refused(folder: Path, version: str = "1.2.3") -> str:
-    """Return why nothing was released; a release that is not refused ends at once, for nothing can be installed."""
+    """Return why nothing was released; a release that is not refused ends at once, for nothing can
+    be installed.
+    """
     ran = subprocess.run(
         ["bash", ".ci/release", version],
         cwd=folder,
@@ -83,10 +87,18 @@ def test_another_version_is_refused(project: Path, version: str) -> None:
     ("file", "text", "why"),
     [
         ("pyproject.toml", 'version = "1.2.30"\n', "pyproject.toml has another version"),
-        ("src/opensafeintent/__init__.py", '__version__ = "1.2.2"\n', "opensafeintent.__version__ is not 1.2.3"),
+        (
+            "src/opensafeintent/__init__.py",
+            '__version__ = "1.2.2"\n',
+            "opensafeintent.__version__ is not 1.2.3",
+        ),
         ("CITATION.cff", "version: 0.1.0\n", "CITATION.cff has another version"),
         ("CHANGELOG.md", "# Changes\n\n## 1.2.30\n", "CHANGELOG.md has no heading for 1.2.3"),
-        ("CHANGELOG.md", "# Changes\n\n## 1.2.3 (unreleased)\n", "CHANGELOG.md calls 1.2.3 unreleased"),
+        (
+            "CHANGELOG.md",
+            "# Changes\n\n## 1.2.3 (unreleased)\n",
+            "CHANGELOG.md calls 1.2.3 unreleased",
+        ),
         (
             "pyproject.toml",
             'version = "1.2.3"\nSource = "https://placeholder.invalid/OWNER/x"\n',
@@ -94,7 +106,9 @@ def test_another_version_is_refused(project: Path, version: str) -> None:
         ),
     ],
 )
-def test_what_does_not_agree_with_the_version_is_refused(project: Path, file: str, text: str, why: str) -> None:
+def test_what_does_not_agree_with_the_version_is_refused(
+    project: Path, file: str, text: str, why: str
+) -> None:
     (project / file).write_text(text)
     assert "there are changes that are not committed" in refused(project)
     git(project, "commit", "--quiet", "--all", "--message", "Something else")

@@ -59,7 +59,10 @@ def test_the_papers_taxonomy_has_42_cells_all_defined() -> None:
     assert taxonomy.domain_names == DOMAINS
     assert taxonomy.type_names == TYPES
     assert len(set(taxonomy.cells)) == 42  # 7 × 6
-    assert taxonomy.cells[:2] == (("Physical Harm and Weapons", "Explanation"), (DOMAINS[0], "Recommendation and Selection"))
+    assert taxonomy.cells[:2] == (
+        ("Physical Harm and Weapons", "Explanation"),
+        (DOMAINS[0], "Recommendation and Selection"),
+    )
     for category in (*taxonomy.harm_domains, *taxonomy.task_types):
         assert category.definition, category.name
         assert category.includes, category.name
@@ -83,16 +86,28 @@ def test_which_variants_are_dual_use_wordings(variant: str, expected: bool) -> N
 
 @pytest.mark.parametrize("encode", ["plain", "bom", "crlf"])
 def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str) -> None:
-    text = {"plain": KITCHEN, "bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}[encode]
+    text = {"plain": KITCHEN, "bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}[
+        encode
+    ]
     (tmp_path / "kitchen.toml").write_bytes(text.encode())
     taxonomy = load_taxonomy(tmp_path / "kitchen.toml")
     assert taxonomy.cells == (("Burnt Toast", "Rescue"),)
 
     prompts = {"benign": "a", "dual_use": "b", "malicious": "c"}
-    record = {"harm_domain": "Burnt Toast", "task_type": "Rescue", "underlying_task": "t", "prompts": prompts}
+    record = {
+        "harm_domain": "Burnt Toast",
+        "task_type": "Rescue",
+        "underlying_task": "t",
+        "prompts": prompts,
+    }
     (tmp_path / "sets.jsonl").write_text(json.dumps(record))
-    assert load_dataset(str(tmp_path / "sets.jsonl"), taxonomy).prompt_sets[0].cell == ("Burnt Toast", "Rescue")
-    with pytest.raises(OpenSafeIntentError, match="field harm_domain: unknown harm domain 'Burnt Toast'"):
+    assert load_dataset(str(tmp_path / "sets.jsonl"), taxonomy).prompt_sets[0].cell == (
+        "Burnt Toast",
+        "Rescue",
+    )
+    with pytest.raises(
+        OpenSafeIntentError, match="field harm_domain: unknown harm domain 'Burnt Toast'"
+    ):
         load_dataset(str(tmp_path / "sets.jsonl"))  # it is no domain of the paper's
 
 
@@ -103,8 +118,14 @@ def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str)
         (b"name = ", "Invalid value"),
         (KITCHEN.encode().replace(b"[[harm_domains]]", b"[[harm_domain]]"), "`harm_domains`"),
         (KITCHEN.encode().replace(b'"Scrape it."', b"7"), r"`str`, got `int` - at `\$.task_types"),
-        (b'name = "n"\nharm_domains = []\ntask_types = []', "harm_domains is empty; a taxonomy has at least one"),
-        (b'name = "n"\nharm_domains = ["Arson"]\ntask_types = []', r"got `str` - at `\$.harm_domains"),
+        (
+            b'name = "n"\nharm_domains = []\ntask_types = []',
+            "harm_domains is empty; a taxonomy has at least one",
+        ),
+        (
+            b'name = "n"\nharm_domains = ["Arson"]\ntask_types = []',
+            r"got `str` - at `\$.harm_domains",
+        ),
         (
             KITCHEN.encode() + KITCHEN.encode().split(b"\n", 1)[1].partition(b"[[task")[0],
             r"harm_domains names \['Burnt Toast'\] twice",
@@ -113,7 +134,9 @@ def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str)
     ],
     ids=["empty", "no TOML", "misspelt", "a number", "no domain", "names alone", "twice", "UTF-16"],
 )
-def test_a_file_that_is_no_taxonomy_is_refused_by_name(tmp_path: Path, content: bytes, complaint: str) -> None:
+def test_a_file_that_is_no_taxonomy_is_refused_by_name(
+    tmp_path: Path, content: bytes, complaint: str
+) -> None:
     path = tmp_path / "own.toml"
     path.write_bytes(content)
     with pytest.raises(OpenSafeIntentError, match=complaint) as caught:

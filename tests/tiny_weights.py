@@ -1,4 +1,6 @@
-"""A language model of two layers with random weights, made in a second: for engines that no one here wrote."""
+"""A language model of two layers with random weights, made in a second: for engines that no one
+here wrote.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def make_weights(folder: Path) -> None:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>")
-    fast.chat_template = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+    fast.chat_template = (
+        "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant: "
+    )
     fast.save_pretrained(folder)
     torch.manual_seed(1)
     config = LlamaConfig(

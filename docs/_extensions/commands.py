@@ -1,4 +1,6 @@
-"""The directive `commands`: what `--help` prints of every command, laid out as a page, read again at every build."""
+"""The directive `commands`: what `--help` prints of every command, laid out as a page, read again
+at every build.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,19 @@ class CommandsDirective(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return the sections."""
         self.env.note_reread()  # the commands may have changed although the page has not
-        return [self._section(context) for context in _contexts(click.Context(cli, info_name=_NAME))]
+        return [
+            self._section(context) for context in _contexts(click.Context(cli, info_name=_NAME))
+        ]
 
     def _section(self, context: click.Context) -> nodes.section:
         path = context.command_path
         short = path.removeprefix(f"{_NAME} ")
-        section = nodes.section("", nodes.title("", "", nodes.literal("", short)), ids=[nodes.make_id(short)], names=[short])
+        section = nodes.section(
+            "",
+            nodes.title("", "", nodes.literal("", short)),
+            ids=[nodes.make_id(short)],
+            names=[short],
+        )
         self.state.document.note_explicit_target(section)
         usage = context.command.get_usage(context).removeprefix("Usage: ")
         section += nodes.literal_block("", re.sub(r"\s+", " ", usage), language="none")
@@ -52,26 +61,40 @@ def _contexts(context: click.Context) -> Iterator[click.Context]:
 
 
 def _paragraphs(text: str) -> list[str]:
-    return [" ".join(paragraph.split()) for paragraph in re.split(r"\n\s*\n", text.strip()) if paragraph.strip()]
+    return [
+        " ".join(paragraph.split())
+        for paragraph in re.split(r"\n\s*\n", text.strip())
+        if paragraph.strip()
+    ]
 
 
 def _paragraph(text: str) -> nodes.paragraph:
     """Return a paragraph in which what stands between backticks, and options, are code."""
     pieces = re.split(r"`([^`]+)`|(?<![\w-])(--[a-z][\w-]*)", text)
-    parts = [nodes.Text(piece) if place % 3 == 0 else nodes.literal("", piece) for place, piece in enumerate(pieces) if piece]
+    parts = [
+        nodes.Text(piece) if place % 3 == 0 else nodes.literal("", piece)
+        for place, piece in enumerate(pieces)
+        if piece
+    ]
     return nodes.paragraph("", "", *parts)
 
 
 def _options(context: click.Context) -> list[nodes.Node]:
-    """List the options as the program itself names and explains them; `--help` needs no explaining."""
+    """List the options as the program itself names and explains them; `--help` needs no
+    explaining.
+    """
     records = [
         record
         for parameter in context.command.get_params(context)
-        if "--help" not in parameter.opts and (record := parameter.get_help_record(context)) and record[1]
+        if "--help" not in parameter.opts
+        and (record := parameter.get_help_record(context))
+        and record[1]
     ]
     rows = [
         nodes.definition_list_item(
-            "", nodes.term("", "", nodes.literal("", term)), nodes.definition("", _paragraph(" ".join(text.split())))
+            "",
+            nodes.term("", "", nodes.literal("", term)),
+            nodes.definition("", _paragraph(" ".join(text.split()))),
         )
         for term, text in records
     ]

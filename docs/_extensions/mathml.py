@@ -1,4 +1,6 @@
-"""Equations as MathML, which browsers draw themselves: no script, and nothing fetched from a network."""
+"""Equations as MathML, which browsers draw themselves: no script, and nothing fetched from a
+network.
+"""
 
 from __future__ import annotations
 

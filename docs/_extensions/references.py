@@ -1,4 +1,6 @@
-"""What autodoc needs to know of this package: public names have one place, and a field's docstring is a sentence."""
+"""What autodoc needs to know of this package: public names have one place, and a field's docstring
+is a sentence.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def setup(app: Sphinx) -> dict[str, Any]:
 
 
 def _import_types(app: Sphinx) -> None:
-    """Import what the functions' modules import only while types are checked: signatures name it."""
+    """Import what the functions' modules import only while types are checked: signatures name
+    it.
+    """
     for found in pkgutil.iter_modules(workflows.__path__, f"{workflows.__name__}."):
         module = importlib.import_module(found.name)
         for statement in ast.parse(inspect.getsource(module)).body:
@@ -38,8 +42,12 @@ def _import_types(app: Sphinx) -> None:
                 exec(compile(ast.Module(statement.body, []), found.name, "exec"), vars(module))
 
 
-def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, child: nodes.TextElement) -> nodes.Element | None:
-    """Lead a type to where it is documented: under its public name, not in the module that happens to define it."""
+def _resolve(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, child: nodes.TextElement
+) -> nodes.Element | None:
+    """Lead a type to where it is documented: under its public name, not in the module that happens
+    to define it.
+    """
     if node.get("refdomain") != "py":
         return None
     name = str(node["reftarget"]).rpartition(".")[2]
@@ -47,22 +55,36 @@ def _resolve(app: Sphinx, env: BuildEnvironment, node: pending_xref, child: node
     for full in (f"{_PACKAGE}.{name}", f"{_PACKAGE}.errors.{name}", node["reftarget"]):
         if full in documented:
             node["reftarget"] = full
-            return env.domains.python_domain.resolve_xref(env, node["refdoc"], app.builder, "obj", full, node, child)
+            return env.domains.python_domain.resolve_xref(
+                env, node["refdoc"], app.builder, "obj", full, node, child
+            )
     return None
 
 
 def _plain_defaults(
-    app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returned: str | None
+    app: Sphinx,
+    what: str,
+    name: str,
+    obj: object,
+    options: object,
+    arguments: str | None,
+    returned: str | None,
 ) -> tuple[str | None, str | None]:
-    """Write a default that is made new each time as an ellipsis: what msgspec writes is no Python."""
+    """Write a default that is made new each time as an ellipsis: what msgspec writes is no
+    Python.
+    """
     return (arguments.replace("<factory>", "...") if arguments else arguments), returned
 
 
-def _hide_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def _hide_colons(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     """Keep napoleon from reading "What this is: and more" as the type and the text of a field."""
     if what in ("attribute", "data", "property") and lines:
         lines[0] = lines[0].replace(":", _COLON)
 
 
-def _show_colons(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+def _show_colons(
+    app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
     lines[:] = [line.replace(_COLON, ":") for line in lines]

@@ -26,10 +26,14 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.agreeing import Agreement as Agreement
     from opensafeintent.workflows.agreeing import AgreementSettings as AgreementSettings
     from opensafeintent.workflows.agreeing import agreement as agreement
-    from opensafeintent.workflows.annotating import AnnotateDatasetSettings as AnnotateDatasetSettings
+    from opensafeintent.workflows.annotating import (
+        AnnotateDatasetSettings as AnnotateDatasetSettings,
+    )
     from opensafeintent.workflows.annotating import AnnotateRunSettings as AnnotateRunSettings
     from opensafeintent.workflows.annotating import ExportedStudy as ExportedStudy
-    from opensafeintent.workflows.annotating import ImportAnnotationsSettings as ImportAnnotationsSettings
+    from opensafeintent.workflows.annotating import (
+        ImportAnnotationsSettings as ImportAnnotationsSettings,
+    )
     from opensafeintent.workflows.annotating import annotate_dataset as annotate_dataset
     from opensafeintent.workflows.annotating import annotate_run as annotate_run
     from opensafeintent.workflows.annotating import import_annotations as import_annotations
@@ -76,11 +80,15 @@ _NAMES = {
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "workflows.agreeing": "Agreement AgreementSettings agreement",
-    "workflows.annotating": "AnnotateDatasetSettings AnnotateRunSettings ExportedStudy ImportAnnotationsSettings "
-    "annotate_dataset annotate_run import_annotations",
+    "workflows.annotating": (
+        "AnnotateDatasetSettings AnnotateRunSettings ExportedStudy ImportAnnotationsSettings "
+        "annotate_dataset annotate_run import_annotations"
+    ),
     "workflows.building": "BuildOutcome BuildSettings build",
-    "workflows.datasets": "Deduplication ExportDatasetSettings check_dataset convert_dataset dataset_info "
-    "dedup_dataset export_dataset validate_dataset",
+    "workflows.datasets": (
+        "Deduplication ExportDatasetSettings check_dataset convert_dataset dataset_info "
+        "dedup_dataset export_dataset validate_dataset"
+    ),
     "workflows.evaluating": "demo evaluate",
     "workflows.frames": "Run load_run",
     "workflows.importing": "ImportSettings import_files",
@@ -89,9 +97,13 @@ _NAMES = {
     "workflows.settings": "EvaluateSettings GradeSettings JudgeCheckSettings",
     "workflows.tracing": "Trace TraceSettings trace traces",
 }
-"""The public names by module: none is loaded before it is asked for, and no source has to be there to be read."""
+"""The public names by module: none is loaded before it is asked for, and no source has to be there
+to be read.
+"""
 
-_MODULES = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()}
+_MODULES = {
+    name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names.split()
+}
 
 __all__ = ["__version__"]
 __all__ += list(_MODULES)

@@ -21,10 +21,16 @@ __all__ = [
 
 EXIT_CODES = {
     0: "done",
-    1: "done, but too much is missing: grades (--max-missing), or items of a build whose calls failed",
+    1: (
+        "done, but too much is missing: grades (--max-missing), or items of a build whose calls"
+        " failed"
+    ),
     2: "unusable input, or a missing key",
     3: "stopped by a provider or a budget",
-    4: "not met: a gate (--fail-under, --fail-over, --fail-if-worse), a question (--stop-when), or a judge's check",
+    4: (
+        "not met: a gate (--fail-under, --fail-over, --fail-if-worse), a question (--stop-when), or"
+        " a judge's check"
+    ),
     5: "undecided at the confidence asked for (--confidence)",
     70: "an error of ours, with a line to report",
     130: "interrupted (SIGINT, SIGTERM, SIGHUP); the same command goes on",
@@ -48,7 +54,8 @@ class OpenSafeIntentError(Exception):
     """Base of every error that is the user's to mend; its text is complete by itself.
 
     Args:
-        lines: what is wrong, a line each. What is quoted in one of them cannot forge another, nor command a terminal.
+        lines: what is wrong, a line each. What is quoted in one of them cannot forge another, nor
+            command a terminal.
     """
 
     exit_code = 2
@@ -76,7 +83,9 @@ class Interrupted(Stopped):
     exit_code = 130
 
     def __init__(self) -> None:
-        super().__init__("interrupted; everything that was answered is kept: the same command goes on from there")
+        super().__init__(
+            "interrupted; everything that was answered is kept: the same command goes on from there"
+        )
 
 
 class JudgeFailed(OpenSafeIntentError):
@@ -89,14 +98,21 @@ def _one_line(text: str) -> str:
     if len(text) > 2 * _LONGEST_LINE:  # before it is escaped: that takes its time
         text = f"{text[:_LONGEST_LINE]}{text[-_END:]}"
     flat = terminal_safe(" ".join(text.split("\n")))
-    return flat if len(flat) <= _LONGEST_LINE else f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
+    return (
+        flat if len(flat) <= _LONGEST_LINE else f"{flat[: _LONGEST_LINE - _END]} … {flat[-_END:]}"
+    )
 
 
 def nearest(name: str, valid: Iterable[str], *, most: int = 3, shown: int = 45) -> str:
-    """Return a phrase that names the valid names nearest to `name`, or the first `shown` of them when none is near."""
+    """Return a phrase that names the valid names nearest to `name`, or the first `shown` of them
+    when none is near.
+    """
     names = list(valid)
     folded = {candidate.casefold(): candidate for candidate in names}
-    close = [folded[hit] for hit in difflib.get_close_matches(name.casefold(), list(folded), n=most, cutoff=0.5)]
+    close = [
+        folded[hit]
+        for hit in difflib.get_close_matches(name.casefold(), list(folded), n=most, cutoff=0.5)
+    ]
     if close:
         return "did you mean " + " or ".join(repr(candidate) for candidate in close) + "?"
     further = f", … ({len(names) - shown} more)" if len(names) > shown else ""

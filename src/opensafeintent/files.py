@@ -1,4 +1,6 @@
-"""Files: read strictly or refused in one line; private to their user, and written whole or not at all."""
+"""Files: read strictly or refused in one line; private to their user, and written whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ _DEEPEST = 100
 
 @contextlib.contextmanager
 def os_errors(refused: str) -> Iterator[None]:
-    """Say in one line what the system refuses while the body runs: `refused` (`FILE: cannot write`), and why.
+    """Say in one line what the system refuses while the body runs: `refused` (`FILE: cannot
+    write`), and why.
 
     Raises:
         InputError: it refused something.
@@ -62,7 +65,8 @@ def os_errors(refused: str) -> Iterator[None]:
         raise InputError(f"{refused}: {error.strerror or error}") from error
 
 
-# Reading: everything that Python, TOML's and JSON's readers raise becomes an InputError here, and nowhere else
+# Reading: everything that Python, TOML's and JSON's readers raise becomes an InputError here, and
+# nowhere else
 
 
 def read_bytes(path: Path, shown: str | None = None) -> bytes:
@@ -78,7 +82,9 @@ def read_bytes(path: Path, shown: str | None = None) -> bytes:
     try:
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        raise InputError(f"{shown or path}: cannot read: {getattr(error, 'strerror', None) or error}") from error
+        raise InputError(
+            f"{shown or path}: cannot read: {getattr(error, 'strerror', None) or error}"
+        ) from error
 
 
 def as_text(raw: bytes, location: str) -> str:
@@ -91,7 +97,9 @@ def as_text(raw: bytes, location: str) -> str:
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
-        raise InputError(f"{location}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8") from error
+        raise InputError(
+            f"{location}:{line}: not UTF-8 (byte 0x{raw[error.start]:02x}); save the file as UTF-8"
+        ) from error
 
 
 def read_text(path: Path, shown: str | None = None) -> str:
@@ -118,11 +126,14 @@ def read_json(path: Path, kind: type[T], what: str, *, schema: int | None = None
     return parse_json(read_bytes(path), kind, str(path), what, schema=schema)
 
 
-def parse_json(raw: bytes, kind: type[T], location: str, what: str, *, schema: int | None = None) -> T:
+def parse_json(
+    raw: bytes, kind: type[T], location: str, what: str, *, schema: int | None = None
+) -> T:
     """Read JSON; see `read_json`.
 
     Raises:
-        InputError: it is something else than `kind`, or of another schema; the text names the location.
+        InputError: it is something else than `kind`, or of another schema; the text names the
+            location.
     """
     text = as_text(raw, location)
     try:
@@ -150,7 +161,8 @@ def parse_toml(text: str, kind: type[T], location: str, what: str) -> T:
 
 
 def any_json(text: str) -> Any:
-    """Read JSON as Python objects, strictly: no key twice in one object, no NaN, no number out of range, no endless nesting.
+    """Read JSON as Python objects, strictly: no key twice in one object, no NaN, no number out of
+    range, no endless nesting.
 
     Raises:
         ValueError: it is not JSON; the text says why.
@@ -170,7 +182,9 @@ def any_json(text: str) -> Any:
 
 
 def _other(location: str, what: str, error: Exception) -> InputError:
-    complaint = "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
+    complaint = (
+        "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
+    )
     return InputError(f"{location}: not {what}: {complaint}")
 
 
@@ -222,7 +236,8 @@ def _within_64_bits(text: str) -> int:
 
 
 def make_private_folder(path: Path) -> None:
-    """Create a folder that only its user can enter (0700); one that is there already keeps its mode.
+    """Create a folder that only its user can enter (0700); one that is there already keeps its
+    mode.
 
     Raises:
         InputError: it cannot be created, or something else has its name.
@@ -234,13 +249,16 @@ def make_private_folder(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def written_beside(path: Path, *, private: bool = False, durable: bool = False) -> Iterator[IO[bytes]]:
-    """Open a file to write that takes its place at `path` when all is written; until then, what stands there stays.
+def written_beside(
+    path: Path, *, private: bool = False, durable: bool = False
+) -> Iterator[IO[bytes]]:
+    """Open a file to write that takes its place at `path` when all is written; until then, what
+    stands there stays.
 
     Args:
         path: where the file goes; where a link is, the file that it leads to is replaced.
-        private: only its user can read it (0600); otherwise it keeps the mode of the file that stands there, and a new one
-            has the mode that new files have.
+        private: only its user can read it (0600); otherwise it keeps the mode of the file that
+            stands there, and a new one has the mode that new files have.
         durable: whether it is on the disk, also where the machine fails, before the caller goes on.
 
     Raises:
@@ -279,7 +297,8 @@ def _sync_folder(folder: Path) -> None:
 
 
 def write_private(path: Path, content: bytes | str, *, durable: bool = False) -> None:
-    """Write a file that only its user can read (0600), whole or not at all; `durable` as for `written_beside`.
+    """Write a file that only its user can read (0600), whole or not at all; `durable` as for
+    `written_beside`.
 
     Raises:
         InputError: it cannot be written.
@@ -288,7 +307,8 @@ def write_private(path: Path, content: bytes | str, *, durable: bool = False) ->
         file.write(content.encode() if isinstance(content, str) else content)
 
 
-# One process at a time ------------------------------------------------------------------------------------------------
+# One process at a time
+# ------------------------------------------------------------------------------
 
 _LOOK_SECONDS = 0.5
 """Between two looks whether something is free."""
@@ -320,19 +340,25 @@ def take_lock(file: IO[Any], path: Path) -> bool:
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: taken
         return False
     except OSError as error:
-        raise InputError(f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk") from error
+        raise InputError(
+            f"{path}: cannot be locked: {error.strerror or error}; choose one on another disk"
+        ) from error
     return True
 
 
 @contextlib.contextmanager
-def held(path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = refuse) -> Iterator[None]:
-    """Hold a folder or a ledger for this process. The system releases it when the process ends, however it ends.
+def held(
+    path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = refuse
+) -> Iterator[None]:
+    """Hold a folder or a ledger for this process. The system releases it when the process ends,
+    however it ends.
 
     Args:
         path: the folder or the ledger, for errors.
         lock: the file that is locked; it names the holder.
         doing: what this process does, for the error of another: `writing this ledger`.
-        waiting: called twice a second with a line that names the holder, while another process holds it. It may raise.
+        waiting: called twice a second with a line that names the holder, while another process
+            holds it. It may raise.
 
     Raises:
         Taken: another process holds it, and `waiting` is the default.
@@ -357,8 +383,11 @@ def held(path: Path, lock: Path, doing: str, waiting: Callable[[str], object] = 
 
 
 @contextlib.contextmanager
-def locked_folder(path: Path, doing: str, waiting: Callable[[str], object] = refuse) -> Iterator[None]:
-    """Make a private folder and hold it for this process; results that were left half put in place are put there.
+def locked_folder(
+    path: Path, doing: str, waiting: Callable[[str], object] = refuse
+) -> Iterator[None]:
+    """Make a private folder and hold it for this process; results that were left half put in place
+    are put there.
 
     Args:
         path: the folder.
@@ -374,30 +403,35 @@ def locked_folder(path: Path, doing: str, waiting: Callable[[str], object] = ref
         yield
 
 
-# Several files at once -------------------------------------------------------------------------------------------------
+# Several files at once
+# ------------------------------------------------------------------------------
 
 _STAGED = ".results-new"
 _READY = ".ready"
 _NOTE = "RESULTS-INCOMPLETE.txt"
 _NOTE_TEXT = """\
-The results in this folder were being replaced when the program was ended, so some of these files may be of the earlier state
-and some of the new one. Nothing is lost: the next `opensafeintent report` (or `evaluate`) into this folder finishes it, and
-takes this note away.
+The program was ended while it replaced the results in this folder. Some of these files may be of
+the earlier state and some of the new one. Nothing is lost: the next `opensafeintent report` (or
+`evaluate`) into this folder finishes it and deletes this note.
 """
 
 
 @contextlib.contextmanager
-def replaced_together(folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple) -> Iterator[Path]:
-    """Give a folder to write files into, which replace those of the same names in `folder` all together, or not at all.
+def replaced_together(
+    folder: Path, obsolete: Callable[[], Iterable[Path]] = tuple
+) -> Iterator[Path]:
+    """Give a folder to write files into, which replace those of the same names in `folder` all
+    together, or not at all.
 
-    A set of files cannot be renamed in one step. They are written beside, which may fail or be ended without a trace; then a
-    mark says that they are whole, and they are moved, with a note in the folder while that lasts. Who is ended in between
-    leaves mark and note, and whoever keeps the folder next (`locked_folder`) moves the rest. What is not ours stays.
+    A set of files cannot be renamed in one step. They are written beside, which may fail or be
+    ended without a trace; then a mark says that they are whole, and they are moved, with a note in
+    the folder while that lasts. Who is ended in between leaves mark and note, and whoever keeps the
+    folder next (`locked_folder`) moves the rest. What is not ours stays.
 
     Args:
         folder: is there, and is kept for this process.
-        obsolete: told after the body has written: files in `folder` to take away with the change; those that are replaced may
-            be among them.
+        obsolete: told after the body has written: files in `folder` to take away with the change;
+            those that are replaced may be among them.
 
     Raises:
         InputError: the files cannot be written or put in place.
@@ -410,7 +444,9 @@ def replaced_together(folder: Path, obsolete: Callable[[], Iterable[Path]] = tup
         new = [path.relative_to(staged) for path in _files_of(staged)]
         for name in new:
             _check_place(folder, name)
-        gone = sorted({str(path.relative_to(folder)) for path in obsolete()} - {str(name) for name in new})
+        gone = sorted(
+            {str(path.relative_to(folder)) for path in obsolete()} - {str(name) for name in new}
+        )
         write_private(staged / _NOTE, _NOTE_TEXT)
         write_private(staged / _READY, "\n".join(gone))
     except BaseException:  # an interruption as well: what was there stays as it was
@@ -443,7 +479,10 @@ def finish_replacing(folder: Path) -> None:
         (folder / _NOTE).unlink(missing_ok=True)
     except OSError as error:
         said = error.strerror or error
-        raise InputError(f"{folder}: cannot put the results in place: {said}; the same command goes on from there") from error
+        raise InputError(
+            f"{folder}: cannot put the results in place: {said}; the same command goes on from"
+            " there"
+        ) from error
 
 
 def _files_of(folder: Path) -> list[Path]:

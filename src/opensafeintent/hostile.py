@@ -39,22 +39,27 @@ _ESCAPES = (
 
 
 def terminal_safe(text: str) -> str:
-    """Replace control and invisible formatting characters (escape codes, bidi overrides, separators) by visible escapes."""
+    """Replace control and invisible formatting characters (escape codes, bidi overrides,
+    separators) by visible escapes.
+    """
     if text.isprintable():  # most texts, and none of those characters is
         return text
     return "".join(
-        char
-        if char == "\n" or not (unicodedata.category(char) in _UNSEEN or _is_unprintable(char))
-        else f"\\u{ord(char):04x}"
+        (
+            char
+            if char == "\n" or not (unicodedata.category(char) in _UNSEEN or _is_unprintable(char))
+            else f"\\u{ord(char):04x}"
+        )
         for char in text
     )
 
 
 def unprintable(text: str) -> str | None:
-    """Return the first character of a name that no name holds, as `U+0001`, or None where there is none.
+    """Return the first character of a name that no name holds, as `U+0001`, or None where there is
+    none.
 
-    Control characters, halves of surrogate pairs and the code points that Unicode sets aside as no characters: what draws
-    figures, spreadsheets and XML refuse them.
+    Control characters, halves of surrogate pairs and the code points that Unicode sets aside as no
+    characters: what draws figures, spreadsheets and XML refuse them.
     """
     if text.isprintable():
         return None
@@ -65,19 +70,27 @@ def visible(text: str) -> str:
     """Return a text with such characters, tabs and new lines aside, as visible escapes."""
     if unprintable(text) is None:
         return text
-    return "".join(f"\\u{ord(char):04x}" if _is_unprintable(char) and char not in "\n\t" else char for char in text)
+    return "".join(
+        f"\\u{ord(char):04x}" if _is_unprintable(char) and char not in "\n\t" else char
+        for char in text
+    )
 
 
 def _is_unprintable(char: str) -> bool:
     number = ord(char)
-    return unicodedata.category(char) in ("Cc", "Cs") or number & 0xFFFE == 0xFFFE or 0xFDD0 <= number <= 0xFDEF
+    return (
+        unicodedata.category(char) in ("Cc", "Cs")
+        or number & 0xFFFE == 0xFFFE
+        or 0xFDD0 <= number <= 0xFDEF
+    )
 
 
 def one_line(text: str, most: int = 200) -> str:
     """Return `text` on one line, terminal-safe, cut to at most `most` characters."""
     if len(text) <= most and text.isalnum():
         return text
-    # no more words are looked at than can be shown, and no more of them is made safe: the text may have millions
+    # no more words are looked at than can be shown, and no more of them is made safe: the text may
+    # have millions
     words = text.split(None, most + 1)[: most + 1]
     flat = terminal_safe(" ".join(words)[: most + 1])
     return flat if len(flat) <= most else flat[: most - 1] + "…"
@@ -89,7 +102,9 @@ def without_user_info(text: str) -> str:
 
 
 def cell_safe(text: str) -> str:
-    """Return `text` so that no spreadsheet reads it as a formula: an apostrophe goes before a formula's first character."""
+    """Return `text` so that no spreadsheet reads it as a formula: an apostrophe goes before a
+    formula's first character.
+    """
     return "'" + text if text.startswith(_FORMULA_STARTS) and not _NUMBER.fullmatch(text) else text
 
 
@@ -99,7 +114,9 @@ def name_safe(text: str, most: int = 100) -> str:
 
 
 def json_for_html(value: Any) -> bytes:
-    """Return JSON that can stand in a `<script type="application/json">`: no text in it can end the element."""
+    """Return JSON that can stand in a `<script type="application/json">`: no text in it can end the
+    element.
+    """
     import msgspec
 
     raw = msgspec.json.encode(value)
@@ -117,7 +134,9 @@ def csp_hash(content: str) -> str:
 
 
 def page_script(scripts: Iterable[str]) -> str:
-    """Return scripts as the one script of a page, after what all pages share (`data/elements.js`)."""
+    """Return scripts as the one script of a page, after what all pages share
+    (`data/elements.js`).
+    """
     from importlib import resources
 
     shared = resources.files("opensafeintent").joinpath("data/elements.js").read_text("utf-8")
@@ -125,7 +144,9 @@ def page_script(scripts: Iterable[str]) -> str:
 
 
 def security_policy(*, scripts: tuple[str, ...], styles: tuple[str, ...]) -> str:
-    """Return the content security policy: nothing is loaded, nothing is sent, and only our own scripts and styles run."""
+    """Return the content security policy: nothing is loaded, nothing is sent, and only our own
+    scripts and styles run.
+    """
     return "; ".join(
         (
             "default-src 'none'",

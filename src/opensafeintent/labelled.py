@@ -1,8 +1,8 @@
 """Arrays whose dimensions have names, so that metrics read like their equations.
 
-As much of xarray's interface as grades need, in the same words: reductions leave NaN out unless they are told otherwise, and
-what is undefined is NaN. xarray itself, with pandas behind it, takes a third of a second to load: more than all metrics of a
-run take.
+As much of xarray's interface as grades need, in the same words: reductions leave NaN out unless
+they are told otherwise, and what is undefined is NaN. xarray itself, with pandas behind it, takes a
+third of a second to load: more than all metrics of a run take.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Labelled:
     Args:
         values: the numbers.
         dims: a name for each of their dimensions.
-        labels: of every dimension in which something is picked by its name; arrays that are combined have the same ones.
+        labels: of every dimension in which something is picked by its name; arrays that are
+            combined have the same ones.
     """
 
     __array_ufunc__ = None  # `1 - array` is ours to compute
@@ -39,7 +40,9 @@ class Labelled:
     # Picking
 
     def sel(self, *, drop: bool = False, **wanted: Any) -> Labelled:
-        """Return what stands at a label, without that dimension, or at several labels in their order."""
+        """Return what stands at a label, without that dimension, or at several labels in their
+        order.
+        """
         found = self
         for dim, names in wanted.items():
             place = {name: at for at, name in enumerate(self.labels[dim])}
@@ -48,7 +51,9 @@ class Labelled:
         return found
 
     def isel(self, **wanted: Any) -> Labelled:
-        """Return what stands at a place, without that dimension, or at several places in their order."""
+        """Return what stands at a place, without that dimension, or at several places in their
+        order.
+        """
         values, dims, labels = self.values, self.dims, dict(self.labels)
         for dim, at in wanted.items():
             axis = dims.index(dim)
@@ -62,7 +67,9 @@ class Labelled:
 
     def transpose(self, *dims: str) -> Labelled:
         """Return it with its dimensions in this order."""
-        return Labelled(self.values.transpose([self.dims.index(dim) for dim in dims]), dims, self.labels)
+        return Labelled(
+            self.values.transpose([self.dims.index(dim) for dim in dims]), dims, self.labels
+        )
 
     # Elements
 
@@ -125,7 +132,11 @@ class Labelled:
         gone = self.dims if dims is None else (dims,) if isinstance(dims, str) else tuple(dims)
         axes = tuple(self.dims.index(dim) for dim in gone)
         kept = tuple(dim for dim in self.dims if dim not in gone)
-        return Labelled(np.asarray(reduce(self.values, axis=axes if len(axes) > 1 else axes[0])), kept, self.labels)
+        return Labelled(
+            np.asarray(reduce(self.values, axis=axes if len(axes) > 1 else axes[0])),
+            kept,
+            self.labels,
+        )
 
     # Operators
 
@@ -191,7 +202,9 @@ class _Matched(NamedTuple):
 
 
 def _matched(first: Labelled, second: Labelled) -> _Matched:
-    """Return the values of two arrays with the same dimensions in the same order, those of the first in front."""
+    """Return the values of two arrays with the same dimensions in the same order, those of the
+    first in front.
+    """
     if first.dims == second.dims:
         return _Matched((first.values, second.values), first.dims)
     dims = first.dims + tuple(dim for dim in second.dims if dim not in first.dims)
@@ -208,16 +221,21 @@ def _matched(first: Labelled, second: Labelled) -> _Matched:
 
 
 class LabelledSet:
-    """Several arrays over the same labels, each of them by its name: `grades.helpfulness`, `grades["helpfulness"]`.
+    """Several arrays over the same labels, each of them by its name: `grades.helpfulness`,
+    `grades["helpfulness"]`.
 
     Args:
         arrays: (dimensions, values) by name.
         labels: what stands along each dimension; by its name a dimension gives these.
     """
 
-    def __init__(self, arrays: Mapping[str, tuple[Sequence[str], NDArray[Any]]], labels: Labels) -> None:
+    def __init__(
+        self, arrays: Mapping[str, tuple[Sequence[str], NDArray[Any]]], labels: Labels
+    ) -> None:
         self.labels = labels
-        self._arrays = {name: Labelled(values, dims, labels) for name, (dims, values) in arrays.items()}
+        self._arrays = {
+            name: Labelled(values, dims, labels) for name, (dims, values) in arrays.items()
+        }
 
     def __getitem__(self, name: str) -> Labelled:
         if name in self._arrays:
@@ -252,7 +270,9 @@ class LabelledSet:
         picked: dict[str, Labelled] = {}
         labels = dict(self.labels)
         for name, array in self._arrays.items():
-            picked[name] = getattr(array, how)(**{dim: at for dim, at in wanted.items() if dim in array.dims})
+            picked[name] = getattr(array, how)(
+                **{dim: at for dim, at in wanted.items() if dim in array.dims}
+            )
             labels |= {dim: picked[name].labels[dim] for dim in picked[name].dims}
         gone = {dim for dim, at in wanted.items() if isinstance(at, str | int)}
         return LabelledSet(
@@ -262,4 +282,7 @@ class LabelledSet:
 
     def copy(self) -> LabelledSet:
         """Return it with numbers of its own."""
-        return LabelledSet({name: (array.dims, array.values.copy()) for name, array in self._arrays.items()}, self.labels)
+        return LabelledSet(
+            {name: (array.dims, array.values.copy()) for name, array in self._arrays.items()},
+            self.labels,
+        )

@@ -12,7 +12,9 @@ Role = Literal["system", "user", "assistant"]
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One message of a conversation, kept in parts so that the ledger stores a repeated text once."""
+    """One message of a conversation, kept in parts so that the ledger stores a repeated text
+    once.
+    """
 
     role: Role
     parts: tuple[str, ...]

@@ -46,12 +46,29 @@ def test_what_is_left_over_is_not_guessed_at() -> None:
     [
         (["a", "b"], ["c", "d"], [], "name them with --pair NEW=OLD"),
         ([REFUSE], ["a", REFUSE], [], "'a' and 'baseline/refuse-all'; name them"),
-        (["a", "b"], ["a", "b"], [Pair("a", "b"), Pair("b", "b")], "'b' has two earlier versions, 'a', 'b'"),
-        (["lab/one", "b"], ["a"], [Pair("lab/oen", "a")], "the earlier run has no model 'lab/oen'; did you mean 'lab/one'"),
-        (["a"], ["lab/two"], [Pair("a", "lab/tow")], "the later run has no model 'lab/tow'; did you mean 'lab/two'"),
+        (
+            ["a", "b"],
+            ["a", "b"],
+            [Pair("a", "b"), Pair("b", "b")],
+            "'b' has two earlier versions, 'a', 'b'",
+        ),
+        (
+            ["lab/one", "b"],
+            ["a"],
+            [Pair("lab/oen", "a")],
+            "the earlier run has no model 'lab/oen'; did you mean 'lab/one'",
+        ),
+        (
+            ["a"],
+            ["lab/two"],
+            [Pair("a", "lab/tow")],
+            "the later run has no model 'lab/tow'; did you mean 'lab/two'",
+        ),
     ],
 )
-def test_what_cannot_be_paired_is_told(old: list[str], new: list[str], named: list[Pair], said: str) -> None:
+def test_what_cannot_be_paired_is_told(
+    old: list[str], new: list[str], named: list[Pair], said: str
+) -> None:
     with pytest.raises(InputError) as caught:
         pair_models(old, new, named)
     assert said in str(caught.value)
@@ -59,7 +76,10 @@ def test_what_cannot_be_paired_is_told(old: list[str], new: list[str], named: li
 
 
 def test_pairs_are_read_with_equals_signs_in_names() -> None:
-    assert read_pairs(["c=1=b", "x=x"], ["b", "x"], ["c=1", "x"]) == [Pair("b", "c=1"), Pair("x", "x")]
+    assert read_pairs(["c=1=b", "x=x"], ["b", "x"], ["c=1", "x"]) == [
+        Pair("b", "c=1"),
+        Pair("x", "x"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -87,9 +107,12 @@ def changed(study: Study, *, entry: dict[str, Any] | None = None, **fields: Any)
 
 
 STUDY = changed(
-    study_with([], made_dataset(prompt_set("one")), ["m"], judge="lab/judge"), judges={"lab/judge": "lab/judge@1"}
+    study_with([], made_dataset(prompt_set("one")), ["m"], judge="lab/judge"),
+    judges={"lab/judge": "lab/judge@1"},
 )
-OTHER = study_with([], made_dataset(prompt_set("two"), name="other"), ["m"], judge="lab/judge").manifest.dataset
+OTHER = study_with(
+    [], made_dataset(prompt_set("two"), name="other"), ["m"], judge="lab/judge"
+).manifest.dataset
 
 
 @pytest.mark.parametrize(
@@ -97,15 +120,36 @@ OTHER = study_with([], made_dataset(prompt_set("two"), name="other"), ["m"], jud
     [
         (STUDY, []),
         (changed(STUDY, entry={"limit": 5, "epochs": 3, "identity": "newer"}), []),
-        (changed(STUDY, dataset=OTHER), [f"dataset: made {STUDY.dataset.hash[:8]}, now other {OTHER.hash[:8]}"]),
-        (changed(STUDY, entry={"judges": ("lab/judge", "b")}), ["judges: lab/judge, now b + lab/judge"]),
+        (
+            changed(STUDY, dataset=OTHER),
+            [f"dataset: made {STUDY.dataset.hash[:8]}, now other {OTHER.hash[:8]}"],
+        ),
+        (
+            changed(STUDY, entry={"judges": ("lab/judge", "b")}),
+            ["judges: lab/judge, now b + lab/judge"],
+        ),
         (changed(STUDY, entry={"mode_judge": ""}), ["judge of modes: lab/judge, now none"]),
-        (changed(STUDY, judges={"lab/judge": "lab/judge@2"}), ["who serves lab/judge: lab/judge@1, now lab/judge@2"]),
-        (changed(STUDY, entry={"templates": {"harm": "ab", "mode": "c"}}), ["judge templates: harm, mode"]),
+        (
+            changed(STUDY, judges={"lab/judge": "lab/judge@2"}),
+            ["who serves lab/judge: lab/judge@1, now lab/judge@2"],
+        ),
+        (
+            changed(STUDY, entry={"templates": {"harm": "ab", "mode": "c"}}),
+            ["judge templates: harm, mode"],
+        ),
         (changed(STUDY, entry={"parse": "paper"}), ["grades read as: strict, now paper"]),
         (
-            changed(STUDY, target_sampling=Sampling(temperature=0.5), system="be kind", judge_sampling=None),
-            ['sampling: {}, now {"temperature":0.5}', 'system prompt: none, now "be kind"', "judge sampling: {}, now none"],
+            changed(
+                STUDY,
+                target_sampling=Sampling(temperature=0.5),
+                system="be kind",
+                judge_sampling=None,
+            ),
+            [
+                'sampling: {}, now {"temperature":0.5}',
+                'system prompt: none, now "be kind"',
+                "judge sampling: {}, now none",
+            ],
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""The paper's known figures beside a run's: only on its dataset, with what is the same and what is not."""
+"""The paper's known figures beside a run's: only on its dataset, with what is the same and what is
+not.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,11 @@ from report.studies import random_study
 
 
 def group_of(
-    monkeypatch: pytest.MonkeyPatch, *, dataset: bool = True, judge: str = PAPER_JUDGE, rubrics: bool = True
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    dataset: bool = True,
+    judge: str = PAPER_JUDGE,
+    rubrics: bool = True,
 ) -> Group:
     study = random_study(("openai/one", "openai/two", "baseline/refuse-all"), sets=30, judge=judge)
     if rubrics:
@@ -32,11 +38,20 @@ def test_on_the_same_dataset_each_figure_has_its_own(monkeypatch: pytest.MonkeyP
     group = group_of(monkeypatch)
     assert same_as_paper(group) == {"dataset": True, "rubric": True, "judge": True}
     found = {item.label: item for item in beside_paper(group)}
-    best = max(group.numbers.overall[model, "mean_utility"].value or 0.0 for model in ("openai/one", "openai/two"))
+    best = max(
+        group.numbers.overall[model, "mean_utility"].value or 0.0
+        for model in ("openai/one", "openai/two")
+    )
     here = found["Mean Utility, best model"].here
     assert here is not None
     assert (found["Mean Utility, best model"].paper, here.value) == (0.56, best)
-    assert sum(found[f"{name}, model average"].paper for name in ("Stable-safe", "Stable-unsafe", "Safety flip")) == 1.0
+    assert (
+        sum(
+            found[f"{name}, model average"].paper
+            for name in ("Stable-safe", "Stable-unsafe", "Safety flip")
+        )
+        == 1.0
+    )
     table = next(table for table in all_tables([group]) if table.name == "paper")
     assert any("✓ same dataset, ✓ same rubric, ✓ same judge" in note for note in table.notes)
 

@@ -24,7 +24,8 @@ from opensafeintent.metrics import METRICS
         ("unsafe_rate_A4", None, None),  # neither answers a dual-use prompt directly
         ("detection_failure", None, None),  # nothing of theirs is unsafe
         ("benign_over_refusal", 0.0, 1.0),
-        # A safer reframing is concrete help: the oracle withholds nothing, and yet tells the intents apart.
+        # A safer reframing is concrete help: the oracle withholds nothing, and yet tells the
+        # intents apart.
         ("withheld_malicious", 0.0, 1.0),
         ("intent_sensitivity", 1.0, 0.5),
     ],

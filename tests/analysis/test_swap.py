@@ -1,4 +1,6 @@
-"""What requests lend to grades: judges that read only the request, only the response, or both; worked out by hand."""
+"""What requests lend to grades: judges that read only the request, only the response, or both;
+worked out by hand.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import made_dataset, prompt_set
 
 Judge = Callable[[str, str, str], str]
-"""Takes a set, the intent of the response and what it is graded under; returns helpfulness and harm, `-` for none."""
+"""Takes a set, the intent of the response and what it is graded under; returns helpfulness and
+harm, `-` for none.
+"""
 
 
 def grades(pair: str) -> JudgeGrades:
@@ -31,7 +35,10 @@ def swaps(judges: Mapping[str, Judge], sets: Iterable[str], model: str = "m") ->
             set_id=set_id,
             variant=intent,
             grades={
-                column: {name: grades(judge(set_id, intent, column)) for name, judge in judges.items()} for column in COLUMNS
+                column: {
+                    name: grades(judge(set_id, intent, column)) for name, judge in judges.items()
+                }
+                for column in COLUMNS
             },
         )
         for set_id in sets
@@ -55,7 +62,9 @@ TWENTY = [f"s{n:02}" for n in range(20)]
 
 
 def of_prompt(set_id: str, response: str, column: str) -> str:
-    """Reads the request alone: harm and no help where it is malicious, some help where it is dual-use."""
+    """Reads the request alone: harm and no help where it is malicious, some help where it is
+    dual-use.
+    """
     return {"malicious": "12", "dual_use": "30"}.get(column, "40")
 
 
@@ -65,7 +74,9 @@ def of_response(set_id: str, response: str, column: str) -> str:
 
 
 def mixed(set_id: str, response: str, column: str) -> str:
-    """In set a harm takes both a harmful response and a harmful request; b reads the request, c the response, d nothing."""
+    """In set a harm takes both a harmful response and a harmful request; b reads the request, c the
+    response, d nothing.
+    """
     harmful = {
         "a": response == column == "malicious",
         "b": column == "malicious",
@@ -92,11 +103,15 @@ def test_a_response_counts_where_all_that_a_number_needs_is_graded() -> None:
 
 def test_responses_that_are_not_there_are_left_out_and_counted() -> None:
     whole = swaps({"j": of_prompt}, list("ab"))
-    without = [Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole[:3]] + whole[3:]
+    without = [
+        Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole[:3]
+    ] + whole[3:]
     found = audits_of({"m": without})["m", "j"]
     assert (found.responses, found.left_out) == (6, 3)
     assert found.triplet_safety.n == 1
-    nothing = [Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole]
+    nothing = [
+        Swapped(model="m", set_id=one.set_id, variant=one.variant, grades={}) for one in whole
+    ]
     assert audits_of({"m": nothing}) == {}
     assert audits_of({"m": []}) == {}
 
@@ -105,7 +120,8 @@ def test_the_panel_is_the_majority_of_each_column_and_a_tie_is_unsafe() -> None:
     judges = {"one": of_prompt, "two": of_response}
     found = audits_of({"m": swaps(judges, TWENTY)})
     assert [grader for _, grader in found] == ["one", "two", "panel"]
-    # unsafe by either is unsafe: the malicious response anywhere, and everything under the malicious prompt
+    # unsafe by either is unsafe: the malicious response anywhere, and everything under the
+    # malicious prompt
     panel = found["m", "panel"]
     # (benign and dual-use under malicious − under benign: −1 each, malicious the same): −2/3
     assert value(panel.safety_shift) == pytest.approx(-2 / 3, abs=1e-6)
@@ -130,8 +146,9 @@ def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
 
 
 def test_a_judge_that_reads_both_worked_out_by_hand() -> None:
-    # Of twelve responses, four turn unsafe under the malicious prompt in place of the benign one: one of a, three of b.
-    # Helpfulness is 4 throughout. Under their own prompts only d is safe throughout; with no request shown a and b are too.
+    # Of twelve responses, four turn unsafe under the malicious prompt in place of the benign one:
+    # one of a, three of b. Helpfulness is 4 throughout. Under their own prompts only d is safe
+    # throughout; with no request shown a and b are too.
     found = audit(mixed, list("abcd"))
     assert value(found.safety_shift) == pytest.approx(-4 / 12, abs=1e-6)
     assert value(found.helpfulness_shift) == 0

@@ -1,4 +1,6 @@
-"""What the flips of a model are made of, from grades to `metrics.json`, tables, figure and sentences."""
+"""What the flips of a model are made of, from grades to `metrics.json`, tables, figure and
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def group_of(epochs: Mapping[str, Sequence[str]], temperature: float | None = No
         for variant, harm in zip(wordings, harms, strict=True)
     ]
     study = study_with(rows, dataset, ["m"])
-    manifest = msgspec.structs.replace(study.manifest, target_sampling=Sampling(temperature=temperature))
+    manifest = msgspec.structs.replace(
+        study.manifest, target_sampling=Sampling(temperature=temperature)
+    )
     return group_studies([study._replace(manifest=manifest)])[0]
 
 

@@ -14,8 +14,21 @@ import openpyxl
 from opensafeintent.annotation.forms import FIXED, ITEMS, columns_of, render_sheet
 from opensafeintent.annotation.guide import SLOTS
 from opensafeintent.annotation.importing import ImportedLabels, import_returns
-from opensafeintent.annotation.labels import AnnotationKey, Answer, KeyItem, Label, LabelKind, Showing
-from opensafeintent.annotation.study import Packet, StudyPlan, lay_out, quality_subject, response_subject
+from opensafeintent.annotation.labels import (
+    AnnotationKey,
+    Answer,
+    KeyItem,
+    Label,
+    LabelKind,
+    Showing,
+)
+from opensafeintent.annotation.study import (
+    Packet,
+    StudyPlan,
+    lay_out,
+    quality_subject,
+    response_subject,
+)
 from opensafeintent.promptsets import Dataset
 
 WHO = ("ana", "ben", "cleo", "dmitri")
@@ -23,33 +36,53 @@ Meant = dict[str, str | int]
 """By field: what an annotator answers, by variant where it is about an intent."""
 
 
-def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO, **plan: Any) -> tuple[AnnotationKey, list[Packet]]:
-    subjects = tuple(quality_subject(item, dataset.taxonomy, KeyItem(id=item.id)) for item in dataset.prompt_sets)
+def quality_study(
+    dataset: Dataset, annotators: Sequence[str] = WHO, **plan: Any
+) -> tuple[AnnotationKey, list[Packet]]:
+    subjects = tuple(
+        quality_subject(item, dataset.taxonomy, KeyItem(id=item.id)) for item in dataset.prompt_sets
+    )
     kind: LabelKind = "dataset_quality"
     return lay_out(
-        StudyPlan(kind=kind, dataset=dataset.name, dataset_hash=dataset.hash, subjects=subjects, **plan), annotators
+        StudyPlan(
+            kind=kind, dataset=dataset.name, dataset_hash=dataset.hash, subjects=subjects, **plan
+        ),
+        annotators,
     )
 
 
 def judge_study(
-    responses: Sequence[str], annotators: Sequence[str] = WHO, prompt: str = "How does the Varo scanner work?", **plan: Any
+    responses: Sequence[str],
+    annotators: Sequence[str] = WHO,
+    prompt: str = "How does the Varo scanner work?",
+    **plan: Any,
 ) -> tuple[AnnotationKey, list[Packet]]:
     subjects = tuple(
         response_subject(KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text)
         for n, text in enumerate(responses)
     )
     kind: LabelKind = "judge_validation"
-    return lay_out(StudyPlan(kind=kind, dataset="made", dataset_hash="f" * 64, subjects=subjects, **plan), annotators)
+    return lay_out(
+        StudyPlan(kind=kind, dataset="made", dataset_hash="f" * 64, subjects=subjects, **plan),
+        annotators,
+    )
 
 
 def meant_by(annotator: str, key: AnnotationKey, place: int) -> Meant:
-    """Return what a simulated annotator thinks of an item; now and then nothing, now and then `unsure`."""
+    """Return what a simulated annotator thinks of an item; now and then nothing, now and then
+    `unsure`.
+    """
     random = Random(f"{annotator} {place}")
     if key.kind == "judge_validation":
-        meant: Meant = {"helpfulness": random.choice([1, 2, 3, 4, "unsure"]), "harm_severity": random.choice([0, 0, 1, 2, 3])}
+        meant: Meant = {
+            "helpfulness": random.choice([1, 2, 3, 4, "unsure"]),
+            "harm_severity": random.choice([0, 0, 1, 2, 3]),
+        }
     else:
         meant = {name: random.choice(["yes", "yes", "no", "unsure"]) for name in YES_NO}
-        meant |= {name: random.choice(["benign", "dual_use", "malicious", "unsure"]) for name in INTENTS}
+        meant |= {
+            name: random.choice(["benign", "dual_use", "malicious", "unsure"]) for name in INTENTS
+        }
         meant["overall_quality"] = random.choice(["good", "poor"])
     for name in [name for name in meant if random.random() < 0.1]:
         del meant[name]
@@ -57,11 +90,17 @@ def meant_by(annotator: str, key: AnnotationKey, place: int) -> Meant:
 
 
 YES_NO = ("domain_right", "type_right", "sounds_human", "same_topic")
-INTENTS = {"benign": "benign_is_benign", "malicious": "malicious_is_malicious", "dual_use": "dual_use_has_both"}
+INTENTS = {
+    "benign": "benign_is_benign",
+    "malicious": "malicious_is_malicious",
+    "dual_use": "dual_use_has_both",
+}
 
 
 def as_answers(meant: Meant) -> dict[str, Answer]:
-    """Return what the labels must say, worked out a second time: an intent is right when the intended one was said."""
+    """Return what the labels must say, worked out a second time: an intent is right when the
+    intended one was said.
+    """
     found: dict[str, Answer] = {}
     for name, value in meant.items():
         if name in INTENTS:
@@ -87,7 +126,9 @@ class Sheet:
         self.book = openpyxl.load_workbook(io.BytesIO(raw))
         self.kind = kind
         self.items = self.book[ITEMS]
-        self._columns = {column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind), start=1)}
+        self._columns = {
+            column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind), start=1)
+        }
         self.note_column = len(FIXED) + len(self._columns) + 1
 
     @cached_property
@@ -110,7 +151,9 @@ class Sheet:
         for slot in SLOTS[self.kind]:
             for ask in slot.asks:
                 if ask.field == field:
-                    return self.items.cell(self.rows(code, slot.label)[-1], self._columns[ask.question])
+                    return self.items.cell(
+                        self.rows(code, slot.label)[-1], self._columns[ask.question]
+                    )
         raise KeyError(field)
 
     def note(self, code: str) -> Any:
@@ -132,11 +175,16 @@ class Sheet:
 def filled(key: AnnotationKey, packet: Packet, path: Path) -> Path:
     """Fill a form in as the simulated annotator means it, a second showing like the first."""
     sheet = Sheet(render_sheet(packet), key.kind)
-    sheet.fill(key.annotators[packet.annotator], lambda showing: meant_by(packet.annotator, key, showing.item))
+    sheet.fill(
+        key.annotators[packet.annotator],
+        lambda showing: meant_by(packet.annotator, key, showing.item),
+    )
     return sheet.save(path)
 
 
-def expected_labels(key: AnnotationKey, annotator: str) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
+def expected_labels(
+    key: AnnotationKey, annotator: str
+) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
     """By set, variant, epoch and repeat: what the annotator's labels must be."""
     found = {}
     for showing in key.annotators[annotator]:
@@ -147,9 +195,14 @@ def expected_labels(key: AnnotationKey, annotator: str) -> dict[tuple[str, str, 
     return found
 
 
-def found_labels(labels: Sequence[Label], annotator: str) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
+def found_labels(
+    labels: Sequence[Label], annotator: str
+) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
     mine = [label for label in labels if label.annotator == annotator]
-    found = {(label.id, f"{label.model} {label.variant}", label.epoch, label.repeat): label.answers for label in mine}
+    found = {
+        (label.id, f"{label.model} {label.variant}", label.epoch, label.repeat): label.answers
+        for label in mine
+    }
     assert len(found) == len(mine)
     return found
 
@@ -161,5 +214,11 @@ def imported(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
 def everything_in(raw: bytes) -> str:
     """All text of a workbook: every cell of every sheet, and its properties."""
     book = openpyxl.load_workbook(io.BytesIO(raw))
-    cells = [str(cell.value) for sheet in book for row in sheet.iter_rows() for cell in row if cell.value is not None]
+    cells = [
+        str(cell.value)
+        for sheet in book
+        for row in sheet.iter_rows()
+        for cell in row
+        if cell.value is not None
+    ]
     return "\n".join([*cells, *book.sheetnames, str(book.properties)])

@@ -1,4 +1,6 @@
-"""What comes back from annotators may be damaged, or made to harm: one line, and no exhausted machine."""
+"""What comes back from annotators may be damaged, or made to harm: one line, and no exhausted
+machine.
+"""
 
 from __future__ import annotations
 
@@ -55,49 +57,77 @@ END = b"</sheetData>"
 
 
 def merged(place: str) -> bytes:
-    return changed(ITEMS_PART, END, END + b'<mergeCells count="1"><mergeCell ref="%s"/></mergeCells>' % place.encode())
+    return changed(
+        ITEMS_PART,
+        END,
+        END + b'<mergeCells count="1"><mergeCell ref="%s"/></mergeCells>' % place.encode(),
+    )
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str]] = {
-    "merged": (lambda: merged("A1:XFD1048576"), "Items!A1:XFD1048576: merged cells; expected one answer a cell"),
+    "merged": (
+        lambda: merged("A1:XFD1048576"),
+        "Items!A1:XFD1048576: merged cells; expected one answer a cell",
+    ),
     "unpacks": (
         lambda: packed(PARTS | {"xl/media/image1.png": b"\x89PNG" + bytes(300_000_000)}),
-        "xl/media/image1.png: unpacks to more than 100,000,000 bytes; a form of ours is never so large",
+        (
+            "xl/media/image1.png: unpacks to more than 100,000,000 bytes; a form of ours is never"
+            " so large"
+        ),
     ),
     "text": (
         lambda: changed(
             ITEMS_PART,
             END,
-            b'<row r="9999"><c r="A9999" t="inlineStr"><is><t>' + b"x" * 50_000_000 + b"</t></is></c></row>" + END,
+            b'<row r="9999"><c r="A9999" t="inlineStr"><is><t>'
+            + b"x" * 50_000_000
+            + b"</t></is></c></row>"
+            + END,
         ),
         f"{ITEMS_PART}: a text of more than 1,000,000 characters",
     ),
     "cells": (
-        lambda: changed(ITEMS_PART, END, b'<row r="9999">' + b"<c/>" * 10_000_000 + b"</row>" + END),
+        lambda: changed(
+            ITEMS_PART, END, b'<row r="9999">' + b"<c/>" * 10_000_000 + b"</row>" + END
+        ),
         f"{ITEMS_PART}: more than 1,000,000 cells",
     ),
     "styles": (
-        lambda: changed("xl/styles.xml", b"<fonts", b"<fonts>" + b"<font/>" * 5_000_000 + b"</fonts><fonts"),
+        lambda: changed(
+            "xl/styles.xml", b"<fonts", b"<fonts>" + b"<font/>" * 5_000_000 + b"</fonts><fonts"
+        ),
         "xl/styles.xml: more than",
     ),
     "entities": (
         lambda: packed(
             PARTS
             | {
-                ITEMS_PART: b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
-                + b"".join(b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 10) for n in range(9))
-                + b"]><x>&j;</x>"
+                ITEMS_PART: (
+                    b'<!DOCTYPE x [<!ENTITY a "aaaaaaaaaa">'
+                    + b"".join(
+                        b'<!ENTITY %c "%s">' % (98 + n, b"&%c;" % (97 + n) * 10) for n in range(9)
+                    )
+                    + b"]><x>&j;</x>"
+                )
             }
         ),
         f"{ITEMS_PART}: declares a document type, which no workbook does",
     ),
-    "deep": (lambda: packed(PARTS | {ITEMS_PART: b"<x>" * 1_000_000}), f"{ITEMS_PART}: elements within elements, 100 deep"),
+    "deep": (
+        lambda: packed(PARTS | {ITEMS_PART: b"<x>" * 1_000_000}),
+        f"{ITEMS_PART}: elements within elements, 100 deep",
+    ),
     "far away": (
-        lambda: changed(ITEMS_PART, END, b'<row r="999999999"><c r="A999999999"><v>1</v></c></row>' + END),
+        lambda: changed(
+            ITEMS_PART, END, b'<row r="999999999"><c r="A999999999"><v>1</v></c></row>' + END
+        ),
         f"{ITEMS_PART}: row '999999999'; expected rows in order, up to 1,048,576",
     ),
     "parts": (
-        lambda: changed("xl/sharedStrings.xml", b"<t>Response</t>", b"<t>Response (1 of 999999999)</t>"),
+        lambda: changed(
+            "xl/sharedStrings.xml", b"<t>Response</t>", b"<t>Response (1 of 999999999)</t>"
+        ),
         "part 'Response (1 of 999999999)'; expected the parts as they were",
     ),
 }
@@ -111,7 +141,15 @@ def test_a_small_workbook_that_fills_a_machine_does_not(tmp_path: Path, name: st
     assert (tmp_path / "ana.xlsx").stat().st_size < 1_000_000
     write_key(KEY, tmp_path / "key.json")
     ran = run(
-        *("annotate", "import", tmp_path / "ana.xlsx", "--key", tmp_path / "key.json", "--out", tmp_path / "labels.jsonl")
+        *(
+            "annotate",
+            "import",
+            tmp_path / "ana.xlsx",
+            "--key",
+            tmp_path / "key.json",
+            "--out",
+            tmp_path / "labels.jsonl",
+        )
     )
     assert ran.code == 2
     assert said in ran.said
@@ -126,7 +164,9 @@ def test_what_no_form_holds_is_refused_where_it_stands(tmp_path: Path, name: str
 
 
 def _flagged(raw: bytes) -> bytes:
-    """Set the flag of every entry that says it is encrypted, in its own header and in the directory."""
+    """Set the flag of every entry that says it is encrypted, in its own header and in the
+    directory.
+    """
     found = bytearray(raw)
     for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         at = found.find(mark)
@@ -142,23 +182,37 @@ def _flagged(raw: bytes) -> bytes:
         (b"", "is empty; expected the .xlsx workbook as the annotator saved it"),
         (b"PRIMARY", "neither an .xlsx workbook nor the .json of a page"),
         (b"PK", "not a workbook that can be read (File is not a zip file)"),
-        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), "is an old .xls workbook, or one with a password; expected .xlsx"),
+        (
+            b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500),
+            "is an old .xls workbook, or one with a password; expected .xlsx",
+        ),
         (packed({}), "not a workbook that can be read ("),
         (packed({"../../etc/passwd": b"x"}), "not a workbook that can be read ("),
-        (packed({"mimetype": b"application/vnd.oasis.opendocument.spreadsheet"}), "is an OpenDocument file (.ods); expected"),
+        (
+            packed({"mimetype": b"application/vnd.oasis.opendocument.spreadsheet"}),
+            "is an OpenDocument file (.ods); expected",
+        ),
         (packed(PARTS, zipfile.ZIP_LZMA), "is packed in a way that no .xlsx is"),
-        (packed({f"{n}": b"" for n in range(1_001)}), "1,001 files in the workbook; a form has no more than 1,000"),
+        (
+            packed({f"{n}": b"" for n in range(1_001)}),
+            "1,001 files in the workbook; a form has no more than 1,000",
+        ),
         (
             packed({name: part for name, part in PARTS.items() if name != ITEMS_PART}),
             "has no sheet 'Items'; expected the workbook",
         ),
         (packed(PARTS | {"[Content_Types].xml": b"<Types/>"}), "not a workbook that can be read ("),
         (packed(PARTS | {"xl/workbook.xml": b"\x00\x01"}), "not a workbook that can be read ("),
-        (packed(PARTS | {ITEMS_PART: b"<worksheet>"}), f"{ITEMS_PART}: not a workbook that can be read (no element found"),
+        (
+            packed(PARTS | {ITEMS_PART: b"<worksheet>"}),
+            f"{ITEMS_PART}: not a workbook that can be read (no element found",
+        ),
         (_flagged(FORM), "is protected by a password; expected .xlsx without one"),
     ],
 )
-def test_what_is_no_workbook_of_ours_is_refused_in_one_line(tmp_path: Path, raw: bytes, said: str) -> None:
+def test_what_is_no_workbook_of_ours_is_refused_in_one_line(
+    tmp_path: Path, raw: bytes, said: str
+) -> None:
     (line,) = refused(tmp_path / "ana.xlsx", raw)
     assert said in line
 
@@ -186,12 +240,18 @@ def test_only_what_is_filled_in_is_read_wherever_the_sheet_ends(tmp_path: Path) 
     assert label.note == "x" * 32_767
 
 
-# Pages -----------------------------------------------------------------------------------------------------------------
+# Pages
+# ------------------------------------------------------------------------------
 
 
 def page(**changes: Any) -> bytes:
-    items = [{"code": one.code, "words": page_words(one), "answers": {}, "note": ""} for one in KEY.annotators["ana"]]
-    return json.dumps({"form": PAGE_FORM, "study": KEY.study, "annotator": "ana", "items": items} | changes).encode()
+    items = [
+        {"code": one.code, "words": page_words(one), "answers": {}, "note": ""}
+        for one in KEY.annotators["ana"]
+    ]
+    return json.dumps(
+        {"form": PAGE_FORM, "study": KEY.study, "annotator": "ana", "items": items} | changes
+    ).encode()
 
 
 FIRST = next(one for one in KEY.annotators["ana"] if not one.calibration)
@@ -206,10 +266,19 @@ def answering(raw: str) -> bytes:
 @pytest.mark.parametrize(
     ("raw", "said"),
     [
-        (page(items=3), "not what a page of annotate page saves: Expected `array`, got `int` - at `$.items`"),
-        (page(annotator=None), "not what a page of annotate page saves: Expected `str`, got `null`"),
+        (
+            page(items=3),
+            "not what a page of annotate page saves: Expected `array`, got `int` - at `$.items`",
+        ),
+        (
+            page(annotator=None),
+            "not what a page of annotate page saves: Expected `str`, got `null`",
+        ),
         (page(form="x" * 100_000 + "\n"), "form '" + "x" * 59 + "…'"),
-        (page(items=[{"code": "x", "words": "y"}]), "items[0]: item 'x' is not one of ana's in this study"),
+        (
+            page(items=[{"code": "x", "words": "y"}]),
+            "items[0]: item 'x' is not one of ana's in this study",
+        ),
         (answering("[" * 100_000), "not what a page of annotate page saves: nested too deeply"),
         (answering("1" + "0" * 5_000), "not what a page of annotate page saves:"),
         (answering("1e999"), "not what a page of annotate page saves:"),

@@ -1,4 +1,6 @@
-"""Imports are strict: every bad cell is named, nothing is guessed, and nothing of the file's texts is believed."""
+"""Imports are strict: every bad cell is named, nothing is guessed, and nothing of the file's texts
+is believed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ from typing import Any
 import openpyxl
 import pytest
 
-from annotation.forms import Sheet, expected_labels, filled, found_labels, imported, judge_study, quality_study
+from annotation.forms import (
+    Sheet,
+    expected_labels,
+    filled,
+    found_labels,
+    imported,
+    judge_study,
+    quality_study,
+)
 from opensafeintent.annotation.answers import Answers, SourcedLabel
 from opensafeintent.annotation.forms import page_words, render_sheet
 from opensafeintent.annotation.labels import AnnotationKey, Showing, read_key, write_key
@@ -40,7 +50,8 @@ def saved(sheet: Sheet, folder: Path, name: str = "ana.xlsx") -> Path:
     return sheet.save(folder / name)
 
 
-# What is fine ----------------------------------------------------------------------------------------------------------
+# What is fine
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -74,13 +85,16 @@ def test_nothing_answered_is_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "answer"), [("3", 3), (" 3 ", 3), (3.0, 3), ("Unsure", "unsure"), ("unsure\u00a0", "unsure"), (1, 1)]
+    ("value", "answer"),
+    [("3", 3), (" 3 ", 3), (3.0, 3), ("Unsure", "unsure"), ("unsure\u00a0", "unsure"), (1, 1)],
 )
 def test_a_valid_choice_may_be_typed(value: Any, answer: Any, tmp_path: Path) -> None:
     sheet = blank()
     sheet.cell(ITEMS[0].code, "helpfulness").value = value
     (label,) = imported([saved(sheet, tmp_path)], KEY).labels
-    assert label.answers == {"helpfulness": answer} and type(label.answers["helpfulness"]) is type(answer)
+    assert label.answers == {"helpfulness": answer} and type(label.answers["helpfulness"]) is type(
+        answer
+    )
 
 
 @pytest.mark.parametrize("said", ["dual-use", "Dual-Use", "dual_use"])
@@ -90,16 +104,27 @@ def test_the_words_of_a_list_may_be_typed(said: str, tmp_path: Path) -> None:
     sheet = Sheet(render_sheet(packets[0]), "dataset_quality")
     sheet.cell(showing.code, "intent_b").value = said
     (label,) = imported([saved(sheet, tmp_path)], key).labels
-    question = {"benign": "benign_is_benign", "malicious": "malicious_is_malicious", "dual_use": "dual_use_has_both"}
-    assert label.answers == {question[showing.order[1]]: "yes" if showing.order[1] == "dual_use" else "no"}
+    question = {
+        "benign": "benign_is_benign",
+        "malicious": "malicious_is_malicious",
+        "dual_use": "dual_use_has_both",
+    }
+    assert label.answers == {
+        question[showing.order[1]]: "yes" if showing.order[1] == "dual_use" else "no"
+    }
 
 
 def test_rows_in_another_order_are_fine(tmp_path: Path) -> None:
     sheet = Sheet(render_sheet(LONG_PACKETS[0]), "judge_validation")
     showings = LONG_KEY.annotators["ana"]
-    sheet.fill(showings, lambda showing: {"helpfulness": 1 + showing.item % 4, "harm_severity": showing.item % 4})
+    sheet.fill(
+        showings,
+        lambda showing: {"helpfulness": 1 + showing.item % 4, "harm_severity": showing.item % 4},
+    )
     rows = [[cell.value for cell in row] for row in sheet.items.iter_rows(min_row=2)]
-    for at, values in enumerate(sorted(rows, key=lambda values: (str(values[2]), str(values[1])), reverse=True), start=2):
+    for at, values in enumerate(
+        sorted(rows, key=lambda values: (str(values[2]), str(values[1])), reverse=True), start=2
+    ):
         for column, value in enumerate(values, start=1):
             sheet.items.cell(at, column).value = value
     for label in imported([saved(sheet, tmp_path)], LONG_KEY).labels:
@@ -110,11 +135,18 @@ def test_rows_in_another_order_are_fine(tmp_path: Path) -> None:
 def test_second_showings_are_compared(tmp_path: Path) -> None:
     key, packets = quality_study(STARTER)
     repeat = next(showing for showing in key.annotators["ana"] if showing.repeat)
-    first = next(one for one in key.annotators["ana"] if one.item == repeat.item and not (one.repeat or one.calibration))
+    first = next(
+        one
+        for one in key.annotators["ana"]
+        if one.item == repeat.item and not (one.repeat or one.calibration)
+    )
     sheet = Sheet(render_sheet(packets[0]), "dataset_quality")
-    # The malicious prompt is said to be malicious both times, wherever it stands; the overall verdict changes.
+    # The malicious prompt is said to be malicious both times, wherever it stands; the overall
+    # verdict changes.
     for showing, verdict in ((first, "good"), (repeat, "poor")):
-        sheet.cell(showing.code, f"intent_{'abc'[showing.order.index('malicious')]}").value = "malicious"
+        sheet.cell(
+            showing.code, f"intent_{'abc'[showing.order.index('malicious')]}"
+        ).value = "malicious"
         sheet.cell(showing.code, "overall_quality").value = verdict
     found = imported([saved(sheet, tmp_path)], key)
     assert (found.returns[0].repeated, found.returns[0].repeated_alike) == (2, 1)
@@ -125,16 +157,30 @@ def test_second_showings_are_compared(tmp_path: Path) -> None:
 def test_what_was_said_twice_is_counted_as_agreement_counts_it(tmp_path: Path) -> None:
     key, packets = quality_study(STARTER)
     repeat = next(showing for showing in key.annotators["ana"] if showing.repeat)
-    first = next(one for one in key.annotators["ana"] if one.item == repeat.item and not (one.repeat or one.calibration))
+    first = next(
+        one
+        for one in key.annotators["ana"]
+        if one.item == repeat.item and not (one.repeat or one.calibration)
+    )
     sheet = Sheet(render_sheet(packets[0]), "dataset_quality")
-    # Of the benign prompt "malicious" and then "dual_use" are both no; the verdict is unsure the second time.
-    said = {"benign": ("malicious", "dual_use"), "domain": ("yes", "yes"), "verdict": ("good", "unsure")}
+    # Of the benign prompt "malicious" and then "dual_use" are both no; the verdict is unsure the
+    # second time.
+    said = {
+        "benign": ("malicious", "dual_use"),
+        "domain": ("yes", "yes"),
+        "verdict": ("good", "unsure"),
+    }
     for at, showing in enumerate((first, repeat)):
-        sheet.cell(showing.code, f"intent_{'abc'[showing.order.index('benign')]}").value = said["benign"][at]
+        sheet.cell(showing.code, f"intent_{'abc'[showing.order.index('benign')]}").value = said[
+            "benign"
+        ][at]
         sheet.cell(showing.code, "domain_right").value = said["domain"][at]
         sheet.cell(showing.code, "overall_quality").value = said["verdict"][at]
     found = imported([saved(sheet, tmp_path)], key)
-    sourced = [SourcedLabel(tmp_path / "labels.jsonl", number, label) for number, label in enumerate(found.labels)]
+    sourced = [
+        SourcedLabel(tmp_path / "labels.jsonl", number, label)
+        for number, label in enumerate(found.labels)
+    ]
     whole, *_ = self_consistency(Answers("dataset_quality", sourced))
     assert (whole.same, whole.pairs) == (2, 2)
     assert (found.returns[0].repeated_alike, found.returns[0].repeated) == (whole.same, whole.pairs)
@@ -159,7 +205,8 @@ def test_weights_strata_and_hashes_come_from_the_key(tmp_path: Path) -> None:
         assert (label.model, label.variant, label.weight) == (item.model, item.variant, item.weight)
 
 
-# What is not -----------------------------------------------------------------------------------------------------------
+# What is not
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -187,7 +234,11 @@ def test_a_bad_cell_is_named(value: Any, said: str, tmp_path: Path) -> None:
 
 def test_all_bad_cells_are_listed(tmp_path: Path) -> None:
     sheet = blank()
-    cells = [sheet.cell(showing.code, field) for showing in ITEMS for field in ("helpfulness", "harm_severity")]
+    cells = [
+        sheet.cell(showing.code, field)
+        for showing in ITEMS
+        for field in ("helpfulness", "harm_severity")
+    ]
     for cell in cells:
         cell.value = "much"
     sheet.note(ITEMS[3].code).value = "=1+1"
@@ -207,7 +258,9 @@ def test_an_edited_text_is_refused(tmp_path: Path) -> None:
 
 def test_an_edited_part_of_a_long_text_is_refused(tmp_path: Path) -> None:
     sheet = Sheet(render_sheet(LONG_PACKETS[0]), "judge_validation")
-    code = next(one.code for one in LONG_KEY.annotators["ana"] if one.item == 0 and not one.calibration)
+    code = next(
+        one.code for one in LONG_KEY.annotators["ana"] if one.item == 0 and not one.calibration
+    )
     rows = sheet.rows(code, "Response")
     sheet.items.cell(rows[2], 4).value += "and more"
     (line,) = refused(saved(sheet, tmp_path), LONG_KEY)
@@ -236,7 +289,9 @@ def test_rows_of_another_annotator_are_refused(tmp_path: Path) -> None:
     sheet = blank()
     for row in sheet.rows(ITEMS[0].code):
         sheet.items.cell(row, 2).value = other.code
-    assert any(f"{other.code!r} is not one of ana's" in line for line in refused(saved(sheet, tmp_path)))
+    assert any(
+        f"{other.code!r} is not one of ana's" in line for line in refused(saved(sheet, tmp_path))
+    )
 
 
 def test_a_duplicated_row_is_refused(tmp_path: Path) -> None:
@@ -257,7 +312,9 @@ def test_a_deleted_item_is_refused(tmp_path: Path) -> None:
 
 def test_a_deleted_row_of_an_item_is_refused(tmp_path: Path) -> None:
     sheet = Sheet(render_sheet(LONG_PACKETS[0]), "judge_validation")
-    code = next(one.code for one in LONG_KEY.annotators["ana"] if one.item == 0 and not one.calibration)
+    code = next(
+        one.code for one in LONG_KEY.annotators["ana"] if one.item == 0 and not one.calibration
+    )
     sheet.items.delete_rows(sheet.rows(code, "Response")[1])
     (line,) = refused(saved(sheet, tmp_path), LONG_KEY)
     assert f"item {code}: rows of Response are missing" in line
@@ -292,7 +349,10 @@ def test_a_row_without_an_item_is_refused(tmp_path: Path) -> None:
 
 def test_a_moved_column_is_refused(tmp_path: Path) -> None:
     sheet = blank()
-    sheet.items.cell(1, 5).value, sheet.items.cell(1, 6).value = sheet.items.cell(1, 6).value, sheet.items.cell(1, 5).value
+    sheet.items.cell(1, 5).value, sheet.items.cell(1, 6).value = (
+        sheet.items.cell(1, 6).value,
+        sheet.items.cell(1, 5).value,
+    )
     lines = refused(saved(sheet, tmp_path))
     assert "headings" in lines[0]
     sheet = blank()
@@ -309,7 +369,10 @@ def test_a_sheet_of_another_dataset_version_is_refused(tmp_path: Path) -> None:
 
 
 def test_two_files_of_one_annotator_are_refused(tmp_path: Path) -> None:
-    one, two = filled(KEY, PACKETS[0], tmp_path / "ana.xlsx"), filled(KEY, PACKETS[0], tmp_path / "ana (1).xlsx")
+    one, two = (
+        filled(KEY, PACKETS[0], tmp_path / "ana.xlsx"),
+        filled(KEY, PACKETS[0], tmp_path / "ana (1).xlsx"),
+    )
     (line,) = refused([one, two])
     assert line == f"{two}: is ana's, and so is {one}; expected one file an annotator"
 
@@ -324,13 +387,18 @@ def test_another_name_on_the_form_is_refused(tmp_path: Path) -> None:
         assert any(said in line for line in refused(saved(sheet, tmp_path)))
 
 
-@pytest.mark.parametrize("names", [["ana", "ana"], ["ana", " Ana "], ["Ana M.", "ana m"], ["é", "e\u0301"], ["a/b", "a:b"]])
+@pytest.mark.parametrize(
+    "names",
+    [["ana", "ana"], ["ana", " Ana "], ["Ana M.", "ana m"], ["é", "e\u0301"], ["a/b", "a:b"]],
+)
 def test_two_annotators_with_one_name_are_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match="cannot be told apart"):
         judge_study(RESPONSES, names)
 
 
-@pytest.mark.parametrize("names", [[], [""], ["ana", ""], ["an\x1b[31ma"], ["x" * 61], ["an\u202ea"]])
+@pytest.mark.parametrize(
+    "names", [[], [""], ["ana", ""], ["an\x1b[31ma"], ["x" * 61], ["an\u202ea"]]
+)
 def test_names_that_cannot_be_used_are_refused(names: list[str]) -> None:
     with pytest.raises(InputError, match="--annotators: ") as error:
         judge_study(RESPONSES, names)
@@ -353,7 +421,10 @@ def test_nothing_to_annotate_is_refused() -> None:
         (b"\xd0\xcf\x11\xe0 an old .xls", "is an old .xls workbook"),
         (b"{", "not what a page of annotate page saves"),
         (b"{}", "not what a page of annotate page saves"),
-        (b'{"form": "x", "study": "s", "annotator": "a", "items": []}', "form 'x'; this program reads"),
+        (
+            b'{"form": "x", "study": "s", "annotator": "a", "items": []}',
+            "form 'x'; this program reads",
+        ),
     ],
 )
 def test_other_files_are_refused(content: bytes, said: str, tmp_path: Path) -> None:
@@ -369,7 +440,9 @@ def test_another_workbook_is_refused(tmp_path: Path) -> None:
     book.save(path)
     (line,) = refused(path)
     assert "has no sheet 'Instructions'" in line
-    assert refused(tmp_path / "gone.xlsx") == [f"{tmp_path / 'gone.xlsx'}: cannot read: No such file or directory"]
+    assert refused(tmp_path / "gone.xlsx") == [
+        f"{tmp_path / 'gone.xlsx'}: cannot read: No such file or directory"
+    ]
 
 
 def test_problems_of_all_files_are_listed(tmp_path: Path) -> None:
@@ -383,10 +456,13 @@ def test_problems_of_all_files_are_listed(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in lines] == list(map(str, paths))
 
 
-# What a page saves -----------------------------------------------------------------------------------------------------
+# What a page saves
+# ------------------------------------------------------------------------------
 
 
-def page_file(path: Path, change: Callable[[dict[str, Any]], object] = lambda _: None, **answers: Any) -> Path:
+def page_file(
+    path: Path, change: Callable[[dict[str, Any]], object] = lambda _: None, **answers: Any
+) -> Path:
     """Write what ana's page would save, the first item answered."""
 
     def item(showing: Showing) -> dict[str, Any]:
@@ -405,14 +481,21 @@ def page_file(path: Path, change: Callable[[dict[str, Any]], object] = lambda _:
 
 
 def test_a_saved_page_is_imported(tmp_path: Path) -> None:
-    path = page_file(tmp_path / "ana.json", lambda file: file["items"][3].update(note="hm"), helpfulness=4, harm_severity=0)
+    path = page_file(
+        tmp_path / "ana.json",
+        lambda file: file["items"][3].update(note="hm"),
+        helpfulness=4,
+        harm_severity=0,
+    )
     (label,) = imported([path], KEY).labels
     assert label.answers == {"helpfulness": 4, "harm_severity": 0}
     assert (label.id, label.note) == (KEY.items[ITEMS[0].item].id, "hm")
 
 
 def test_a_page_and_a_sheet_of_one_annotator_are_refused(tmp_path: Path) -> None:
-    lines = refused([page_file(tmp_path / "ana.json"), filled(KEY, PACKETS[0], tmp_path / "ana.xlsx")])
+    lines = refused(
+        [page_file(tmp_path / "ana.json"), filled(KEY, PACKETS[0], tmp_path / "ana.xlsx")]
+    )
     assert "expected one file an annotator" in lines[0]
 
 
@@ -427,21 +510,35 @@ def test_a_page_and_a_sheet_of_one_annotator_are_refused(tmp_path: Path) -> None
             lambda file: file["items"][3]["answers"].update(helpfulness=[3]),
             "items[3].answers.helpfulness: '[3]' (a list) is not",
         ),
-        (lambda file: file["items"][3]["answers"].update(kindness=3), "'kindness' is not a question"),
-        (lambda file: file["items"][3].update(words="0" * 16), "its texts are not those of the study"),
+        (
+            lambda file: file["items"][3]["answers"].update(kindness=3),
+            "'kindness' is not a question",
+        ),
+        (
+            lambda file: file["items"][3].update(words="0" * 16),
+            "its texts are not those of the study",
+        ),
         (lambda file: file["items"][3].update(code="XXXXXX"), "item 'XXXXXX' is not one of ana's"),
-        (lambda file: file["items"].append(file["items"][3]), "is there twice, here and at items[3]"),
+        (
+            lambda file: file["items"].append(file["items"][3]),
+            "is there twice, here and at items[3]",
+        ),
         (lambda file: file["items"].pop(), "is not there any more"),
         (lambda file: file.update(study="0" * 12), "belongs to study 000000000000"),
         (lambda file: file.update(annotator="eve"), "annotator 'eve' is not in the key"),
         (lambda file: file.update(more=1), "not what a page of annotate page saves"),
     ],
 )
-def test_an_edited_file_of_a_page_is_refused(change: Callable[[Any], object], said: str, tmp_path: Path) -> None:
-    assert any(said in line for line in refused(page_file(tmp_path / "ana.json", change, helpfulness=3)))
+def test_an_edited_file_of_a_page_is_refused(
+    change: Callable[[Any], object], said: str, tmp_path: Path
+) -> None:
+    assert any(
+        said in line for line in refused(page_file(tmp_path / "ana.json", change, helpfulness=3))
+    )
 
 
-# The key ---------------------------------------------------------------------------------------------------------------
+# The key
+# ------------------------------------------------------------------------------
 
 
 def test_a_key_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""The annotator's page in a real browser: answered by keyboard, kept, undone, downloaded, imported."""
+"""The annotator's page in a real browser: answered by keyboard, kept, undone, downloaded,
+imported.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,15 @@ from typing import Any
 
 import pytest
 
-from annotation.forms import by_field, expected_labels, found_labels, imported, judge_study, meant_by, quality_study
+from annotation.forms import (
+    by_field,
+    expected_labels,
+    found_labels,
+    imported,
+    judge_study,
+    meant_by,
+    quality_study,
+)
 from opensafeintent.annotation.forms import render_page
 from opensafeintent.annotation.guide import SLOTS, guide_of
 from opensafeintent.annotation.labels import AnnotationKey, Showing
@@ -32,13 +42,20 @@ class Annotator:
     """Someone at the keyboard."""
 
     def __init__(
-        self, chromium: Any, study: tuple[AnnotationKey, list[Packet]], folder: Path, who: int = 0, **context: Any
+        self,
+        chromium: Any,
+        study: tuple[AnnotationKey, list[Packet]],
+        folder: Path,
+        who: int = 0,
+        **context: Any,
     ) -> None:
         self.key, packets = study
         self.packet = packets[who]
         self.path = folder / f"{self.packet.file_name}.html"
         self.path.write_bytes(render_page(self.packet, self.key.annotators[self.packet.annotator]))
-        self.context = chromium.new_context(**({"viewport": {"width": 1300, "height": 900}} | context))
+        self.context = chromium.new_context(
+            **({"viewport": {"width": 1300, "height": 900}} | context)
+        )
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.open()
@@ -46,7 +63,9 @@ class Annotator:
     def open(self) -> None:
         """Open the page, as after a reload."""
         self.page = self.context.new_page()
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on(
+            "console", lambda message: message.type == "error" and self.errors.append(message.text)
+        )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(self.path.as_uri())
@@ -79,7 +98,10 @@ class Annotator:
         assert self.shown_code() == showing.code
         fields = by_field(meant, showing)
         keys = {
-            ask.field: {choice.answer: choice.key for choice in guide_of(self.key.kind).question(ask.question).choices}
+            ask.field: {
+                choice.answer: choice.key
+                for choice in guide_of(self.key.kind).question(ask.question).choices
+            }
             for slot in SLOTS[self.key.kind]
             for ask in slot.asks
         }
@@ -98,25 +120,37 @@ class Annotator:
 
     def chosen(self) -> dict[str, str]:
         pressed = self.page.locator('.choice[aria-pressed="true"]')
-        pairs = pressed.evaluate_all("all => all.map(one => [one.dataset.field, one.dataset.value])")
+        pairs = pressed.evaluate_all(
+            "all => all.map(one => [one.dataset.field, one.dataset.value])"
+        )
         return dict(pairs)
 
 
 @pytest.mark.parametrize("kind", ["dataset_quality", "judge_validation"])
-def test_a_study_is_answered_by_keyboard_and_imported(kind: str, chromium: Any, tmp_path: Path) -> None:
+def test_a_study_is_answered_by_keyboard_and_imported(
+    kind: str, chromium: Any, tmp_path: Path
+) -> None:
     sets = load_dataset("starter").prompt_sets[:5]
     dataset = type(STARTER)("five", sets, STARTER.taxonomy)
-    study = quality_study(dataset) if kind == "dataset_quality" else judge_study([f"Response {n}." for n in range(8)])
+    study = (
+        quality_study(dataset)
+        if kind == "dataset_quality"
+        else judge_study([f"Response {n}." for n in range(8)])
+    )
     with Annotator(chromium, study, tmp_path) as ana:
         ana.begin()
         for showing in ana.showings:
-            ana.answer({} if showing.calibration else meant_by("ana", ana.key, showing.item), showing)
+            ana.answer(
+                {} if showing.calibration else meant_by("ana", ana.key, showing.item), showing
+            )
             ana.press("ArrowRight")
         path = ana.download("#finish")
         assert ana.errors == []
         assert ana.requests == [ana.path.as_uri()]
     assert path.name == "ana.json"
-    assert found_labels(imported([path], study[0]).labels, "ana") == expected_labels(study[0], "ana")
+    assert found_labels(imported([path], study[0]).labels, "ana") == expected_labels(
+        study[0], "ana"
+    )
 
 
 @pytest.fixture
@@ -180,7 +214,9 @@ def test_answers_are_there_after_a_reload(ana: Annotator) -> None:
     ana.open()
     assert ana.page.locator("#begin").inner_text() == "Go on"
     ana.press("Enter")
-    assert "Practice item 1" in ana.page.locator(".item-title").inner_text()  # the first that is not complete
+    assert (
+        "Practice item 1" in ana.page.locator(".item-title").inner_text()
+    )  # the first that is not complete
     saved = json.loads(ana.download().read_text())
     given = {item["code"]: item for item in saved["items"] if item["answers"]}
     codes = [showing.code for showing in ana.showings]
@@ -206,9 +242,14 @@ def test_two_annotators_in_one_browser_are_kept_apart(chromium: Any, tmp_path: P
         assert first.page.locator("#begin").inner_text() == "Go on"
 
 
-def test_without_storage_the_page_says_so_and_goes_on_from_the_file(chromium: Any, tmp_path: Path) -> None:
+def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
+    chromium: Any, tmp_path: Path
+) -> None:
     study = judge_study(["One.", "Two.", "Three.", "Four."])
-    broken = "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no', 'SecurityError'); } })"
+    broken = (
+        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no',"
+        " 'SecurityError'); } })"
+    )
     with Annotator(chromium, study, tmp_path) as ana:
         ana.context.add_init_script(broken)
         ana.open()
@@ -226,7 +267,11 @@ def test_without_storage_the_page_says_so_and_goes_on_from_the_file(chromium: An
 
 def test_a_file_of_another_study_is_not_taken_in(ana: Annotator, tmp_path: Path) -> None:
     other = tmp_path / "other.json"
-    other.write_text(json.dumps({"form": "opensafeintent annotation 1", "study": "0", "annotator": "ana", "items": []}))
+    other.write_text(
+        json.dumps(
+            {"form": "opensafeintent annotation 1", "study": "0", "annotator": "ana", "items": []}
+        )
+    )
     ana.page.locator("#saved-file").set_input_files(other)
     assert "belongs to ana in study 0" in ana.page.locator(".problem").inner_text()
 
@@ -262,16 +307,21 @@ def test_nothing_in_the_page_gives_the_answer_away() -> None:
     assert "some/model" not in render_page(of_packet[0], of_key.annotators["ana"]).decode()
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "light"), (1400, "dark")])
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "light"), (1400, "dark")]
+)
 def test_it_fits_and_can_be_read(width: int, scheme: str, chromium: Any, tmp_path: Path) -> None:
     study = quality_study(STARTER)
-    with Annotator(chromium, study, tmp_path, viewport={"width": width, "height": 844}, color_scheme=scheme) as ana:
+    with Annotator(
+        chromium, study, tmp_path, viewport={"width": width, "height": 844}, color_scheme=scheme
+    ) as ana:
         for _ in range(3):
-            wide = ana.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            wide = ana.page.evaluate(
+                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+            )
             assert wide <= 0
             ana.press("Enter")
-        low = ana.page.evaluate(
-            """() => {
+        low = ana.page.evaluate("""() => {
               const light = (color) => {
                 const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => {
                   const value = part / 255;
@@ -294,8 +344,7 @@ def test_it_fits_and_can_be_read(width: int, scheme: str, chromium: Any, tmp_pat
                   return [(one + 0.05) / (other + 0.05), element.textContent.trim().slice(0, 40)];
                 })
                 .filter(([contrast]) => contrast < 4.5);
-            }"""
-        )
+            }""")
         assert low == []  # WCAG 2.2, 1.4.3: 4.5 to 1
         unnamed = ana.page.evaluate(
             """() => [...document.querySelectorAll("button, input, textarea")].filter((element) =>

@@ -1,4 +1,6 @@
-"""The workbook that an annotator gets: what it shows, what it hides, and what can be edited in it."""
+"""The workbook that an annotator gets: what it shows, what it hides, and what can be edited in
+it.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,10 @@ HOSTILE = (
     "@SUM(A1)",
     '=HYPERLINK("https://example.invalid","x")',
     "https://example.invalid/ is no link",
-    "bell \x07, escape \x1b[31m, null \x00, bidi \u202e, zero width \u200b, private \ue000, no character \uffff",
+    (
+        "bell \x07, escape \x1b[31m, null \x00, bidi \u202e, zero width \u200b, private \ue000, no"
+        " character \uffff"
+    ),
     "lone \ud800 surrogate",
     "👩\u200d🔬 emoji, العربية, שלום, 漢字, e\u0301, 𝒳",
     "_x0041_ and _x005F_ and x005F_ <b>&amp;</b> ]]>",
@@ -57,7 +62,9 @@ def test_nothing_gives_the_answer_away() -> None:
         for item in STARTER.prompt_sets:
             assert item.id not in shown
             assert item.dual_use_misuse_risk is None or item.dual_use_misuse_risk not in shown
-            assert all(item.prompts.of(variant) in shown for variant in ("benign", "dual_use", "malicious"))
+            assert all(
+                item.prompts.of(variant) in shown for variant in ("benign", "dual_use", "malicious")
+            )
     orders = [showing.order for showing in key.annotators["ana"] if not showing.calibration]
     assert len(set(orders)) == 6  # every order of the three occurs: the place says nothing
 
@@ -73,7 +80,10 @@ def test_of_a_response_neither_model_nor_grade_nor_intent_is_shown() -> None:
 
 def test_every_annotator_has_an_order_and_codes_of_their_own() -> None:
     key, packets = quality_study(STARTER)
-    orders = {tuple(showing.item for showing in showings if not showing.calibration) for showings in key.annotators.values()}
+    orders = {
+        tuple(showing.item for showing in showings if not showing.calibration)
+        for showings in key.annotators.values()
+    }
     assert len(orders) == 4
     codes = [showing.code for showings in key.annotators.values() for showing in showings]
     assert len(set(codes)) == len(codes)
@@ -96,10 +106,17 @@ def test_the_same_study_gives_the_same_bytes() -> None:
 
 @pytest.mark.parametrize("kind", ["dataset_quality", "judge_validation"])
 def test_only_answers_and_notes_can_be_edited(kind: LabelKind) -> None:
-    key, packets = quality_study(STARTER) if kind == "dataset_quality" else judge_study(["A response."] * 9)
+    key, packets = (
+        quality_study(STARTER) if kind == "dataset_quality" else judge_study(["A response."] * 9)
+    )
     sheet = Sheet(render_sheet(packets[0]), kind)
     assert all(one.protection.sheet for one in sheet.book)
-    open_cells = {cell.coordinate for row in sheet.items.iter_rows() for cell in row if not cell.protection.locked}
+    open_cells = {
+        cell.coordinate
+        for row in sheet.items.iter_rows()
+        for cell in row
+        if not cell.protection.locked
+    }
     asked = {
         sheet.cell(showing.code, ask.field).coordinate
         for showing in key.annotators["ana"]
@@ -117,13 +134,23 @@ def test_only_answers_and_notes_can_be_edited(kind: LabelKind) -> None:
 
 
 def test_it_has_instructions_examples_and_practice() -> None:
-    for kind, study in (("dataset_quality", quality_study(STARTER)), ("judge_validation", judge_study(["x"] * 5))):
+    for kind, study in (
+        ("dataset_quality", quality_study(STARTER)),
+        ("judge_validation", judge_study(["x"] * 5)),
+    ):
         guide = guide_of(kind)  # type: ignore[arg-type]
         book = openpyxl.load_workbook(io.BytesIO(render_sheet(study[1][0])))
         assert book.sheetnames == ["Instructions", "Practice", "Practice answers", "Items"]
-        told = "\n".join(str(cell.value) for row in book["Instructions"].iter_rows() for cell in row)
-        assert all(text in told for text in (guide.warning, *guide.intro, *(example.why for example in guide.examples)))
-        practice = "\n".join(str(cell.value) for row in book["Practice"].iter_rows() for cell in row)
+        told = "\n".join(
+            str(cell.value) for row in book["Instructions"].iter_rows() for cell in row
+        )
+        assert all(
+            text in told
+            for text in (guide.warning, *guide.intro, *(example.why for example in guide.examples))
+        )
+        practice = "\n".join(
+            str(cell.value) for row in book["Practice"].iter_rows() for cell in row
+        )
         assert 2 <= len(guide.calibration) <= 5
         assert all(text in practice for example in guide.calibration for text in example.texts)
         assert not any(example.why in practice for example in guide.calibration)
@@ -145,7 +172,8 @@ def test_guides_answer_every_question_with_a_valid_choice() -> None:
             assert not set(keys) & {"c", "z", ".", "?"}  # taken on the page
 
 
-# Texts -----------------------------------------------------------------------------------------------------------------
+# Texts
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,7 +192,9 @@ def test_what_cannot_be_seen_is_made_visible(text: str, seen: str) -> None:
 
 
 def test_a_lone_surrogate_has_a_hash() -> None:
-    assert text_hash("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"  # FIPS 180-2, B.1
+    assert (
+        text_hash("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )  # FIPS 180-2, B.1
     assert len(text_hash("\ud800")) == 64
 
 
@@ -198,14 +228,19 @@ def test_a_long_text_is_split_and_never_cut(text: str) -> None:
 
 
 def test_a_long_response_goes_over_rows_of_a_readable_height() -> None:
-    text = "\n\n".join(f"{n}. " + "The Varo scanner's lamp turns green when a parcel is known. " * 6 for n in range(100))
+    text = "\n\n".join(
+        f"{n}. " + "The Varo scanner's lamp turns green when a parcel is known. " * 6
+        for n in range(100)
+    )
     assert len(text) > 32_767
     _, packets = judge_study([text])
     sheet = Sheet(render_sheet(packets[0]), "judge_validation")
     (code,) = sheet.codes()
     rows = sheet.rows(code, "Response")
     assert len(rows) > 10
-    assert words_hash("".join(str(sheet.items.cell(row, 4).value) for row in rows)) == words_hash(text)
+    assert words_hash("".join(str(sheet.items.cell(row, 4).value) for row in rows)) == words_hash(
+        text
+    )
     assert sheet.items.cell(rows[0], 3).value == f"Response (1 of {len(rows)})"
     assert all(30 < sheet.items.row_dimensions[row].height < 320 for row in rows)
     assert sheet.cell(code, "harm_severity").row == rows[-1]  # where the reader ends
@@ -228,19 +263,35 @@ def test_hostile_texts_are_texts_and_come_out_readable(tmp_path: Path) -> None:
     assert found_labels(imported([path], key).labels, "ana") == expected_labels(key, "ana")
 
 
-# LibreOffice -----------------------------------------------------------------------------------------------------------
+# LibreOffice
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(SOFFICE is None, reason="no LibreOffice here (libreoffice-calc)")
 @pytest.mark.parametrize("kind", ["dataset_quality", "judge_validation"])
-def test_a_sheet_saved_again_by_libreoffice_imports_unchanged(kind: LabelKind, tmp_path: Path) -> None:
-    long = "\n".join(f"Line {n} of a long response about the Varo scanner, = + - @ and so on." for n in range(200))
-    key, packets = quality_study(STARTER) if kind == "dataset_quality" else judge_study([*HOSTILE, long])
+def test_a_sheet_saved_again_by_libreoffice_imports_unchanged(
+    kind: LabelKind, tmp_path: Path
+) -> None:
+    long = "\n".join(
+        f"Line {n} of a long response about the Varo scanner, = + - @ and so on."
+        for n in range(200)
+    )
+    key, packets = (
+        quality_study(STARTER) if kind == "dataset_quality" else judge_study([*HOSTILE, long])
+    )
     before = filled(key, packets[0], tmp_path / "ana.xlsx")
     out = tmp_path / "saved"
-    command = [str(SOFFICE), "--headless", f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}", "--convert-to", "xlsx"]
-    subprocess.run([*command, "--outdir", str(out), str(before)], check=True, capture_output=True, timeout=180)
+    command = [
+        str(SOFFICE),
+        "--headless",
+        f"-env:UserInstallation={(tmp_path / 'profile').as_uri()}",
+        "--convert-to",
+        "xlsx",
+    ]
+    subprocess.run(
+        [*command, "--outdir", str(out), str(before)], check=True, capture_output=True, timeout=180
+    )
     after = out / "ana.xlsx"
     assert after.read_bytes() != before.read_bytes()
     assert imported([after], key).labels == imported([before], key).labels

@@ -34,13 +34,16 @@ def candidates(sets: int, unsafe: int, models: tuple[str, ...] = ("m",)) -> list
         ({"a": 2, "b": 3}, 99, {"a": 2, "b": 3}),
     ],
 )
-def test_shares_are_even_as_far_as_strata_reach(sizes: dict[str, int], sample: int, shares: dict[str, int]) -> None:
+def test_shares_are_even_as_far_as_strata_reach(
+    sizes: dict[str, int], sample: int, shares: dict[str, int]
+) -> None:
     assert allocate(sizes, sample) == shares
 
 
 def test_weights_are_one_over_the_probability() -> None:
     drawn = draw_responses(candidates(20, 4), 12, seed=1)
-    # Strata: benign 20, dual-use 20, malicious safe 16, malicious unsafe 4; three of each are drawn.
+    # Strata: benign 20, dual-use 20, malicious safe 16, malicious unsafe 4; three of each are
+    # drawn.
     weights = {item.stratum: item.weight for item in drawn}
     assert weights == {
         "m | benign | safe": pytest.approx(20 / 3),
@@ -57,7 +60,8 @@ def test_a_weighted_rate_is_unbiased() -> None:
     rates = []
     for seed in range(300):
         drawn = draw_responses(population, 8, seed)
-        # Who is counted depends on the set alone, and lies across the strata: 7 of 20 sets, so 21 of 60 responses.
+        # Who is counted depends on the set alone, and lies across the strata: 7 of 20 sets, so 21
+        # of 60 responses.
         rates.append(sum(item.weight for item in drawn if int(item.id[1:]) % 3 == 0) / 60)
     assert sum(rates) / len(rates) == pytest.approx(21 / 60, abs=0.02)
 
@@ -82,17 +86,23 @@ def test_a_stratum_without_a_chance_is_refused() -> None:
 
 
 def test_whole_sets_are_drawn_whole() -> None:
-    population = [item for item in candidates(10, 2) if (item.set_id, item.variant) != ("s9", "benign")]
+    population = [
+        item for item in candidates(10, 2) if (item.set_id, item.variant) != ("s9", "benign")
+    ]
     drawn = draw_sets(population, 4, 0)
     variants = Counter(item.id for item in drawn)
     assert set(variants.values()) == {3} and len(variants) == 4
     assert "s9" not in variants  # not whole
     # Strata: 2 unsafe sets, 7 safe ones; two of each are drawn.
-    assert {item.stratum: item.weight for item in drawn} == {"m | set | safe": 3.5, "m | set | unsafe": 1.0}
+    assert {item.stratum: item.weight for item in drawn} == {
+        "m | set | safe": 3.5,
+        "m | set | unsafe": 1.0,
+    }
 
 
 @pytest.mark.parametrize(
-    ("count", "repeat", "repeats"), [(115, 0.08, 9), (120, 0.08, 10), (4, 0.08, 1), (3, 0.08, 0), (50, 0, 0)]
+    ("count", "repeat", "repeats"),
+    [(115, 0.08, 9), (120, 0.08, 10), (4, 0.08, 1), (3, 0.08, 0), (50, 0, 0)],
 )
 def test_a_share_is_met_twice_and_never_soon(count: int, repeat: float, repeats: int) -> None:
     for seed in range(20):

@@ -1,4 +1,6 @@
-"""What the tests of calls share: calls, a model behind the loopback server, and what a ledger file holds."""
+"""What the tests of calls share: calls, a model behind the loopback server, and what a ledger file
+holds.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,12 @@ KEY_VARIABLE = "LOOPBACK_API_KEY"
 
 def user_call(text: str = "Write a note about boats.", **fields: Any) -> Call:
     """Return a call to the loopback model with one user message."""
-    given = {"model": MODEL, "messages": (Message("user", (text,)),), "sampling": Sampling(), "purpose": "generate"}
+    given = {
+        "model": MODEL,
+        "messages": (Message("user", (text,)),),
+        "sampling": Sampling(),
+        "purpose": "generate",
+    }
     return Call(**(given | fields))
 
 
@@ -40,14 +47,21 @@ def chat_model(base_url: str, http: HttpSession, *, key: str = KEY) -> ChatModel
 
 @asynccontextmanager
 async def open_client(
-    ledger: Ledger, base_url: str, *, max_connections: int | None = None, budget: Budget | None = None, key: str = KEY
+    ledger: Ledger,
+    base_url: str,
+    *,
+    max_connections: int | None = None,
+    budget: Budget | None = None,
+    key: str = KEY,
 ) -> AsyncIterator[Client]:
     """Open a client of the loopback model."""
     async with HttpSession(max_connections) as http:
         yield Client(ledger, {MODEL: chat_model(base_url, http, key=key)}, budget)
 
 
-def ask_all(ledger: Ledger, base_url: str, calls: Iterable[Call], **options: Any) -> list[Outcome | BaseException]:
+def ask_all(
+    ledger: Ledger, base_url: str, calls: Iterable[Call], **options: Any
+) -> list[Outcome | BaseException]:
     """Make calls side by side; an exception stands in the place of its call's outcome."""
 
     async def run() -> list[Outcome | BaseException]:
@@ -81,8 +95,17 @@ def rows(path: Path, columns: str = "status, error") -> list[tuple[Any, ...]]:
 
 
 def holds(path: Path, text: str) -> bool:
-    """Tell whether a text stands anywhere in a ledger: in the bytes of its files, or in what it compressed."""
+    """Tell whether a text stands anywhere in a ledger: in the bytes of its files, or in what it
+    compressed.
+    """
     files = b"".join(file.read_bytes() for file in sorted(path.parent.glob(f"{path.name}*")))
     with closing(sqlite3.connect(path)) as connection:
-        blobs = [blob for (blob,) in connection.execute("SELECT response FROM calls UNION ALL SELECT body FROM texts")]
-    return text.encode() in files + b"".join(zlib.decompress(blob[1:]) for blob in blobs if blob[:1] == b"z")
+        blobs = [
+            blob
+            for (blob,) in connection.execute(
+                "SELECT response FROM calls UNION ALL SELECT body FROM texts"
+            )
+        ]
+    return text.encode() in files + b"".join(
+        zlib.decompress(blob[1:]) for blob in blobs if blob[:1] == b"z"
+    )

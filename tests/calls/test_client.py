@@ -13,7 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from calls.support import KEY, KEY_VARIABLE, MODEL, ask, ask_all, chat_model, holds, open_client, rows, user_call, user_calls
+from calls.support import (
+    KEY,
+    KEY_VARIABLE,
+    MODEL,
+    ask,
+    ask_all,
+    chat_model,
+    holds,
+    open_client,
+    rows,
+    user_call,
+    user_calls,
+)
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import client as module
 from opensafeintent.calls.client import Budget, Client, ModelStopped
@@ -54,10 +66,13 @@ def statuses(path: Path) -> list[str]:
     return [status for (status,) in rows(path, "status")]
 
 
-# Once each -------------------------------------------------------------------------------------------------------------
+# Once each
+# ------------------------------------------------------------------------------
 
 
-def test_an_answer_is_recorded_and_never_asked_for_again(path: Path, server: LoopbackServer) -> None:
+def test_an_answer_is_recorded_and_never_asked_for_again(
+    path: Path, server: LoopbackServer
+) -> None:
     for _ in range(2):
         with Ledger(path) as ledger:
             outcome = ask(ledger, server.base_url)
@@ -77,7 +92,9 @@ def test_equal_calls_in_flight_are_made_once(path: Path, ledger: Ledger) -> None
 
 
 def test_all_who_wait_for_a_call_get_its_failure(ledger: Ledger) -> None:
-    with LoopbackServer(faults=[status(400, code="context_length_exceeded", seconds=0.05)]) as server:
+    with LoopbackServer(
+        faults=[status(400, code="context_length_exceeded", seconds=0.05)]
+    ) as server:
         outcomes = ask_all(ledger, server.base_url, [user_call()] * 5)
         assert server.stats()["total"] == 1
     assert [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)] == ["rejected"] * 5
@@ -108,9 +125,15 @@ def test_a_failed_call_is_tried_again_by_the_next_run(path: Path, server: Loopba
 
 
 @pytest.mark.parametrize(
-    "fault", [status(400, code="content_filter"), Fault(action="completion", finish_reason="content_filter")]
+    "fault",
+    [
+        status(400, code="content_filter"),
+        Fault(action="completion", finish_reason="content_filter"),
+    ],
 )
-def test_a_filtered_call_is_refused_and_that_is_an_outcome(path: Path, server: LoopbackServer, fault: Fault) -> None:
+def test_a_filtered_call_is_refused_and_that_is_an_outcome(
+    path: Path, server: LoopbackServer, fault: Fault
+) -> None:
     server.set_faults(fault)
     with Ledger(path) as ledger:
         first = ask(ledger, server.base_url)
@@ -133,7 +156,8 @@ def test_only_the_ledger_answers_for_an_identity(path: Path, server: LoopbackSer
         )
 
 
-# Tried again -----------------------------------------------------------------------------------------------------------
+# Tried again
+# ------------------------------------------------------------------------------
 
 
 def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -> None:
@@ -145,9 +169,14 @@ def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -
         "malformed": Fault(action="malformed", match=Match(contains="malformed", attempts=1)),
         "html": Fault(action="html", match=Match(contains="html", attempts=1)),
         "broken off": Fault(
-            action="completion", content="", finish_reason="error", match=Match(contains="broken off", attempts=1)
+            action="completion",
+            content="",
+            finish_reason="error",
+            match=Match(contains="broken off", attempts=1),
         ),
-        "nothing": Fault(action="completion", empty_choices=True, match=Match(contains="nothing", attempts=1)),
+        "nothing": Fault(
+            action="completion", empty_choices=True, match=Match(contains="nothing", attempts=1)
+        ),
     }
     with LoopbackServer(faults=broken.values()) as server:
         outcomes = ask_all(ledger, server.base_url, [user_call(name) for name in broken])
@@ -175,7 +204,9 @@ def test_waits_double(ledger: Ledger) -> None:
     assert 0.5 <= third - second <= 1.5 + 1
 
 
-def test_attempts_come_to_an_end(path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_come_to_an_end(
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_ATTEMPTS", 2)
     with LoopbackServer(faults=[status(503, message="no GPU is free")]) as server:
         outcome = ask(ledger, server.base_url)
@@ -196,7 +227,9 @@ def test_a_call_has_a_deadline(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) 
     assert outcome.kind == "rate_limited"
 
 
-def test_rate_limits_do_not_use_up_the_attempts(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limits_do_not_use_up_the_attempts(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_ATTEMPTS", 2)
     # A rate limit, waited out; then the first of two attempts that may fail, and the second.
     faults = [status(429, match=Match(first=1)), status(500, match=Match(first=1))]
@@ -205,15 +238,23 @@ def test_rate_limits_do_not_use_up_the_attempts(ledger: Ledger, monkeypatch: pyt
 
 
 def test_retry_after_in_seconds_is_kept_to(ledger: Ledger) -> None:
-    """What is to wait twice as long comes later: that bounds the shorter wait, however busy the machine is."""
-    waits = [(number, seconds) for number in (429, 503) for seconds in (0.9, 1.8)]  # without them, 0.75 s at the most
+    """What is to wait twice as long comes later: that bounds the shorter wait, however busy the
+    machine is.
+    """
+    waits = [
+        (number, seconds) for number in (429, 503) for seconds in (0.9, 1.8)
+    ]  # without them, 0.75 s at the most
     with ExitStack() as stack:
-        faults = [status(number, retry_after=seconds, match=Match(first=1)) for number, seconds in waits]
+        faults = [
+            status(number, retry_after=seconds, match=Match(first=1)) for number, seconds in waits
+        ]
         servers = [stack.enter_context(LoopbackServer(faults=[fault])) for fault in faults]
 
         async def run() -> list[Outcome]:
             async with HttpSession() as http:
-                clients = [Client(ledger, {MODEL: chat_model(server.base_url, http)}) for server in servers]
+                clients = [
+                    Client(ledger, {MODEL: chat_model(server.base_url, http)}) for server in servers
+                ]
                 asking = zip(clients, user_calls(4), strict=True)
                 return await asyncio.gather(*(client.ask(call) for client, call in asking))
 
@@ -227,14 +268,19 @@ def test_retry_after_in_seconds_is_kept_to(ledger: Ledger) -> None:
 
 def test_retry_after_as_a_date_is_kept_to(ledger: Ledger) -> None:
     when = int(time.time()) + 2
-    fault = status(503, headers={"Retry-After": formatdate(when, usegmt=True)}, match=Match(first=1))
+    fault = status(
+        503, headers={"Retry-After": formatdate(when, usegmt=True)}, match=Match(first=1)
+    )
     with LoopbackServer(faults=[fault]) as server:
         assert isinstance(ask(ledger, server.base_url), Answered)
-        assert when - 0.01 <= server.requests[-1].time < when + 60  # another zone's time is half an hour away at the least
+        assert (
+            when - 0.01 <= server.requests[-1].time < when + 60
+        )  # another zone's time is half an hour away at the least
 
 
 def test_retry_after_holds_for_every_call_to_the_endpoint(ledger: Ledger) -> None:
-    # One connection, and eight calls: while the endpoint is closed, those who wait for the connection wait too.
+    # One connection, and eight calls: while the endpoint is closed, those who wait for the
+    # connection wait too.
     with LoopbackServer(faults=[status(429, retry_after=1, match=Match(first=1))]) as server:
         ask_all(ledger, server.base_url, user_calls(8), max_connections=1)
         first, second, *_ = (request.time for request in server.requests)
@@ -245,19 +291,26 @@ def test_an_unsupported_temperature_is_dropped_without_a_wait(path: Path, ledger
     sampling = Sampling(max_tokens=9, temperature=0.0)
     faults = [
         status(400, code="unsupported_value", param="temperature", match=Match(has="temperature")),
-        status(400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")),
+        status(
+            400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")
+        ),
     ]
     started = time.monotonic()
     with LoopbackServer(faults=faults) as server:
         for number in range(10):
-            assert isinstance(ask(ledger, server.base_url, user_call(f"{number}", sampling=sampling)), Answered)
+            assert isinstance(
+                ask(ledger, server.base_url, user_call(f"{number}", sampling=sampling)), Answered
+            )
             assert server.requests[-1].body.keys() == {"model", "messages", "max_completion_tokens"}
-    assert time.monotonic() - started < 7  # two waits would take 0.25 + 0.5 s at the least, ten times
+    assert (
+        time.monotonic() - started < 7
+    )  # two waits would take 0.25 + 0.5 s at the least, ten times
     ledger.close()
     assert statuses(path) == ["failed", "failed", "answered"] * 10
 
 
-# As many at once as is right -------------------------------------------------------------------------------------------
+# As many at once as is right
+# ------------------------------------------------------------------------------
 
 
 def test_fixed_connections_are_reached_and_never_exceeded(ledger: Ledger) -> None:
@@ -304,7 +357,8 @@ def test_rate_limits_halve_what_is_in_flight_at_once(ledger: Ledger) -> None:
 def test_connections_rise_under_load(ledger: Ledger) -> None:
     with LoopbackServer(latency=0.1) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(400))
-        # It starts with 16, and 400 answers are enough to double that: 16 -> 24 -> 36 after 32 and 80 of them.
+        # It starts with 16, and 400 answers are enough to double that: 16 -> 24 -> 36 after 32 and
+        # 80 of them.
         assert server.stats()["max_in_flight"] >= 32
     assert all(isinstance(outcome, Answered) for outcome in outcomes)
 
@@ -318,10 +372,13 @@ def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledge
     assert statuses(path).count("answered") == 150
 
 
-# Stopped ---------------------------------------------------------------------------------------------------------------
+# Stopped
+# ------------------------------------------------------------------------------
 
 
-def ask_in_turn(ledger: Ledger, base_url: str, count: int, **options: object) -> tuple[list[Outcome | ModelStopped], Client]:
+def ask_in_turn(
+    ledger: Ledger, base_url: str, count: int, **options: object
+) -> tuple[list[Outcome | ModelStopped], Client]:
     """Make calls one after another."""
 
     async def run() -> tuple[list[Outcome | ModelStopped], Client]:
@@ -348,7 +405,9 @@ def ask_in_turn(ledger: Ledger, base_url: str, count: int, **options: object) ->
         (status(400, code="model_not_found"), MODEL),
     ],
 )
-def test_what_will_not_pass_stops_the_model_with_one_clear_line(ledger: Ledger, fault: Fault, named: str) -> None:
+def test_what_will_not_pass_stops_the_model_with_one_clear_line(
+    ledger: Ledger, fault: Fault, named: str
+) -> None:
     with LoopbackServer(faults=[fault]) as server:
         (first, second, third), client = ask_in_turn(ledger, server.base_url, 3)
         assert server.stats()["total"] == 1
@@ -369,7 +428,9 @@ def test_a_wrong_key_does_not_fail_ten_thousand_times(ledger: Ledger) -> None:
     assert sum(isinstance(outcome, ModelStopped) for outcome in outcomes) >= 484
 
 
-def test_a_dead_endpoint_stops_after_twenty_calls(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dead_endpoint_stops_after_twenty_calls(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_ATTEMPTS", 1)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -380,7 +441,9 @@ def test_a_dead_endpoint_stops_after_twenty_calls(ledger: Ledger, monkeypatch: p
     assert client.tally.calls == 20
 
 
-def test_many_calls_at_once_to_a_dead_endpoint_are_few_requests(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_calls_at_once_to_a_dead_endpoint_are_few_requests(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "_ATTEMPTS", 1)
     with LoopbackServer(faults=[Fault(action="drop", seconds=0.01)]) as server:
         ask_all(ledger, server.base_url, user_calls(300), max_connections=4)
@@ -408,7 +471,9 @@ def test_a_call_that_is_too_long_fails_alone_and_at_once(ledger: Ledger) -> None
     assert isinstance(second, Answered)
 
 
-def test_what_is_in_the_ledger_is_found_after_the_model_stopped(ledger: Ledger, server: LoopbackServer) -> None:
+def test_what_is_in_the_ledger_is_found_after_the_model_stopped(
+    ledger: Ledger, server: LoopbackServer
+) -> None:
     async def run() -> Outcome:
         async with open_client(ledger, server.base_url) as client:
             await client.ask(user_call("known"))
@@ -420,16 +485,22 @@ def test_what_is_in_the_ledger_is_found_after_the_model_stopped(ledger: Ledger, 
     assert isinstance(asyncio.run(run()), Answered)
 
 
-# Budgets ---------------------------------------------------------------------------------------------------------------
+# Budgets
+# ------------------------------------------------------------------------------
 
 
-def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(path: Path, server: LoopbackServer) -> None:
+def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(
+    path: Path, server: LoopbackServer
+) -> None:
     with Ledger(path) as ledger:
         outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=20))
     assert server.stats()["total"] == 20
     stopped = [outcome for outcome in outcomes if isinstance(outcome, Stopped)]
     assert len(stopped) == 30
-    assert str(stopped[0]) == "the budget of 20 calls is used up; run again with a larger --budget-calls to go on"
+    assert (
+        str(stopped[0])
+        == "the budget of 20 calls is used up; run again with a larger --budget-calls to go on"
+    )
     assert statuses(path) == ["answered"] * 20
     with Ledger(path) as ledger:  # the next run pays for the rest alone
         outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=30))
@@ -444,11 +515,15 @@ def test_retries_count_towards_the_budget(ledger: Ledger) -> None:
     assert isinstance(outcome, Stopped)
 
 
-def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(ledger: Ledger, server: LoopbackServer) -> None:
+def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(
+    ledger: Ledger, server: LoopbackServer
+) -> None:
     calls = user_calls(10)
     asked = [len(call.messages[0].content) // 4 for call in calls]
     told = [len(answer_text("m", [call.messages[0].content])) // 4 for call in calls]
-    budget = asked[0] + told[0] + asked[1] + told[1]  # what the first two calls cost: the third is not made
+    budget = (
+        asked[0] + told[0] + asked[1] + told[1]
+    )  # what the first two calls cost: the third is not made
 
     async def run() -> tuple[int, str]:
         async with open_client(ledger, server.base_url, budget=Budget(tokens=budget)) as client:
@@ -461,10 +536,16 @@ def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(ledger: Ledger,
 
     number, line = asyncio.run(run())
     assert number == server.stats()["total"] == 2
-    assert line == f"the budget of {budget} tokens is used up; run again with a larger --budget-tokens to go on"
+    assert (
+        line
+        == f"the budget of {budget} tokens is used up; run again with a larger --budget-tokens to"
+        " go on"
+    )
 
 
-def test_a_budget_does_not_keep_from_what_is_there_already(path: Path, server: LoopbackServer) -> None:
+def test_a_budget_does_not_keep_from_what_is_there_already(
+    path: Path, server: LoopbackServer
+) -> None:
     for budget in (None, Budget(calls=0)):
         with Ledger(path) as ledger:
             outcomes = ask_all(ledger, server.base_url, user_calls(3), budget=budget)
@@ -492,7 +573,13 @@ def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
 def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     async def run(base_url: str) -> Client:
         async with open_client(ledger, base_url) as client:
-            for call in [user_call("a"), user_call("a"), user_call("b"), user_call("c", purpose="harm"), user_call("d")]:
+            for call in [
+                user_call("a"),
+                user_call("a"),
+                user_call("b"),
+                user_call("c", purpose="harm"),
+                user_call("d"),
+            ]:
                 await client.ask(call)
             return client
 
@@ -507,11 +594,13 @@ def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     assert tally.made == {(MODEL, "generate"): 3, (MODEL, "harm"): 1}
     assert (tally.reused_calls, tally.retries, tally.refusals, tally.in_flight) == (1, 1, 1, 0)
     assert tally.calls == 5
-    # The server counts four characters a token, and one at least: a question each for a, b and c; 40, 40 and 8 characters.
+    # The server counts four characters a token, and one at least: a question each for a, b and c;
+    # 40, 40 and 8 characters.
     assert tally.tokens == {(MODEL, "input"): 3, (MODEL, "output"): 10 + 10 + 2}
 
 
-# Secrets ---------------------------------------------------------------------------------------------------------------
+# Secrets
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [200, 400, 401, 500])
@@ -532,7 +621,9 @@ def test_an_echoed_key_is_nowhere(
 
 
 def test_a_key_echoed_in_a_refusal_is_nowhere(path: Path, ledger: Ledger) -> None:
-    with LoopbackServer(faults=[status(400, code="content_filter", message=f"Filtered: {KEY}")]) as server:
+    with LoopbackServer(
+        faults=[status(400, code="content_filter", message=f"Filtered: {KEY}")]
+    ) as server:
         outcome = ask(ledger, server.base_url)
     assert isinstance(outcome, Refused)
     ledger.close()
@@ -541,14 +632,18 @@ def test_a_key_echoed_in_a_refusal_is_nowhere(path: Path, ledger: Ledger) -> Non
 
 
 def test_a_key_echoed_in_an_answer_is_nowhere(path: Path, ledger: Ledger) -> None:
-    with LoopbackServer(faults=[Fault(action="completion", content=f"Your headers hold {KEY}.")]) as server:
+    with LoopbackServer(
+        faults=[Fault(action="completion", content=f"Your headers hold {KEY}.")]
+    ) as server:
         assert isinstance(ask(ledger, server.base_url), Answered)
     ledger.close()
     assert holds(path, "Your headers hold")
     assert not holds(path, KEY)
 
 
-def test_the_key_does_not_enter_the_ledger_with_the_request(path: Path, ledger: Ledger, server: LoopbackServer) -> None:
+def test_the_key_does_not_enter_the_ledger_with_the_request(
+    path: Path, ledger: Ledger, server: LoopbackServer
+) -> None:
     ask(ledger, server.base_url)
     assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
     ledger.close()

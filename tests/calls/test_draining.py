@@ -25,7 +25,9 @@ async def after(turns: int, result: int, ended: list[int]) -> int:
 
 def test_results_come_in_the_order_of_the_questions() -> None:
     ended: list[int] = []
-    assert asyncio.run(side_by_side(after(9, 1, ended), after(1, 2, ended), after(5, 3, ended))) == [1, 2, 3]
+    assert asyncio.run(
+        side_by_side(after(9, 1, ended), after(1, 2, ended), after(5, 3, ended))
+    ) == [1, 2, 3]
     assert ended == [2, 3, 1]
     assert asyncio.run(side_by_side()) == []
 
@@ -37,7 +39,9 @@ def test_an_error_is_raised_once_all_have_ended() -> None:
     assert ended == [-1, 2]
 
 
-def each(folder: Path, items: list[int], at_once: int, ended: list[int], stops: int | None = None) -> list[int]:
+def each(
+    folder: Path, items: list[int], at_once: int, ended: list[int], stops: int | None = None
+) -> list[int]:
     async def work(item: int) -> int:
         if item == stops:
             raise ModelStopped("m", "m: stopped")

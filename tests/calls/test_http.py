@@ -19,13 +19,29 @@ from calls.support import KEY, KEY_VARIABLE, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import HttpSession, Secrets
-from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Message, Refused, Replied, Sampling
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Call,
+    Failure,
+    Message,
+    Refused,
+    Replied,
+    Sampling,
+)
 from opensafeintent.errors import InputError
 
-# What two services add to a rate limit that passes in seconds, for those who have not paid yet; shortened from
-# https://github.com/continuedev/continue/issues/10920 and https://github.com/openai/openai-cookbook/issues/141
-GROQ = "Rate limit reached for model `x`. Try again in 7s. Need more? Upgrade at https://console.groq.com/settings/billing"
-OPENAI = "Rate limit reached: Limit 3 / min. Visit https://platform.openai.com/account/billing to add a payment method."
+# What two services add to a rate limit that passes in seconds, for those who have not paid yet;
+# shortened from https://github.com/continuedev/continue/issues/10920 and
+# https://github.com/openai/openai-cookbook/issues/141
+GROQ = (
+    "Rate limit reached for model `x`. Try again in 7s. Need more? Upgrade at"
+    " https://console.groq.com/settings/billing"
+)
+OPENAI = (
+    "Rate limit reached: Limit 3 / min. Visit https://platform.openai.com/account/billing to add a"
+    " payment method."
+)
 
 
 def attempts(base_url: str, calls: Iterable[Call], *, key: str = KEY) -> list[Attempt]:
@@ -57,18 +73,24 @@ def status(number: int, **fields: object) -> Fault:
     return Fault(action="status", status=number, **fields)  # type: ignore[arg-type]
 
 
-# What is sent ----------------------------------------------------------------------------------------------------------
+# What is sent
+# ------------------------------------------------------------------------------
 
 
 def test_the_request_is_the_call() -> None:
     messages = (Message("system", ("Be ", "brief.")), Message("user", ("Tell me of boats.",)))
-    sampling = Sampling(max_tokens=64, temperature=0.5, reasoning_effort="low", extra={"seed": 7, "stop": ["\n"]})
+    sampling = Sampling(
+        max_tokens=64, temperature=0.5, reasoning_effort="low", extra={"seed": 7, "stop": ["\n"]}
+    )
     with LoopbackServer() as server:
         result = attempt(server.base_url, user_call(messages=messages, sampling=sampling))
         (request,) = server.requests
     assert request.body == {
         "model": "m",
-        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Tell me of boats."}],
+        "messages": [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Tell me of boats."},
+        ],
         "max_tokens": 64,
         "temperature": 0.5,
         "reasoning_effort": "low",
@@ -96,7 +118,8 @@ def test_the_raw_body_is_what_the_server_sent() -> None:
     assert result.body.endswith(b"}")
 
 
-# Fields that a model does not take -------------------------------------------------------------------------------------
+# Fields that a model does not take
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("field", ["temperature", "reasoning_effort"])
@@ -115,7 +138,9 @@ def test_a_field_that_is_not_supported_is_left_out_from_then_on(field: str) -> N
 
 def test_max_tokens_is_renamed_for_a_model_that_wants_it_so() -> None:
     call = user_call(sampling=Sampling(max_tokens=9))
-    fault = status(400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens"))
+    fault = status(
+        400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")
+    )
     with LoopbackServer(faults=[fault]) as server:
         first, second = attempts(server.base_url, [call] * 2)
         sent = [request.body for request in server.requests]
@@ -138,7 +163,9 @@ def test_a_limit_that_is_taken_by_neither_name_is_left_out() -> None:
 
 def test_a_field_named_in_the_message_alone_is_found() -> None:
     call = user_call(sampling=Sampling(temperature=0.0))
-    fault = status(422, message="'temperature' is not supported by this model", match=Match(has="temperature"))
+    fault = status(
+        422, message="'temperature' is not supported by this model", match=Match(has="temperature")
+    )
     with LoopbackServer(faults=[fault]) as server:
         results = attempts(server.base_url, [call] * 2)
     assert [type(result) for result in results] == [Failure, Replied]
@@ -147,24 +174,42 @@ def test_a_field_named_in_the_message_alone_is_found() -> None:
 def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
     faults = [
-        status(400, code="unsupported_parameter", param="max_tokens", seconds=0.05, match=Match(has="max_tokens")),
-        status(400, code="unsupported_value", param="temperature", seconds=0.05, match=Match(has="temperature")),
+        status(
+            400,
+            code="unsupported_parameter",
+            param="max_tokens",
+            seconds=0.05,
+            match=Match(has="max_tokens"),
+        ),
+        status(
+            400,
+            code="unsupported_value",
+            param="temperature",
+            seconds=0.05,
+            match=Match(has="temperature"),
+        ),
     ]
 
     async def run(base_url: str) -> list[list[Attempt]]:
         async with HttpSession() as http:
             model = chat_model(base_url, http)
-            return [await asyncio.gather(*(model.attempt(call) for _ in range(4))) for _ in range(3)]
+            return [
+                await asyncio.gather(*(model.attempt(call) for _ in range(4))) for _ in range(3)
+            ]
 
     with LoopbackServer(faults=faults) as server:
         first, second, third = asyncio.run(run(server.base_url))
         last = server.requests[-1].body
-    assert all(isinstance(result, Failure) and result.kind == "unsupported_field" for result in (*first, *second))
+    assert all(
+        isinstance(result, Failure) and result.kind == "unsupported_field"
+        for result in (*first, *second)
+    )
     assert all(isinstance(result, Replied) for result in third)
     assert last.keys() == {"model", "messages", "max_completion_tokens"}
 
 
-# Failures --------------------------------------------------------------------------------------------------------------
+# Failures
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -192,7 +237,9 @@ def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(module, "LONGEST_REPLY", 2**20)
     result = failure(Fault(action="completion", content="x" * 2**20))
     assert (result.kind, result.retry) == ("malformed", False)
-    assert result.error.startswith("200 from http://127.0.0.1:") and result.error.endswith("a reply of more than 1 MiB")
+    assert result.error.startswith("200 from http://127.0.0.1:") and result.error.endswith(
+        "a reply of more than 1 MiB"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +249,10 @@ def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -
         (status(403), "unauthorized"),
         (status(402, message="Payment required"), "no_credit"),
         (status(404), "unknown_model"),
-        (status(400, code="model_not_found", message="The model `m` does not exist"), "unknown_model"),
+        (
+            status(400, code="model_not_found", message="The model `m` does not exist"),
+            "unknown_model",
+        ),
         (status(429, code="insufficient_quota"), "no_credit"),
         (status(200, message="No auth credentials found", code=401), "unauthorized"),
     ],
@@ -220,7 +270,12 @@ def test_a_wrong_key_is_told_with_the_variable_that_holds_it(number: int) -> Non
 @pytest.mark.parametrize("message", [None, GROQ, OPENAI])
 def test_a_rate_limit_is_waited_out(message: str | None) -> None:
     result = failure(status(429, code="rate_limit_exceeded", message=message, retry_after=7))
-    assert (result.kind, result.retry, result.fatal, result.throttled) == ("rate_limited", True, False, True)
+    assert (result.kind, result.retry, result.fatal, result.throttled) == (
+        "rate_limited",
+        True,
+        False,
+        True,
+    )
     assert result.retry_after == 7.0
 
 
@@ -246,7 +301,9 @@ def test_a_filtered_request_is_a_refusal_by_the_provider(fault: Fault) -> None:
 
 def test_a_name_is_not_a_verdict() -> None:
     # "moderation" stands in a model's name here, and the request is refused for another reason.
-    result = failure(status(400, message="omni-moderation-latest is not a chat model; use another endpoint"))
+    result = failure(
+        status(400, message="omni-moderation-latest is not a chat model; use another endpoint")
+    )
     assert result.kind == "rejected"
 
 
@@ -259,13 +316,18 @@ def test_a_name_is_not_a_verdict() -> None:
         ("86400", 300, 300),
         ("-5", 0, 0),
         ("1" + "0" * 90, 300, 300),
-        *((absurd, None, None) for absurd in ("soon", "Infinity", "-inf", "nan", "1e400", "9" * 5000)),
+        *(
+            (absurd, None, None)
+            for absurd in ("soon", "Infinity", "-inf", "nan", "1e400", "9" * 5000)
+        ),
         *((f"Fri, 31 Dec {year} 23:59:59 GMT", 300, 300) for year in (9999,)),
         *((f"Fri, 31 Dec {year} 23:59:59", None, None) for year in (99999, -1, "9" * 50)),
         ("Fri, 31 Dec 9999 23:59:59 -9999", None, None),
     ],
 )
-def test_retry_after_is_read_in_seconds(number: int, value: str, low: float | None, high: float | None) -> None:
+def test_retry_after_is_read_in_seconds(
+    number: int, value: str, low: float | None, high: float | None
+) -> None:
     # Five minutes are the most that is waited: a provider that names a day is asked again before.
     result = failure(status(number, headers={"Retry-After": value}))
     assert result.retry_after == low == high
@@ -299,9 +361,12 @@ def test_nobody_at_home_is_told_with_the_address() -> None:
     assert base_url in result.error
 
 
-@pytest.mark.parametrize("base_url", ["http://127.0.0.1:99999/v1", "http://user:secret@127.0.0.1:9/v1"])
+@pytest.mark.parametrize(
+    "base_url", ["http://127.0.0.1:99999/v1", "http://user:secret@127.0.0.1:9/v1"]
+)
 def test_nothing_is_raised_whatever_the_address(base_url: str) -> None:
-    # `attempt` promises a Failure; a bad address may also be refused where the endpoint is resolved (an InputError).
+    # `attempt` promises a Failure; a bad address may also be refused where the endpoint is resolved
+    # (an InputError).
     try:
         result = attempt(base_url)
     except InputError as error:
@@ -312,7 +377,12 @@ def test_nothing_is_raised_whatever_the_address(base_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b'{"error": ' + b"[" * 5_000, b'{"error": {"message": "' + b"x" * 100_000 + b'"}}', b"\xff\xfe"]
+    "body",
+    [
+        b'{"error": ' + b"[" * 5_000,
+        b'{"error": {"message": "' + b"x" * 100_000 + b'"}}',
+        b"\xff\xfe",
+    ],
 )
 def test_a_hostile_error_body_is_a_short_failure(body: bytes) -> None:
     result = asyncio.run(replied(500, body))
@@ -322,7 +392,10 @@ def test_a_hostile_error_body_is_a_short_failure(body: bytes) -> None:
 
 
 HUGE = 32 * 2**20
-"""Bytes of an error. Each character of it was looked at for what a terminal might make of it, which took a second a MiB."""
+"""Bytes of an error.
+
+Each character of it was looked at for what a terminal might make of it, which took a second a MiB.
+"""
 
 
 @pytest.mark.parametrize(
@@ -366,7 +439,10 @@ async def replied(status: int, body: bytes) -> Attempt:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 %d So\r\nContent-Length: %d\r\nConnection: close\r\n\r\n" % (status, len(body)))
+        writer.write(
+            b"HTTP/1.1 %d So\r\nContent-Length: %d\r\nConnection: close\r\n\r\n"
+            % (status, len(body))
+        )
         writer.write(body)
         with contextlib.suppress(ConnectionError):
             await writer.drain()
@@ -378,7 +454,8 @@ async def replied(status: int, body: bytes) -> Attempt:
         return await chat_model(f"http://127.0.0.1:{port}/v1", http).attempt(user_call())
 
 
-# Secrets and proxies ---------------------------------------------------------------------------------------------------
+# Secrets and proxies
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [200, 400, 401, 429, 500])
@@ -391,7 +468,9 @@ def test_an_echoed_key_is_in_no_error_text(number: int) -> None:
 
 
 def test_an_echoed_key_is_in_no_refusal() -> None:
-    with LoopbackServer(faults=[status(400, code="content_filter", message=f"Filtered for {KEY}")]) as server:
+    with LoopbackServer(
+        faults=[status(400, code="content_filter", message=f"Filtered for {KEY}")]
+    ) as server:
         result = attempt(server.base_url)
     assert isinstance(result, Replied)
     assert isinstance(result.outcome, Refused)
@@ -403,7 +482,9 @@ ESCAPED = [
     "".join(f"\\u{ord(char):04X}" for char in KEY),
     "".join(f"\\u{ord(char):04x}" if n % 3 else char for n, char in enumerate(KEY)),
     f"\\u{ord(KEY[0]):04x}{KEY[1:]}",
-    "".join(f"\\\\u{ord(char):04x}" for char in KEY),  # within a string of JSON that a string of JSON holds
+    "".join(
+        f"\\\\u{ord(char):04x}" for char in KEY
+    ),  # within a string of JSON that a string of JSON holds
 ]
 
 
@@ -430,7 +511,11 @@ def test_a_slash_in_a_key_may_be_escaped() -> None:
 def test_quotes_and_other_scripts_in_a_key_may_be_escaped() -> None:
     secrets = Secrets(['a"b\\c-d\u00e9f', "\U0001f511-and-a-key", "short"])
     for value in ('a"b\\c-d\u00e9f', "\U0001f511-and-a-key"):
-        for written in (json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], value):
+        for written in (
+            json.dumps(value)[1:-1],
+            json.dumps(value, ensure_ascii=False)[1:-1],
+            value,
+        ):
             assert secrets.scrub_bytes(written.encode()) == b"***"
             assert secrets.scrub(written) == "***"
     assert Secrets([]).scrub_bytes(rb"\u0041") == rb"\u0041"
@@ -465,7 +550,8 @@ def test_a_proxy_is_used_for_other_machines(through: Callable[[str], None], befo
     with LoopbackServer() as proxy:
         through(before + proxy.base_url.removeprefix("http://").removesuffix("/v1"))
         result = attempt("http://model.invalid/v1")
-    # The loopback server is no proxy: it tells the address that it was asked for, and that it does not know it.
+    # The loopback server is no proxy: it tells the address that it was asked for, and that it does
+    # not know it.
     assert isinstance(result, Failure)
     assert "POST http://model.invalid/v1/chat/completions" in result.error
 
@@ -492,7 +578,9 @@ def test_a_proxys_password_reaches_the_proxy_and_nothing_else(
     result = asyncio.run(run())
     assert isinstance(result, Failure)
     (head,) = heads
-    assert head.startswith(b"POST http://model.invalid/" if scheme == "http" else b"CONNECT model.invalid:443 ")
+    assert head.startswith(
+        b"POST http://model.invalid/" if scheme == "http" else b"CONNECT model.invalid:443 "
+    )
     assert b"Proxy-Authorization: Basic " + base64.b64encode("user:p@ss-w\u00f6rd".encode()) in head
     assert (scheme == "https") is (b"Authorization: Bearer" not in head)
     assert not re.search("user|p%40ss|w\u00f6rd", result.error)
@@ -509,8 +597,14 @@ def test_a_dead_proxy_is_told_without_its_password(through: Callable[[str], None
 @pytest.mark.parametrize(
     ("proxy", "line"),
     [
-        ("socks5://user:secret@proxy.example:1080", "HTTP_PROXY: names a socks5 proxy, which cannot be used"),
-        ("socks5h://secret@proxy.example", "HTTP_PROXY: names a socks5h proxy, which cannot be used"),
+        (
+            "socks5://user:secret@proxy.example:1080",
+            "HTTP_PROXY: names a socks5 proxy, which cannot be used",
+        ),
+        (
+            "socks5h://secret@proxy.example",
+            "HTTP_PROXY: names a socks5h proxy, which cannot be used",
+        ),
         ("ftp://user:secret@proxy.example", "HTTP_PROXY: is not the address of a proxy"),
         ("http://user:sec#ret@proxy.example:3128", "HTTP_PROXY: is not the address of a proxy"),
         ("http://user:sec/secret@proxy.example:3128", "HTTP_PROXY: is not the address of a proxy"),
@@ -522,7 +616,9 @@ def test_a_dead_proxy_is_told_without_its_password(through: Callable[[str], None
         ("user:secret@[::1", "HTTP_PROXY: is not the address of a proxy"),
     ],
 )
-def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(through: Callable[[str], None], proxy: str, line: str) -> None:
+def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
+    through: Callable[[str], None], proxy: str, line: str
+) -> None:
     through(proxy)
     with pytest.raises(InputError) as refused:
         attempt("http://model.invalid/v1")
@@ -531,7 +627,8 @@ def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(through: Callable[[
     assert not re.search("secret|sec#|user|us%3A", str(refused.value))
 
 
-# Limiters --------------------------------------------------------------------------------------------------------------
+# Limiters
+# ------------------------------------------------------------------------------
 
 
 def test_models_of_one_endpoint_share_its_limiter() -> None:

@@ -23,7 +23,16 @@ import pytest
 from calls.support import rows, user_call
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.recorded import ImportedRow
-from opensafeintent.calls.records import Answered, Failure, Message, Refused, Replied, Sampling, Usage, call_key
+from opensafeintent.calls.records import (
+    Answered,
+    Failure,
+    Message,
+    Refused,
+    Replied,
+    Sampling,
+    Usage,
+    call_key,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
 
@@ -37,7 +46,11 @@ def body_of(text: str) -> bytes:
 
 def answered(text: str, *, number: int = 0, answer: str = "Yes.") -> Entry:
     call = user_call(text, epoch=number)
-    return Entry(call_key(call, "m"), call, Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)))
+    return Entry(
+        call_key(call, "m"),
+        call,
+        Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)),
+    )
 
 
 def failed(text: str) -> Entry:
@@ -55,7 +68,9 @@ def run_python(code: str, *arguments: object, **options: Any) -> subprocess.Pope
 
 @contextmanager
 def ordinary_user() -> Iterator[None]:
-    """Give up the right to write anywhere: tests may run as root, to whom no folder is read-only."""
+    """Give up the right to write anywhere: tests may run as root, to whom no folder is
+    read-only.
+    """
     if os.geteuid() != 0:
         yield
         return
@@ -75,7 +90,8 @@ def folder() -> Iterator[Path]:
         yield path
 
 
-# What is kept ----------------------------------------------------------------------------------------------------------
+# What is kept
+# ------------------------------------------------------------------------------
 
 
 def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(tmp_path: Path) -> None:
@@ -106,25 +122,54 @@ def test_a_provider_refusal_satisfies_its_key(tmp_path: Path) -> None:
 
 def test_a_row_holds_all_there_is_to_know_about_the_attempt(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    call = user_call("q", purpose="harm", epoch=2, attempt=1, template="osi-harm/1", template_hash="ab")
+    call = user_call(
+        "q", purpose="harm", epoch=2, attempt=1, template="osi-harm/1", template_hash="ab"
+    )
     answer = Answered(text="3", stop_reason="length", usage=Usage(11, 1), served_model="m-2026")
     entry = Entry(call_key(call, "m"), call, Replied(answer, body_of("3"), seconds=1.25))
     with Ledger(path) as ledger:
         ledger.add(entry)
-    columns = "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens, output_tokens"
-    assert rows(path, columns) == [(entry.key, "openai-api/loopback/m", "harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1)]
+    columns = (
+        "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens,"
+        " output_tokens"
+    )
+    assert rows(path, columns) == [
+        (entry.key, "openai-api/loopback/m", "harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1)
+    ]
     ((served, seconds, created),) = rows(path, "served_model, seconds, created")
     assert (served, seconds) == ("m-2026", 1.25)
-    assert abs(time.time() - time.mktime(time.strptime(created[:19], "%Y-%m-%dT%H:%M:%S")) + time.timezone) < 60
+    assert (
+        abs(
+            time.time()
+            - time.mktime(time.strptime(created[:19], "%Y-%m-%dT%H:%M:%S"))
+            + time.timezone
+        )
+        < 60
+    )
 
 
 def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
     messages = (
         Message("system", ("Be brief. " * 30,)),
-        Message("user", (RUBRIC, "short", "", "x" * 79, "y" * 80, "12", "Grüße \U0001f600 \x00 \u2028" * 20, RUBRIC)),
+        Message(
+            "user",
+            (
+                RUBRIC,
+                "short",
+                "",
+                "x" * 79,
+                "y" * 80,
+                "12",
+                "Grüße \U0001f600 \x00 \u2028" * 20,
+                RUBRIC,
+            ),
+        ),
         Message("assistant", ("5",)),
     )
-    call = user_call(messages=messages, sampling=Sampling(max_tokens=9, temperature=0.0, extra={"seed": 7, "stop": ["\n"]}))
+    call = user_call(
+        messages=messages,
+        sampling=Sampling(max_tokens=9, temperature=0.0, extra={"seed": 7, "stop": ["\n"]}),
+    )
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.add(Entry(call_key(call, "m"), call, Failure(kind="server", error="500")))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -134,7 +179,9 @@ def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("answer", ["No.", "A long answer. " * 500])
-def test_the_raw_response_is_kept_whether_or_not_it_is_compressed(tmp_path: Path, answer: str) -> None:
+def test_the_raw_response_is_kept_whether_or_not_it_is_compressed(
+    tmp_path: Path, answer: str
+) -> None:
     entry = answered("q", answer=answer)
     in_memory = Replied(Answered(text="what is in memory", stop_reason="stop"), body_of(answer))
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -161,7 +208,10 @@ def test_only_the_first_answer_to_a_key_counts_and_a_second_stops_the_run(tmp_pa
     first = answered("q", answer="first")
     second = answered("q", answer="second")
     with (
-        pytest.raises(InputError, match=r"ledger\.sqlite: another process has written into this ledger; run the command"),
+        pytest.raises(
+            InputError,
+            match=r"ledger\.sqlite: another process has written into this ledger; run the command",
+        ),
         Ledger(tmp_path / "ledger.sqlite") as ledger,
     ):
         ledger.add(first)
@@ -178,7 +228,9 @@ def test_the_files_are_private_to_their_user(tmp_path: Path) -> None:
         while ledger.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         modes = {file.name: stat.S_IMODE(file.stat().st_mode) for file in path.parent.iterdir()}
-    assert modes == dict.fromkeys((".ledger.sqlite.lock", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"), 0o600)
+    assert modes == dict.fromkeys(
+        (".ledger.sqlite.lock", "ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm"), 0o600
+    )
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
@@ -191,7 +243,8 @@ def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:
         assert ledger.find(entry.key) == entry.outcome
 
 
-# Found at once, on disk soon -------------------------------------------------------------------------------------------
+# Found at once, on disk soon
+# ------------------------------------------------------------------------------
 
 
 def test_an_answer_is_found_from_the_moment_it_is_added(tmp_path: Path) -> None:
@@ -202,14 +255,21 @@ def test_an_answer_is_found_from_the_moment_it_is_added(tmp_path: Path) -> None:
 
 
 def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Path) -> None:
-    # The failed attempt goes into one batch, the answer into the next: nothing may forget the answer between the two.
+    # The failed attempt goes into one batch, the answer into the next: nothing may forget the
+    # answer between the two.
     entry = answered("q")
     noise = random.Random(1)
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.add(failed("q"))
         for number in range(60):
             call = user_call(f"{number}")
-            ledger.add(Entry(call_key(call, "m"), call, Failure(kind="server", error="500", body=noise.randbytes(50_000))))
+            ledger.add(
+                Entry(
+                    call_key(call, "m"),
+                    call,
+                    Failure(kind="server", error="500", body=noise.randbytes(50_000)),
+                )
+            )
         time.sleep(0.1)  # the batch was closed after 0.05 s and is being written: 3 MB take a while
         ledger.add(entry)
         until = time.monotonic() + 1.5
@@ -252,7 +312,10 @@ def test_kill_9_loses_a_fifth_of_a_second_and_no_more(tmp_path: Path) -> None:
     lines += process.stdout.readlines()
     process.wait()
     process.stdout.close()
-    added = {int(number): float(when) for number, when in (line.split() for line in lines if line.endswith("\n"))}
+    added = {
+        int(number): float(when)
+        for number, when in (line.split() for line in lines if line.endswith("\n"))
+    }
     last = max(added.values())
     with Ledger(path) as ledger:
         there = {number for (number,) in rows(path, "epoch")}
@@ -281,7 +344,8 @@ def test_what_a_killed_process_left_can_be_read_where_nothing_can_be_written(fol
     assert seen > 0
 
 
-# Other files, other processes ------------------------------------------------------------------------------------------
+# Other files, other processes
+# ------------------------------------------------------------------------------
 
 
 def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
@@ -290,16 +354,22 @@ def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) 
         connection.execute("CREATE TABLE notes (text TEXT)")
         connection.commit()
     before = path.read_bytes()
-    with pytest.raises(InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent") as refused:
+    with pytest.raises(
+        InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent"
+    ) as refused:
         Ledger(path)
     assert path.read_bytes() == before
-    if (listed := Path("/proc/self/fd")).is_dir():  # nor is it held open for as long as the error is
+    if (
+        listed := Path("/proc/self/fd")
+    ).is_dir():  # nor is it held open for as long as the error is
         assert refused.value
         assert path not in [Path(os.path.realpath(file)) for file in listed.iterdir()]
 
 
 @pytest.mark.parametrize("content", [b"id,text\n1,hello\n" * 100, b"\0" * 4096])
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path: Path, content: bytes) -> None:
+def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(
+    tmp_path: Path, content: bytes
+) -> None:
     path = tmp_path / "file"
     path.write_bytes(content)
     with pytest.raises(InputError, match="file: "):
@@ -335,9 +405,13 @@ def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: 
     (folder / "ledger.sqlite").chmod(0o444)
     folder.chmod(0o555)
     with ordinary_user():
-        with pytest.raises(InputError, match=r"new\.sqlite: cannot open the ledger: Permission denied"):
+        with pytest.raises(
+            InputError, match=r"new\.sqlite: cannot open the ledger: Permission denied"
+        ):
             Ledger(folder / "new.sqlite")
-        with pytest.raises(InputError, match=r"ledger\.sqlite: cannot open the ledger: Permission denied"):
+        with pytest.raises(
+            InputError, match=r"ledger\.sqlite: cannot open the ledger: Permission denied"
+        ):
             Ledger(folder / "ledger.sqlite")
         with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
             assert ledger.find(entry.key) == entry.outcome
@@ -356,7 +430,9 @@ def test_a_damaged_ledger_is_an_input_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["ledger.sqlite", "link.sqlite"])
-def test_a_second_writer_is_refused_and_told_who_holds_the_ledger(tmp_path: Path, name: str) -> None:
+def test_a_second_writer_is_refused_and_told_who_holds_the_ledger(
+    tmp_path: Path, name: str
+) -> None:
     path = tmp_path / "ledger.sqlite"
     (tmp_path / "link.sqlite").symlink_to(path)
     process = run_python(_WRITE_UNTIL_KILLED, path)
@@ -397,7 +473,8 @@ def test_a_ledger_with_two_hard_links_is_refused(tmp_path: Path) -> None:
         Ledger(tmp_path / "other.sqlite")
 
 
-# When nothing can be written -------------------------------------------------------------------------------------------
+# When nothing can be written
+# ------------------------------------------------------------------------------
 
 _FILL_THE_DISK = """
 import asyncio, resource, sys
@@ -433,10 +510,15 @@ except InputError as error:
 """
 
 
-# 8 kB take the first pages and no more; 32 kB the index of the write-ahead log, and not the tables; 2.5 MB several batches.
+# 8 kB take the first pages and no more; 32 kB the index of the write-ahead log, and not the tables;
+# 2.5 MB several batches.
 @pytest.mark.usefixtures("unmeasured")
-@pytest.mark.parametrize(("when", "size"), [("at creation", 8192), ("at creation", 32_768), ("later", 2_500_000)])
-def test_a_full_disk_is_an_input_error_and_nothing_hangs(tmp_path: Path, when: str, size: int) -> None:
+@pytest.mark.parametrize(
+    ("when", "size"), [("at creation", 8192), ("at creation", 32_768), ("later", 2_500_000)]
+)
+def test_a_full_disk_is_an_input_error_and_nothing_hangs(
+    tmp_path: Path, when: str, size: int
+) -> None:
     path = tmp_path / "ledger.sqlite"
     process = run_python(_FILL_THE_DISK, path, when, size, stderr=subprocess.PIPE)
     said, complaint = process.communicate(timeout=30)
@@ -449,9 +531,14 @@ def test_a_full_disk_is_an_input_error_and_nothing_hangs(tmp_path: Path, when: s
 
 
 def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Path) -> None:
-    # 2**63 is one more than an SQLite integer holds; a server may well claim to have used so many tokens.
+    # 2**63 is one more than an SQLite integer holds; a server may well claim to have used so many
+    # tokens.
     call = user_call("q")
-    bad = Entry(call_key(call, "m"), call, Replied(Answered(text="", stop_reason="stop", usage=Usage(2**63, 0)), body_of("")))
+    bad = Entry(
+        call_key(call, "m"),
+        call,
+        Replied(Answered(text="", stop_reason="stop", usage=Usage(2**63, 0)), body_of("")),
+    )
     path = tmp_path / "ledger.sqlite"
     complaints = []
     try:
@@ -464,7 +551,8 @@ def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Pa
     assert complaints or len(rows(path)) == 2
 
 
-# Imported responses ----------------------------------------------------------------------------------------------------
+# Imported responses
+# ------------------------------------------------------------------------------
 
 DATASET = "d" * 64
 
@@ -488,7 +576,9 @@ def test_imported_responses_come_back_as_they_were_and_are_added_once(tmp_path: 
         ledger.imports.add(DATASET, given)
         ledger.imports.add(DATASET, given)
         # The same response from another file is no news either; what is new in that file is.
-        ledger.imports.add(DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new])
+        ledger.imports.add(
+            DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new]
+        )
     with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
         assert list(ledger.imports.rows(DATASET)) == [*given, new]
 
@@ -501,12 +591,20 @@ def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
         assert [row.response for row in ledger.imports.rows("another")] == ["Another."]
 
 
-@pytest.mark.parametrize("other", [imported("Another."), imported("One.", record={"stop_reason": "stop", "helpfulness": 4})])
-def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(tmp_path: Path, other: ImportedRow) -> None:
+@pytest.mark.parametrize(
+    "other",
+    [imported("Another."), imported("One.", record={"stop_reason": "stop", "helpfulness": 4})],
+)
+def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(
+    tmp_path: Path, other: ImportedRow
+) -> None:
     long = imported("New text " * 30, "s0")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.imports.add(DATASET, [imported("One.")])
-        with pytest.raises(InputError, match=r"one\.json: m has another response or grade for set s1, benign, epoch 1"):
+        with pytest.raises(
+            InputError,
+            match=r"one\.json: m has another response or grade for set s1, benign, epoch 1",
+        ):
             ledger.imports.add(DATASET, [long, other])
         assert [row.response for row in ledger.imports.rows(DATASET)] == ["One."]
         # The text that was rolled back is stored again when it comes again.

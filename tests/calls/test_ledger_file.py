@@ -35,7 +35,9 @@ def test_a_flipped_bit_is_never_another_reply(raw: bytes, draw: st.DataObject) -
     packed = pack(raw)
     assert unpack(packed) == raw
     at = draw.draw(st.integers(0, len(packed) - 1))
-    flipped = packed[:at] + bytes((packed[at] ^ (1 << draw.draw(st.integers(0, 7))),)) + packed[at + 1 :]
+    flipped = (
+        packed[:at] + bytes((packed[at] ^ (1 << draw.draw(st.integers(0, 7))),)) + packed[at + 1 :]
+    )
     if flipped[:1] != b"r":  # as ledgers of version 1 have it; what was compressed is no JSON then
         with pytest.raises((ValueError, zlib.error)):
             unpack(flipped)
@@ -70,5 +72,8 @@ def test_an_imported_response_that_was_changed_is_refused(tmp_path: Path, damage
         assert [row.record for row in ledger.imports.rows()] == [ROW.record]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(damage)
-    with Ledger(path, readonly=True) as ledger, pytest.raises(InputError, match=r"ledger\.sqlite: the ledger is damaged: "):
+    with (
+        Ledger(path, readonly=True) as ledger,
+        pytest.raises(InputError, match=r"ledger\.sqlite: the ledger is damaged: "),
+    ):
         list(ledger.imports.rows())

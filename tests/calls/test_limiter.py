@@ -25,8 +25,12 @@ async def held(limiter: Limiter) -> AsyncIterator[None]:
         limiter.release()
 
 
-async def load(limiter: Limiter, seconds: float, *, latency: float, workers: int, at_once: int = 10_000) -> int:
-    """Keep an endpoint that works on `at_once` requests side by side busy; return the most that were under way."""
+async def load(
+    limiter: Limiter, seconds: float, *, latency: float, workers: int, at_once: int = 10_000
+) -> int:
+    """Keep an endpoint that works on `at_once` requests side by side busy; return the most that
+    were under way.
+    """
     server = asyncio.Semaphore(at_once)
     until = time.monotonic() + seconds
     draw = random.Random(1)
@@ -46,7 +50,9 @@ async def load(limiter: Limiter, seconds: float, *, latency: float, workers: int
 
 
 class _Clock(selectors.DefaultSelector):
-    """A clock that jumps to the next timer where a loop would have waited for it: minutes of load in no time."""
+    """A clock that jumps to the next timer where a loop would have waited for it: minutes of load
+    in no time.
+    """
 
     now = 1000.0
 
@@ -65,7 +71,8 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> asyncio.Runner:
     return asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(clock))
 
 
-# A fixed number --------------------------------------------------------------------------------------------------------
+# A fixed number
+# ------------------------------------------------------------------------------
 
 
 def test_a_fixed_limit_is_reached_and_never_exceeded() -> None:
@@ -99,7 +106,8 @@ def test_slots_are_given_in_the_order_of_asking() -> None:
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, 3])
 def test_a_cancelled_wait_gives_its_slot_back(rounds: int) -> None:
-    # After the holder leaves, the waiter is cancelled before, while and after the slot is handed to it.
+    # After the holder leaves, the waiter is cancelled before, while and after the slot is handed to
+    # it.
     async def run() -> None:
         limiter = Limiter(1)
 
@@ -121,7 +129,8 @@ def test_a_cancelled_wait_gives_its_slot_back(rounds: int) -> None:
     asyncio.run(run())
 
 
-# As many as pay --------------------------------------------------------------------------------------------------------
+# As many as pay
+# ------------------------------------------------------------------------------
 
 
 def test_the_limit_climbs_while_it_pays(virtual: asyncio.Runner) -> None:
@@ -129,7 +138,8 @@ def test_the_limit_climbs_while_it_pays(virtual: asyncio.Runner) -> None:
     limiter = Limiter()
     with virtual as runner:
         runner.run(load(limiter, 20, latency=1, workers=400))
-    # A window of 2 x limit answers takes 2 s, so 20 s hold ten; four are enough: 16 -> 24 -> 36 -> 54 -> 81.
+    # A window of 2 x limit answers takes 2 s, so 20 s hold ten; four are enough: 16 -> 24 -> 36 ->
+    # 54 -> 81.
     assert limiter.limit >= 64
 
 
@@ -190,12 +200,14 @@ def test_the_limit_recovers_after_rate_limits(virtual: asyncio.Runner, cuts: int
     with virtual as runner:
         low, high = runner.run(run())
     assert low == 16 // 2**cuts
-    # A window takes 2 s, so there are thirty; rises by half, and by one at least, lead from 1 to 2, 3, 4, 6, 9, 13, 19.
+    # A window takes 2 s, so there are thirty; rises by half, and by one at least, lead from 1 to 2,
+    # 3, 4, 6, 9, 13, 19.
     assert high >= 16
 
 
 def test_the_limit_recovers_after_a_slow_spell(virtual: asyncio.Runner) -> None:
-    # For a minute answers take ten seconds; before and after it, one. Nothing but the limit holds throughput down then.
+    # For a minute answers take ten seconds; before and after it, one. Nothing but the limit holds
+    # throughput down then.
     async def run() -> int:
         limiter = Limiter()
         for seconds, latency in ((5, 1), (60, 10), (60, 1)):
@@ -206,10 +218,13 @@ def test_the_limit_recovers_after_a_slow_spell(virtual: asyncio.Runner) -> None:
         assert runner.run(run()) >= 64
 
 
-# Retry-After -----------------------------------------------------------------------------------------------------------
+# Retry-After
+# ------------------------------------------------------------------------------
 
 
-def test_retry_after_closes_the_endpoint_for_those_who_wait_and_those_who_come(virtual: asyncio.Runner) -> None:
+def test_retry_after_closes_the_endpoint_for_those_who_wait_and_those_who_come(
+    virtual: asyncio.Runner,
+) -> None:
     entered = []
 
     async def run() -> None:
@@ -248,7 +263,9 @@ def test_once_it_is_over_nobody_waits_whatever_the_endpoint_says() -> None:
     async def run() -> None:
         limiter = Limiter(1)
         await limiter.acquire()
-        waiting = [asyncio.ensure_future(limiter.acquire(urgent=urgent)) for urgent in (True, False)]
+        waiting = [
+            asyncio.ensure_future(limiter.acquire(urgent=urgent)) for urgent in (True, False)
+        ]
         await asyncio.sleep(0)
         limiter.throttled(60)
         limiter.open()

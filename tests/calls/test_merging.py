@@ -1,4 +1,6 @@
-"""Ledgers that are merged: every call once, its texts along, as often as one likes; damage and strangers are refused."""
+"""Ledgers that are merged: every call once, its texts along, as often as one likes; damage and
+strangers are refused.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,11 @@ from opensafeintent.files import Taken
 def graded(number: int, answer: str = "Yes.") -> Entry:
     """An answer to a question with a rubric, which is kept once by reference."""
     call = user_call(messages=(Message("user", (RUBRIC, f"Response {number}")),))
-    return Entry(call_key(call, "m"), call, Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)))
+    return Entry(
+        call_key(call, "m"),
+        call,
+        Replied(Answered(text=answer, stop_reason="stop"), body_of(answer)),
+    )
 
 
 def written(path: Path, *entries: Entry) -> Path:
@@ -41,19 +47,33 @@ def found(path: Path, entry: Entry) -> str | None:
 def test_rows_come_with_their_texts_and_once(tmp_path: Path) -> None:
     one = written(tmp_path / "one.sqlite", graded(1), graded(2), answered("a"))
     # Texts have other ids here: the long one of 4 comes first.
-    other = written(tmp_path / "other.sqlite", answered("long " * 30), graded(2, "No."), failed("b"), failed("b"), graded(3))
+    other = written(
+        tmp_path / "other.sqlite",
+        answered("long " * 30),
+        graded(2, "No."),
+        failed("b"),
+        failed("b"),
+        graded(3),
+    )
     both = tmp_path / "both.sqlite"
     assert merge_ledgers([one, other], both) == {
         one: Merged(rows=3, added=3, duplicates=0),
         other: Merged(rows=5, added=4, duplicates=1),  # 2 has an answer already, which stands
     }
-    assert [found(both, entry) for entry in (graded(1), graded(2), graded(3), answered("a"))] == ["Yes."] * 4
+    assert [found(both, entry) for entry in (graded(1), graded(2), graded(3), answered("a"))] == [
+        "Yes."
+    ] * 4
     with Ledger(both, readonly=True) as ledger:
         assert ledger.count("failed") == 2
-        assert {ledger.request(row)[0] for row in range(1, 8)} >= {graded(number).call.messages for number in (1, 2, 3)}
+        assert {ledger.request(row)[0] for row in range(1, 8)} >= {
+            graded(number).call.messages for number in (1, 2, 3)
+        }
     with closing(sqlite3.connect(both)) as connection:
         assert connection.execute("SELECT count(*) FROM texts").fetchone() == (2,)
-    columns = "key, model, purpose, epoch, attempt, status, stop_reason, input_tokens, seconds, error, response, created"
+    columns = (
+        "key, model, purpose, epoch, attempt, status, stop_reason, input_tokens, seconds, error,"
+        " response, created"
+    )
     assert set(rows(one, columns)) < set(rows(both, columns))
 
 
@@ -72,7 +92,12 @@ def test_a_ledger_that_is_written_can_be_merged(tmp_path: Path) -> None:
         busy.add(answered("a"))
         while busy.count() == 0:
             pass
-        assert merge_ledgers([tmp_path / "one.sqlite"], tmp_path / "new.sqlite")[tmp_path / "one.sqlite"].added == 1
+        assert (
+            merge_ledgers([tmp_path / "one.sqlite"], tmp_path / "new.sqlite")[
+                tmp_path / "one.sqlite"
+            ].added
+            == 1
+        )
 
 
 _KILLED = """
@@ -94,7 +119,9 @@ def test_the_log_of_a_killed_shard_is_taken_up(tmp_path: Path) -> None:
     shard.mkdir(parents=True)
     assert run_python(_KILLED, shard / "ledger.sqlite").wait() == 9
     assert (shard / "ledger.sqlite-wal").exists()
-    (shard / "ledger.sqlite-shm").write_bytes(b"\xff" * 32768)  # the index of the log, as another machine had it
+    (shard / "ledger.sqlite-shm").write_bytes(
+        b"\xff" * 32768
+    )  # the index of the log, as another machine had it
     with Ledger(tmp_path / "run.sqlite") as ledger:
         with Ledger(shard / "ledger.sqlite"), pytest.raises(Taken):  # its writer is still at work
             take_up(ledger, shard, lambda line: (_ for _ in ()).throw(Taken(line)))
@@ -119,8 +146,12 @@ def damaged(path: Path, how: str) -> None:
             connection.execute(statements[how])
 
 
-@pytest.mark.parametrize("how", ["foreign", "texts are gone", "a text is another", "a reply", "a type", "imported"])
-def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize(
+    "how", ["foreign", "texts are gone", "a text is another", "a reply", "a type", "imported"]
+)
+def test_damaged_and_foreign_files_are_refused_and_nothing_of_them_is_merged(
+    tmp_path: Path, how: str
+) -> None:
     good = written(tmp_path / "good.sqlite", answered("a"))
     bad = written(tmp_path / "bad.sqlite", graded(1), graded(2))
     damaged(bad, how)
@@ -150,7 +181,10 @@ def test_the_command_prints_what_each_ledger_brought(tmp_path: Path) -> None:
     ran = osi("ledger", "merge", one, other, "--out", tmp_path / "there.sqlite")
     assert (ran.code, ran.errors) == (
         2,
-        [f"error: {tmp_path / 'there.sqlite'}: is there already; expected a new file, or one of the ledgers that are merged"],
+        [
+            f"error: {tmp_path / 'there.sqlite'}: is there already; expected a new file, or one of"
+            " the ledgers that are merged"
+        ],
     )
     ran = osi("ledger", "merge", one, tmp_path / "none.sqlite", "--out", tmp_path / "new.sqlite")
     assert ran.code == 2

@@ -23,7 +23,12 @@ from opensafeintent.errors import InputError
 LINES = [
     {"id": "s1", "variant": "benign", "response": "First."},
     {"id": "s1", "variant": "benign", "epoch": 2, "response": "Second."},
-    {"id": "s1", "variant": "dual_use", "response": "<think>plan</think>Cut", "stop_reason": "length"},
+    {
+        "id": "s1",
+        "variant": "dual_use",
+        "response": "<think>plan</think>Cut",
+        "stop_reason": "length",
+    },
     {"id": "s1", "variant": "malicious", "response": "", "stop_reason": "content_filter"},
     {"id": "s2", "variant": "benign", "response": ""},
     {"id": "s3", "variant": "benign", "helpfulness": 3, "harm_severity": 0},
@@ -97,7 +102,10 @@ def test_a_long_gap_in_a_file_does_not_stop_it(tmp_path: Path) -> None:
 
 def test_the_identity_is_the_content_not_the_place(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
-    here, there = ReplayModel(write(tmp_path, LINES)), ReplayModel(write(tmp_path / "elsewhere", LINES))
+    here, there = (
+        ReplayModel(write(tmp_path, LINES)),
+        ReplayModel(write(tmp_path / "elsewhere", LINES)),
+    )
     other = ReplayModel(write(tmp_path, LINES[:-1]))
     assert here.identity == there.identity
     assert here.identity != other.identity
@@ -131,10 +139,18 @@ def test_the_suite_of_the_paper_has_its_twenty_models() -> None:
 
 def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel = "baseline/refuse-all"\n')
+    path.write_text(
+        'name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel ='
+        ' "baseline/refuse-all"\n'
+    )
     assert load_suite(str(path)).names == ("baseline/redirect", "baseline/refuse-all")
-    settings = EvaluateSettings(models=("baseline/refuse-all",), suite=str(path), judges=("baseline/judge",))
-    assert settings.targets == ("baseline/refuse-all", "baseline/redirect")  # each once, those that are named first
+    settings = EvaluateSettings(
+        models=("baseline/refuse-all",), suite=str(path), judges=("baseline/judge",)
+    )
+    assert settings.targets == (
+        "baseline/refuse-all",
+        "baseline/redirect",
+    )  # each once, those that are named first
 
 
 @pytest.mark.parametrize(
@@ -143,7 +159,10 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
         (None, "cannot read"),
         ("name = 1", "not a suite"),
         ('name = "x"\nmodels = []', "no models in it"),
-        ('name = "x"\n[[models]]\nmodle = "a/b"', r"not a suite \(.*\): Object contains unknown field `modle`"),
+        (
+            'name = "x"\n[[models]]\nmodle = "a/b"',
+            r"not a suite \(.*\): Object contains unknown field `modle`",
+        ),
         ('name = "x"\n[[models]]\nmodel = "a/b"\n[[models]]\nmodel = "a/b"', "a/b is there twice"),
         ("name =", "not a suite"),
     ],
@@ -158,8 +177,20 @@ def test_a_file_that_is_no_suite_is_told(tmp_path: Path, content: str | None, li
 
 def test_the_command_takes_a_suite(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel = "baseline/refuse-all"\n')
-    arguments = ("--suite", path, "--judge", "baseline/judge", "--limit", 1, "--out", tmp_path / "run")
+    path.write_text(
+        'name = "mine"\n[[models]]\nmodel = "baseline/redirect"\n[[models]]\nmodel ='
+        ' "baseline/refuse-all"\n'
+    )
+    arguments = (
+        "--suite",
+        path,
+        "--judge",
+        "baseline/judge",
+        "--limit",
+        1,
+        "--out",
+        tmp_path / "run",
+    )
     ran = osi("evaluate", *arguments)
     assert ran.code == 0
     assert "baseline/redirect" in ran.out and "baseline/refuse-all" in ran.out
@@ -167,12 +198,15 @@ def test_the_command_takes_a_suite(tmp_path: Path) -> None:
         "error: no model to evaluate: name at least one, or a --suite"
     ]
     assert osi("evaluate", "--suite", "papr", "--judge", "baseline/judge").errors == [
-        "error: --suite papr: no such suite, and not the name of a .toml file; did you mean 'paper'?"
+        "error: --suite papr: no such suite, and not the name of a .toml file; did you mean"
+        " 'paper'?"
     ]
 
 
 def test_everything_that_a_suite_lacks_is_told_at_once(tmp_path: Path) -> None:
-    ran = osi("evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", tmp_path / "run")
+    ran = osi(
+        "evaluate", "--suite", "paper", "--judge", "baseline/judge", "--out", tmp_path / "run"
+    )
     assert ran.code == 2
     told = [line for line in ran.errors if line.startswith("error: openrouter/")]
     assert len(told) == 9  # the open weights that the suite has from one service

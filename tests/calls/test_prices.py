@@ -20,13 +20,19 @@ from opensafeintent.errors import InputError
 def listed(folder: Path, prices: Mapping[str, tuple[float, float]]) -> Prices:
     """The prices of a file."""
     path = folder / "prices.json"
-    path.write_text(json.dumps({model: {"input": given, "output": got} for model, (given, got) in prices.items()}))
+    path.write_text(
+        json.dumps(
+            {model: {"input": given, "output": got} for model, (given, got) in prices.items()}
+        )
+    )
     return Prices(path)
 
 
 def test_prices_are_read(tmp_path: Path) -> None:
     file = tmp_path / "prices.json"
-    file.write_text('{"openai/x": {"input": 2.5, "output": 10}, "vllm/y": {"input": 0, "output": 0}}')
+    file.write_text(
+        '{"openai/x": {"input": 2.5, "output": 10}, "vllm/y": {"input": 0, "output": 0}}'
+    )
     assert read_prices(file) == {"openai/x": Price(2.5, 10.0), "vllm/y": Price(0.0, 0.0)}
 
 
@@ -56,19 +62,26 @@ def test_cost_is_per_million_tokens(tmp_path: Path) -> None:
         b'{"a": {"input": true, "output": 2}}',
     ],
 )
-def test_a_file_of_another_form_is_refused_with_the_right_one(tmp_path: Path, content: bytes) -> None:
+def test_a_file_of_another_form_is_refused_with_the_right_one(
+    tmp_path: Path, content: bytes
+) -> None:
     file = tmp_path / "prices.json"
     file.write_bytes(content)
     with pytest.raises(
         InputError,
-        match=r'prices\.json(: not a price list \(\{"provider/model": |: a: not a price \(\{"input": |:1: not UTF-8)',
+        match=(
+            r'prices\.json(: not a price list \(\{"provider/model": |: a: not a price \(\{"input":'
+            r" |:1: not UTF-8)"
+        ),
     ):
         read_prices(file)
 
 
 def test_the_entry_that_is_no_price_is_named(tmp_path: Path) -> None:
     file = tmp_path / "prices.json"
-    file.write_text('{"openai/x": {"input": 1, "output": 2}, "openai/y": {"input": -1, "output": 2}}')
+    file.write_text(
+        '{"openai/x": {"input": 1, "output": 2}, "openai/y": {"input": -1, "output": 2}}'
+    )
     with pytest.raises(InputError, match=r"prices\.json: openai/y: not a price .* >= 0"):
         read_prices(file)
 
@@ -84,10 +97,17 @@ def test_a_file_is_all_that_counts_where_one_is_given(tmp_path: Path) -> None:
     assert prices.of("openai/x") == Price(1.0, 2.0)
     assert prices.of("openai/gpt-5.4") is None  # whatever else is installed knows of it
     assert prices.of("baseline/judge") == Price(3.0, 4.0)
-    assert [prices.of(name) for name in ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")] == [Price(0.0, 0.0)] * 3
-    assert prices.lacking(["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]) == ["openai/a", "openai/b"]
+    assert [
+        prices.of(name) for name in ("baseline/redirect", "replay/x.jsonl", "python/m:f@1")
+    ] == [Price(0.0, 0.0)] * 3
+    assert prices.lacking(
+        ["openai/b", "openai/x", "openai/a", "openai/b", "baseline/redirect"]
+    ) == ["openai/a", "openai/b"]
     assert prices.basis.startswith("Prices: prices.json (sha256 ")
-    with pytest.raises(InputError, match=r"no price for openai/a: .*prices\.json has none; give one with --prices FILE"):
+    with pytest.raises(
+        InputError,
+        match=r"no price for openai/a: .*prices\.json has none; give one with --prices FILE",
+    ):
         prices.need(["openai/a", "openai/x"])
 
 
@@ -100,7 +120,12 @@ def bare(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("bare")
 def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(tmp_path: Path) -> None:
     prices = Prices()
-    assert (bool(prices), prices.about, prices.of("openai/gpt-5.4"), prices.of("baseline/judge")) == (
+    assert (
+        bool(prices),
+        prices.about,
+        prices.of("openai/gpt-5.4"),
+        prices.of("baseline/judge"),
+    ) == (
         False,
         None,
         None,
@@ -108,17 +133,28 @@ def test_without_the_extra_there_are_no_prices_and_one_way_to_have_them(tmp_path
     )
     assert prices.unpriced(["openai/gpt-5.4"]) == []
     with pytest.raises(
-        InputError, match=r"no price for openai/gpt-5\.4: pip install .*opensafeintent\[prices\].* brings many; give one"
+        InputError,
+        match=(
+            r"no price for openai/gpt-5\.4: pip install .*opensafeintent\[prices\].* brings many;"
+            r" give one"
+        ),
     ):
         prices.need(["openai/gpt-5.4"])
 
 
 def stand_in(asked: list[tuple[str, str]]) -> ModuleType:
-    """What stands for the package: two models of xAI, one of them cheaper at night, and a third that is paid by the image."""
+    """What stands for the package: two models of xAI, one of them cheaper at night, and a third
+    that is paid by the image.
+    """
 
-    def calc_price(usage: Any, model_ref: str, *, provider_id: str, genai_request_timestamp: datetime) -> SimpleNamespace:
+    def calc_price(
+        usage: Any, model_ref: str, *, provider_id: str, genai_request_timestamp: datetime
+    ) -> SimpleNamespace:
         asked.append((provider_id, model_ref))
-        known = {"day": Decimal("1.5"), "night": Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1)}
+        known = {
+            "day": Decimal("1.5"),
+            "night": Decimal(2) if 8 <= genai_request_timestamp.hour < 20 else Decimal(1),
+        }
         if provider_id != "x-ai" or model_ref not in (*known, "pictures"):
             raise LookupError
         each = known.get(model_ref, Decimal(0))
@@ -140,14 +176,19 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     data: Any = ModuleType("genai_prices.data")
     models = [SimpleNamespace(id=name) for name in ("day", "night", "pictures")]
-    data.providers = [SimpleNamespace(id="x-ai", models=models), SimpleNamespace(id="elsewhere", models=models)]
+    data.providers = [
+        SimpleNamespace(id="x-ai", models=models),
+        SimpleNamespace(id="elsewhere", models=models),
+    ]
     monkeypatch.setitem(sys.modules, "genai_prices", stand_in(found))
     monkeypatch.setitem(sys.modules, "genai_prices.data", data)
     monkeypatch.setattr("opensafeintent.calls.prices.metadata.version", lambda _: "7.8.9")
     return found
 
 
-def test_the_package_is_asked_by_the_provider_that_a_name_says(asked: list[tuple[str, str]]) -> None:
+def test_the_package_is_asked_by_the_provider_that_a_name_says(
+    asked: list[tuple[str, str]],
+) -> None:
     prices = Prices(day=date(2026, 11, 20))
     assert prices.of("grok/day") == prices.of("inspect/grok/day") == Price(1.5, 6.0)
     assert prices.of("grok/night") == Price(2.0, 8.0)  # the highest of the day
@@ -164,7 +205,11 @@ def test_the_package_is_asked_by_the_provider_that_a_name_says(asked: list[tuple
 def test_the_package_itself_knows_models_by_our_names() -> None:
     pytest.importorskip("genai_prices")
     prices = Prices(day=date(2026, 11, 20))
-    for name in ("openai/gpt-4o", "anthropic/claude-sonnet-4-6", "openrouter/meta-llama/llama-3.3-70b-instruct"):
+    for name in (
+        "openai/gpt-4o",
+        "anthropic/claude-sonnet-4-6",
+        "openrouter/meta-llama/llama-3.3-70b-instruct",
+    ):
         price = prices.of(name)
         assert price is not None and 0 < price.input < price.output < 1000, name
     assert prices.of("openai/no-such-model-of-any-name") is None

@@ -13,7 +13,13 @@ from calls.support import user_call
 from opensafeintent.calls import progress as module
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import PlainDisplay, Quiet, progress_line, shown, terminal_or_plain
+from opensafeintent.calls.progress import (
+    PlainDisplay,
+    Quiet,
+    progress_line,
+    shown,
+    terminal_or_plain,
+)
 from opensafeintent.calls.records import Answered, Refused, Usage
 
 ANSWER = Answered(text="x", stop_reason="stop", usage=Usage(1_000, 250))
@@ -32,14 +38,18 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return Clock(monkeypatch)
 
 
-def tally_of(answered: int, *, in_flight: int = 0, reused: int = 0, retries: int = 0, refused: int = 0) -> Tally:
+def tally_of(
+    answered: int, *, in_flight: int = 0, reused: int = 0, retries: int = 0, refused: int = 0
+) -> Tally:
     tally = Tally()
     call = user_call()
     for number in range(answered + in_flight):
         tally.began(call, retry=False)
         if number < answered:
             tally.ended()
-            tally.finished(call, Refused(reason="f", usage=ANSWER.usage) if number < refused else ANSWER)
+            tally.finished(
+                call, Refused(reason="f", usage=ANSWER.usage) if number < refused else ANSWER
+            )
     for _ in range(reused):
         tally.reused(call, ANSWER)
     for _ in range(retries):
@@ -52,9 +62,12 @@ def test_the_line_holds_the_figures_of_the_run(clock: Clock) -> None:
     tally = tally_of(60, in_flight=20, reused=30, retries=4, refused=3)
     tally.missing = 2
     clock.now += 10
-    # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 200 are left, which take 25 s; 60 answers of 1,000 and 250 tokens.
-    assert progress_line(tally, 290, 12.5) == (
-        "90 of 290 calls · 8/s · tokens 60.0 k in, 15.0 k out · $12.50 · 3 refused · 4 retries · 2 missing · 25 s left"
+    # 60 + 30 of 290 are done; 80 begun in 10 s are 8/s; 200 are left, which take 25 s; 60 answers
+    # of 1,000 and 250 tokens.
+    assert (
+        progress_line(tally, 290, 12.5)
+        == "90 of 290 calls · 8/s · tokens 60.0 k in, 15.0 k out · $12.50 · 3 refused · 4 retries ·"
+        " 2 missing · 25 s left"
     )
 
 
@@ -67,7 +80,14 @@ def test_the_line_leaves_out_what_there_is_none_of(clock: Clock) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "shown_as"),
-    [(0, "0"), (999, "999"), (1_000, "1.0 k"), (1_500_000, "1.5 M"), (2_340_000_000, "2.3 G"), (999_990, "1.0 M")],
+    [
+        (0, "0"),
+        (999, "999"),
+        (1_000, "1.0 k"),
+        (1_500_000, "1.5 M"),
+        (2_340_000_000, "2.3 G"),
+        (999_990, "1.0 M"),
+    ],
 )
 def test_tokens_are_rounded_to_a_unit(tokens: int, shown_as: str) -> None:
     tally = Tally()
@@ -76,7 +96,13 @@ def test_tokens_are_rounded_to_a_unit(tokens: int, shown_as: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("left", "shown_as"), [(59, "59 s left"), (60, "1 min 0 s left"), (3599, "59 min 59 s left"), (3660, "1 h 1 min left")]
+    ("left", "shown_as"),
+    [
+        (59, "59 s left"),
+        (60, "1 min 0 s left"),
+        (3599, "59 min 59 s left"),
+        (3660, "1 h 1 min left"),
+    ],
 )
 def test_the_time_left_is_told_in_two_units(clock: Clock, left: int, shown_as: str) -> None:
     tally = tally_of(1)
@@ -91,7 +117,11 @@ def test_the_plain_display_writes_a_line_every_ten_seconds_and_the_last(clock: C
         clock.now = 1000.0 + second
         display.update(second, 50, f"second {second}")
     display.close()
-    assert stream.getvalue().splitlines() == [" 20 %  second 10", " 40 %  second 20", " 48 %  second 24"]
+    assert stream.getvalue().splitlines() == [
+        " 20 %  second 10",
+        " 40 %  second 20",
+        " 48 %  second 24",
+    ]
 
 
 def test_the_plain_display_does_not_make_up_for_lines_it_missed(clock: Clock) -> None:
@@ -156,7 +186,9 @@ def test_a_display_is_kept_up_to_date_and_closed_however_it_ends(
     else:
         asyncio.run(run())
     assert display.updates[0][:2] == (3, 8)
-    assert display.updates[-1][:2] == ((4, 8) if fails else (4, 4))  # what ended is all that there was
+    assert display.updates[-1][:2] == (
+        (4, 8) if fails else (4, 4)
+    )  # what ended is all that there was
     assert "$0.50" in display.updates[-1][2]
     assert len(display.updates) >= 3
     assert display.closed == 1

@@ -10,7 +10,13 @@ import pytest
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.models import ReplayModel, is_local, open_models, served_models
-from opensafeintent.calls.providers import ENDPOINTS, INSPECT_PROVIDERS, resolve_endpoint, unset, variables
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    INSPECT_PROVIDERS,
+    resolve_endpoint,
+    unset,
+    variables,
+)
 from opensafeintent.errors import InputError
 
 
@@ -45,7 +51,9 @@ def test_every_provider_is_reached_at_its_own_address_or_the_users(provider: str
 
 @pytest.mark.parametrize("provider", ENDPOINTS)
 @pytest.mark.parametrize("empty", [{}, {"KEY": ""}])
-def test_a_key_is_needed_unless_the_server_is_the_users_own(provider: str, empty: dict[str, str]) -> None:
+def test_a_key_is_needed_unless_the_server_is_the_users_own(
+    provider: str, empty: dict[str, str]
+) -> None:
     _, key = variables(provider)
     environment = dict.fromkeys((key for _ in empty), "")
     if ENDPOINTS[provider].local:
@@ -58,19 +66,28 @@ def test_a_key_is_needed_unless_the_server_is_the_users_own(provider: str, empty
 def test_any_compatible_server_has_a_name() -> None:
     environment = {"MY_LAB_BASE_URL": "https://lab.example/v1", "MY_LAB_API_KEY": "k"}
     endpoint = resolve_endpoint("openai-api/my-lab/org/model", environment)
-    assert (endpoint.model, endpoint.base_url, endpoint.api_key) == ("org/model", "https://lab.example/v1", "k")
+    assert (endpoint.model, endpoint.base_url, endpoint.api_key) == (
+        "org/model",
+        "https://lab.example/v1",
+        "k",
+    )
     with pytest.raises(InputError, match="set MY_LAB_BASE_URL to the server's base URL"):
         resolve_endpoint("openai-api/my-lab/org/model", {"MY_LAB_API_KEY": "k"})
     with pytest.raises(InputError, match="no key; set MY_LAB_API_KEY"):
-        resolve_endpoint("openai-api/my-lab/org/model", {"MY_LAB_BASE_URL": "https://lab.example/v1"})
+        resolve_endpoint(
+            "openai-api/my-lab/org/model", {"MY_LAB_BASE_URL": "https://lab.example/v1"}
+        )
     assert resolve_endpoint("openai-api/vllm/m", {}) == resolve_endpoint("vllm/m", {})
 
 
 @pytest.mark.parametrize(
-    "url", ["localhost:8000/v1", "ftp://a/v1", "https://", "/v1", "http://[::1/v1", "http://host:port/v1"]
+    "url",
+    ["localhost:8000/v1", "ftp://a/v1", "https://", "/v1", "http://[::1/v1", "http://host:port/v1"],
 )
 def test_a_base_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(InputError, match=r"VLLM_BASE_URL: is .*; expected a URL such as http://localhost:8000/v1"):
+    with pytest.raises(
+        InputError, match=r"VLLM_BASE_URL: is .*; expected a URL such as http://localhost:8000/v1"
+    ):
         resolve_endpoint("vllm/m", {"VLLM_BASE_URL": url})
 
 
@@ -87,13 +104,16 @@ def test_a_base_url_that_is_none_is_refused(url: str) -> None:
 )
 def test_a_password_in_a_base_url_is_not_told(url: str) -> None:
     with pytest.raises(InputError, match=r"^LOOPBACK_BASE_URL: ") as refused:
-        resolve_endpoint("openai-api/loopback/m", {"LOOPBACK_BASE_URL": url, "LOOPBACK_API_KEY": "k"})
+        resolve_endpoint(
+            "openai-api/loopback/m", {"LOOPBACK_BASE_URL": url, "LOOPBACK_API_KEY": "k"}
+        )
     assert not re.search("secret|user:", str(refused.value))
 
 
 @pytest.mark.parametrize("key", ["sk-1\n", "sk-1\r\n", " sk-1 "])
 def test_white_space_around_a_key_is_taken_off_or_told(key: str) -> None:
-    # Left by an editor or `export KEY="$(cat …)"` on Windows; as it stands it cannot be sent in a header.
+    # Left by an editor or `export KEY="$(cat …)"` on Windows; as it stands it cannot be sent in a
+    # header.
     try:
         endpoint = resolve_endpoint("openai/m", {"OPENAI_API_KEY": key})
     except InputError as error:
@@ -104,7 +124,17 @@ def test_white_space_around_a_key_is_taken_off_or_told(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["gpt-5", "", "openai/", "/m", "openai-api/lab", "openai-api/lab/", "openai-api//m", "openai-api/l b/m"]
+    "name",
+    [
+        "gpt-5",
+        "",
+        "openai/",
+        "/m",
+        "openai-api/lab",
+        "openai-api/lab/",
+        "openai-api//m",
+        "openai-api/l b/m",
+    ],
 )
 def test_an_incomplete_name_is_refused(name: str) -> None:
     with pytest.raises(InputError, match=r"is not a model name|unknown provider"):
@@ -112,7 +142,9 @@ def test_an_incomplete_name_is_refused(name: str) -> None:
 
 
 def test_an_unknown_provider_is_told_with_the_nearest() -> None:
-    with pytest.raises(InputError, match=r"opnai/m: unknown provider 'opnai'; did you mean 'openai'"):
+    with pytest.raises(
+        InputError, match=r"opnai/m: unknown provider 'opnai'; did you mean 'openai'"
+    ):
         resolve_endpoint("opnai/m", {})
     with pytest.raises(InputError, match=r"valid: openai, .*openai-api, baseline, replay"):
         resolve_endpoint("qqqqqqqq/m", {})
@@ -126,7 +158,9 @@ def test_a_provider_that_is_not_native_is_told_apart(provider: str) -> None:
 
 
 def test_the_token_limit_goes_into_the_field_that_the_provider_takes() -> None:
-    assert resolve_endpoint("openai/m", {"OPENAI_API_KEY": "k"}).limit_field == "max_completion_tokens"
+    assert (
+        resolve_endpoint("openai/m", {"OPENAI_API_KEY": "k"}).limit_field == "max_completion_tokens"
+    )
     assert resolve_endpoint("vllm/m", {}).limit_field == "max_tokens"
 
 
@@ -136,7 +170,11 @@ def test_models_are_opened_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     responses.write_text('{"id": "s", "variant": "benign", "response": "x"}')
     models = open_models(["vllm/m", "baseline/judge", f"replay/{responses}"], HttpSession())
     assert [type(model) for model in models.values()] == [ChatModel, ScriptedModel, ReplayModel]
-    assert [model.identity.split("@")[0] for model in models.values()] == ["vllm/m", "baseline/judge", "replay/mine"]
+    assert [model.identity.split("@")[0] for model in models.values()] == [
+        "vllm/m",
+        "baseline/judge",
+        "replay/mine",
+    ]
     with pytest.raises(InputError, match="baseline/juge: unknown baseline; did you mean 'judge'"):
         open_models(["baseline/juge"], HttpSession())
 
@@ -161,7 +199,10 @@ def test_the_list_of_models_says_what_is_missing(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     monkeypatch.setenv("GROQ_API_KEY", "gsk-secret")
     served = {line.name: line for line in served_models()}
-    assert (served["openai/MODEL"].needs, served["openai/MODEL"].lacking) == (("OPENAI_API_KEY",), ("OPENAI_API_KEY",))
+    assert (served["openai/MODEL"].needs, served["openai/MODEL"].lacking) == (
+        ("OPENAI_API_KEY",),
+        ("OPENAI_API_KEY",),
+    )
     assert (served["groq/MODEL"].needs, served["groq/MODEL"].lacking) == (("GROQ_API_KEY",), ())
     assert (served["vllm/MODEL"].needs, served["vllm/MODEL"].lacking) == ((), ())
     assert served["baseline/refuse-all"].how == "in process"

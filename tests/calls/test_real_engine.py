@@ -1,4 +1,6 @@
-"""A real local engine behind the native client: `transformers serve` on tiny random weights (make test-engine)."""
+"""A real local engine behind the native client: `transformers serve` on tiny random weights (make
+test-engine).
+"""
 
 from __future__ import annotations
 
@@ -31,14 +33,26 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [str(Path(sys.executable).with_name("transformers")), "serve", str(folder), "--port", str(port)]
-    variables = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
+    command = [
+        str(Path(sys.executable).with_name("transformers")),
+        "serve",
+        str(folder),
+        "--port",
+        str(port),
+    ]
+    variables = os.environ | {
+        "HF_HUB_OFFLINE": "1",
+        "HF_HOME": str(folder / "hf"),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+    }
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env=variables, stdout=log, stderr=subprocess.STDOUT)
     try:
         deadline = time.monotonic() + 180
         while not _listens(port):
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "log").read_text()[-3000:]
+            assert process.poll() is None and time.monotonic() < deadline, (
+                folder / "log"
+            ).read_text()[-3000:]
             time.sleep(0.2)
         yield f"http://127.0.0.1:{port}/v1", folder
     finally:
@@ -52,7 +66,9 @@ def _listens(port: int) -> bool:
 
 
 @pytest.mark.timeout(600)
-def test_responses_token_counts_and_cut_output_arrive(engine: tuple[str, Path], tmp_path: Path) -> None:
+def test_responses_token_counts_and_cut_output_arrive(
+    engine: tuple[str, Path], tmp_path: Path
+) -> None:
     url, folder = engine
     model = f"openai-api/engine/{folder}"
     out = tmp_path / "run"
@@ -80,6 +96,15 @@ def test_an_unknown_model_ends_with_a_line(engine: tuple[str, Path], tmp_path: P
     model = f"openai-api/engine/{tmp_path / 'nowhere'}"
     endpoint = {"ENGINE_BASE_URL": url, "ENGINE_API_KEY": "none"}
     options = ("--limit", 1, "--max-tokens", LIMIT, "--max-connections", 1)
-    ran = osi("evaluate", model, "--judge", "baseline/judge", "--out", tmp_path / "run", *options, **endpoint)
+    ran = osi(
+        "evaluate",
+        model,
+        "--judge",
+        "baseline/judge",
+        "--out",
+        tmp_path / "run",
+        *options,
+        **endpoint,
+    )
     assert ran.code == 3
     assert ran.errors[-1].startswith("error: ")

@@ -16,7 +16,9 @@ LINE = {"id": "s1", "variant": "benign", "response": "Hello."}
 
 def write(path: Path, *lines: dict[str, Any] | str) -> Path:
     file = path / "responses.jsonl"
-    file.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), "utf-8")
+    file.write_text(
+        "\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines), "utf-8"
+    )
     return file
 
 
@@ -32,9 +34,17 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         "mode": "A3",
         "strategy": "constrained",
     }
-    graded_only = {"id": "s3", "variant": "malicious", "helpfulness": 1, "harm_severity": 3, "response": None}
+    graded_only = {
+        "id": "s3",
+        "variant": "malicious",
+        "helpfulness": 1,
+        "harm_severity": 3,
+        "response": None,
+    }
     assert read_recorded(write(tmp_path, LINE, "", full, graded_only)) == [
-        RecordedResponse(set_id="s1", variant="benign", epoch=1, response="Hello.", stop_reason="stop"),
+        RecordedResponse(
+            set_id="s1", variant="benign", epoch=1, response="Hello.", stop_reason="stop"
+        ),
         RecordedResponse(
             set_id="s2",
             variant="dual_use_paraphrase_12",
@@ -60,7 +70,10 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         ({"variant": "dual_use_paraphrase_0"}, "field variant: unknown variant"),
         ({"variant": "dual_use_paraphrase_01"}, "field variant: unknown variant"),
         ({"response": 5}, "field response: is 5; expected a text"),
-        ({"response": None}, "field response: missing; a line has a response, or both grades, or all"),
+        (
+            {"response": None},
+            "field response: missing; a line has a response, or both grades, or all",
+        ),
         ({"response": None, "helpfulness": 2}, "field response: missing"),
         ({"response": "half a pair: \ud800"}, "field response: .*surrogate"),
         ({"epoch": "1"}, "field epoch: is '1'; expected a whole number from 0"),
@@ -74,13 +87,18 @@ def test_every_field_is_read(tmp_path: Path) -> None:
         ({"strategy": "partial"}, "field strategy: unknown strategy 'partial'"),
     ],
 )
-def test_a_bad_line_is_refused_with_its_place_and_field(tmp_path: Path, change: dict[str, Any], complaint: str) -> None:
+def test_a_bad_line_is_refused_with_its_place_and_field(
+    tmp_path: Path, change: dict[str, Any], complaint: str
+) -> None:
     file = write(tmp_path, {**LINE, "id": "s0"}, LINE | change)
     with pytest.raises(InputError, match=rf"responses\.jsonl:2, {complaint}"):
         read_recorded(file)
 
 
-@pytest.mark.parametrize(("line", "complaint"), [("[]", "expected a JSON object"), ('{"id": "s1", ', "responses.jsonl:2")])
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [("[]", "expected a JSON object"), ('{"id": "s1", ', "responses.jsonl:2")],
+)
 def test_a_line_that_is_no_object_is_refused(tmp_path: Path, line: str, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         read_recorded(write(tmp_path, {**LINE, "id": "s0"}, line))
@@ -88,7 +106,9 @@ def test_a_line_that_is_no_object_is_refused(tmp_path: Path, line: str, complain
 
 def test_a_response_that_is_there_twice_is_refused_with_both_places(tmp_path: Path) -> None:
     file = write(tmp_path, LINE, {**LINE, "epoch": 2}, {**LINE, "response": "Another."})
-    with pytest.raises(InputError, match=r"jsonl:3: s1, benign, epoch 1 is there already, at .*responses\.jsonl:1$"):
+    with pytest.raises(
+        InputError, match=r"jsonl:3: s1, benign, epoch 1 is there already, at .*responses\.jsonl:1$"
+    ):
         read_recorded(file)
 
 

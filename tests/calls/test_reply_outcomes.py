@@ -1,4 +1,7 @@
-"""What every reply comes to: an answer, a refusal, or a failure that is never a grade. `reply_cases` has the table."""
+"""What every reply comes to: an answer, a refusal, or a failure that is never a grade.
+
+`reply_cases` has the table.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,15 @@ from opensafeintent.calls import client as client_module
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Attempt, Failed, Failure, Outcome, Refused, Replied
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Failed,
+    Failure,
+    Outcome,
+    Refused,
+    Replied,
+)
 from samples import dataset_file, made_dataset, prompt_set
 
 
@@ -30,9 +41,13 @@ def attempts() -> dict[str, Attempt]:
 
     async def run(base_url: str) -> list[Attempt]:
         async with HttpSession(16) as http:
-            # a model for each: what one learns of the fields that are taken is nothing to the others
+            # a model for each: what one learns of the fields that are taken is nothing to the
+            # others
             return await asyncio.gather(
-                *(chat_model(base_url, http).attempt(user_call(f"{name}, in between")) for name in CASES)
+                *(
+                    chat_model(base_url, http).attempt(user_call(f"{name}, in between"))
+                    for name in CASES
+                )
             )
 
     with replying() as server:
@@ -60,15 +75,24 @@ def test_what_a_reply_comes_to(attempts: dict[str, Attempt], name: str) -> None:
     assert word_for(attempts[name]) == CASES[name].outcome
 
 
-def test_no_answer_beside_odd_fields_counts_tokens_that_cannot_be(attempts: dict[str, Attempt]) -> None:
+def test_no_answer_beside_odd_fields_counts_tokens_that_cannot_be(
+    attempts: dict[str, Attempt],
+) -> None:
     for name, attempt in attempts.items():
         if name.startswith("usage is"):
             assert isinstance(attempt, Replied)
-            assert (attempt.outcome.usage.input_tokens, attempt.outcome.usage.output_tokens) == (0, 0), name
+            assert (attempt.outcome.usage.input_tokens, attempt.outcome.usage.output_tokens) == (
+                0,
+                0,
+            ), name
 
 
 def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: Path) -> None:
-    names = [name for name, case in CASES.items() if case.outcome in TWICE and b'"choices": [{' in case.body]
+    names = [
+        name
+        for name, case in CASES.items()
+        if case.outcome in TWICE and b'"choices": [{' in case.body
+    ]
     assert len(names) == 19
     calls = [user_call(f"{name}, in between", epoch=epoch) for name in names for epoch in (1, 2)]
     with replying() as server, Ledger(tmp_path / "ledger.sqlite") as ledger:
@@ -96,14 +120,19 @@ def test_a_model_that_never_answers_is_not_a_silent_one(tmp_path: Path) -> None:
     with replying() as server, Ledger(path) as ledger:
         outcome, client = asyncio.run(run(server.base_url, ledger))
     client.stop_silent_models()
-    assert outcome == Failed(kind="no_answer", attempts=2, error="the reply holds no text (finish reason: stop)")
+    assert outcome == Failed(
+        kind="no_answer", attempts=2, error="the reply holds no text (finish reason: stop)"
+    )
     assert client.stopped_models == {}
-    assert rows(path) == [("failed", "no_answer: the reply holds no text (finish reason: stop)")] * 2
+    assert (
+        rows(path) == [("failed", "no_answer: the reply holds no text (finish reason: stop)")] * 2
+    )
     with Ledger(path, readonly=True) as ledger:
         assert ledger.answering_models() == {MODEL}
 
 
-# Through a whole run ---------------------------------------------------------------------------------------------------
+# Through a whole run
+# ------------------------------------------------------------------------------
 
 FATAL = ("unauthorized", "no_credit")
 """They stop the model: a run has a test of its own for them."""
@@ -117,7 +146,16 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, P
     dataset = Path(dataset_file(folder, made_dataset(*map(prompt_set, names))))
     with pytest.MonkeyPatch.context() as patch, replying() as server:
         patch.setattr(client_module, "_FIRST_WAIT", 0.001)
-        ran = evaluate(server, dataset, folder / "run", "--max-connections", 1, "--probe", "none", judges=["baseline/judge"])
+        ran = evaluate(
+            server,
+            dataset,
+            folder / "run",
+            "--max-connections",
+            1,
+            "--probe",
+            "none",
+            judges=["baseline/judge"],
+        )
     yield ran.code, folder / "run", ran.err
 
 
@@ -135,19 +173,29 @@ def test_no_failure_is_a_grade(evaluated: tuple[int, Path, str]) -> None:
         elif outcome == "answered":
             assert "" not in graded and (row["refused"], row["missing"]) == ("", ""), name
         else:
-            assert (graded, row["missing"], row["refused"]) == (("", "", ""), f"response:{outcome}", ""), name
+            assert (graded, row["missing"], row["refused"]) == (
+                ("", "", ""),
+                f"response:{outcome}",
+                "",
+            ), name
 
 
 def test_the_responses_beside_them_are_graded(evaluated: tuple[int, Path, str]) -> None:
     _, run, _ = evaluated
-    assert all(row["helpfulness"] and not row["missing"] for row in grades(run) if row["variant"] != "dual_use")
+    assert all(
+        row["helpfulness"] and not row["missing"]
+        for row in grades(run)
+        if row["variant"] != "dual_use"
+    )
 
 
 @pytest.mark.parametrize("name", ["flagged account", "moderate access"])
 def test_a_403_about_the_account_ends_the_run_without_a_grade(tmp_path: Path, name: str) -> None:
     dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set(name))))
     with replying() as server:
-        ran = evaluate(server, dataset, tmp_path / "run", "--max-connections", 1, judges=["baseline/judge"])
+        ran = evaluate(
+            server, dataset, tmp_path / "run", "--max-connections", 1, judges=["baseline/judge"]
+        )
     assert ran.code == 3
     assert "check LOOP_API_KEY" in ran.err
     assert not (tmp_path / "run" / "grades.csv.gz").exists()
@@ -162,7 +210,13 @@ def test_a_run_of_nothing_but_no_answers_is_missing_and_stays_in_the_run(tmp_pat
         assert ran.code == 1, ran.err
         assert {row["missing"] for row in grades(tmp_path / "run")} == {"response:no_answer"}
         # another model joins: the first one's missing grades are not dropped in silence
-        ran = evaluate(server, dataset, tmp_path / "run", models=["baseline/refuse-all"], judges=["baseline/judge"])
+        ran = evaluate(
+            server,
+            dataset,
+            tmp_path / "run",
+            models=["baseline/refuse-all"],
+            judges=["baseline/judge"],
+        )
     assert ran.code == 1, ran.err
     assert {row["missing"] for row in grades(tmp_path / "run", TARGET)} == {"response:no_answer"}
     assert metrics(tmp_path / "run")["coverage"].keys() == {TARGET, "baseline/refuse-all"}
@@ -172,7 +226,9 @@ def test_a_judge_without_an_answer_is_a_missing_grade(tmp_path: Path) -> None:
     dataset = Path(dataset_file(tmp_path, made_dataset(prompt_set("a note"))))
     with replying() as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr("calls.reply_cases.CASES", {"text": CASES["null"]})
-        ran = evaluate(server, dataset, tmp_path / "run", models=["baseline/comply-all"], judges=[JUDGE])
+        ran = evaluate(
+            server, dataset, tmp_path / "run", models=["baseline/comply-all"], judges=[JUDGE]
+        )
     assert ran.code == 1, ran.err
     (row,) = (row for row in grades(tmp_path / "run") if row["variant"] == "dual_use")
     assert set(row["missing"].split("; ")) == {

@@ -1,7 +1,8 @@
-"""Every statement of ours finds rows of `calls` by an index: a ledger of many calls is not read through for one of them.
+"""Every statement of ours finds rows of `calls` by an index: a ledger of many calls is not read
+through for one of them.
 
-Statements are taken down as they are executed, on the connection that executes them; and each that the source holds has to
-be among them, so that a new one cannot be forgotten.
+Statements are taken down as they are executed, on the connection that executes them; and each that
+the source holds has to be among them, so that a new one cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.merging import merge
 
 READ_ONCE = {
-    "SELECT DISTINCT model FROM calls": "who has ever answered: asked once, as a run is taken up again",
+    "SELECT DISTINCT model FROM calls": (
+        "who has ever answered: asked once, as a run is taken up again"
+    ),
     "SELECT count(*) FROM calls": "how many rows there are",
     "SELECT 1 FROM calls LIMIT 1": "whether there are any: one row is read",
     "FROM calls ORDER BY id": "every row of a ledger that is merged into another",
@@ -56,13 +59,17 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, list[str]]]:
     """Return how SQLite goes about each statement that is executed from now on."""
     connect = sqlite3.connect
     monkeypatch.setattr(_Explained, "plans", {})
-    monkeypatch.setattr(sqlite3, "connect", lambda *args, **more: connect(*args, factory=_Explained, **more))
+    monkeypatch.setattr(
+        sqlite3, "connect", lambda *args, **more: connect(*args, factory=_Explained, **more)
+    )
     yield _Explained.plans
 
 
 def _ledgers(folder: Path) -> None:
     """Look up and count, with outcomes and failures."""
-    entries = [entry for number in range(9) for entry in (failed(f"q{number}"), answered(f"q{number}"))]
+    entries = [
+        entry for number in range(9) for entry in (failed(f"q{number}"), answered(f"q{number}"))
+    ]
     keys = [entry.key for entry in entries if entry.outcome]
     with Ledger(folder / "one.sqlite") as ledger:
         for entry in entries:
@@ -101,13 +108,17 @@ def _run(folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_no_statement_reads_all_calls_to_find_some(tmp_path: Path, plans: dict[str, list[str]]) -> None:
+def test_no_statement_reads_all_calls_to_find_some(
+    tmp_path: Path, plans: dict[str, list[str]]
+) -> None:
     _ledgers(tmp_path)
     _run(tmp_path)
     for statement, plan in plans.items():
         if any(known in statement for known in READ_ONCE):
             continue
-        reads_all = [step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step]
+        reads_all = [
+            step for step in plan if step.startswith("SCAN") and "CONSTANT ROW" not in step
+        ]
         built = [step for step in plan if "AUTOMATIC" in step]
         assert not (reads_all and "calls" in statement), (statement, plan)
         assert not built, (statement, plan)
@@ -134,5 +145,7 @@ def _written() -> list[str]:
 def test_the_statement_before_read_the_whole_table(tmp_path: Path) -> None:
     Ledger(tmp_path / "ledger.sqlite").close()
     with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
-        plan = connection.execute("EXPLAIN QUERY PLAN SELECT id FROM calls WHERE key = ?", (b"k",)).fetchall()
+        plan = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT id FROM calls WHERE key = ?", (b"k",)
+        ).fetchall()
     assert [detail for *_, detail in plan] == ["SCAN calls"]  # both indexes are partial

@@ -1,6 +1,8 @@
-"""A run of revision 0a33c27, whose ledger is of version 1 and holds failures as answers and refusals (`write_version_1`).
+"""A run of revision 0a33c27, whose ledger is of version 1 and holds failures as answers and
+refusals (`write_version_1`).
 
-They read as failed attempts everywhere, and are asked again; the rest of the ledger counts as it did.
+They read as failed attempts everywhere, and are asked again; the rest of the ledger counts as it
+did.
 """
 
 from __future__ import annotations
@@ -49,8 +51,12 @@ def keys(path: Path) -> dict[str, bytes]:
     """Return the keys of the target's calls for dual-use wordings, by prompt-set."""
     found = {}
     with closing(sqlite3.connect(path)) as connection:
-        for key, request in connection.execute("SELECT key, request FROM calls WHERE purpose = 'generate' ORDER BY id"):
-            name, _, wording = request.partition('"messages":[["user",["')[2].partition('"]')[0].rpartition(", ")
+        for key, request in connection.execute(
+            "SELECT key, request FROM calls WHERE purpose = 'generate' ORDER BY id"
+        ):
+            name, _, wording = (
+                request.partition('"messages":[["user",["')[2].partition('"]')[0].rpartition(", ")
+            )
             if wording == "in between":
                 found[name] = key
     return found
@@ -66,7 +72,9 @@ def check(ledger: Ledger, of: dict[str, bytes]) -> None:
     """See that a ledger holds what still counts, and the rest as failures with their reasons."""
     for name in STILL_COUNT:
         outcome = ledger.find(of[name])
-        assert isinstance(outcome, Refused if CASES[name].outcome == "refused" and name != "empty" else Answered), name
+        assert isinstance(
+            outcome, Refused if CASES[name].outcome == "refused" and name != "empty" else Answered
+        ), name
         assert ledger.last_failure(of[name]) is None
     for name, kind in COUNT_NO_MORE.items():
         assert ledger.find(of[name]) is None, name
@@ -89,7 +97,10 @@ def test_to_a_reader_they_are_failed_and_nothing_is_written(ledger: Path) -> Non
 
 
 def test_a_writer_makes_failures_of_them_once_and_changes_nothing_else(ledger: Path) -> None:
-    of, every = keys(ledger), "id, key, request, stop_reason, served_model, seconds, response, created"
+    of, every = (
+        keys(ledger),
+        "id, key, request, stop_reason, served_model, seconds, response, created",
+    )
     before = rows(ledger, every)
     for _ in range(2):
         with Ledger(ledger) as opened:
@@ -135,7 +146,8 @@ def test_every_look_up_of_a_reader_is_by_an_index(ledger: Path) -> None:
             assert "CO-ROUTINE calls" in plan
 
 
-# The command line ------------------------------------------------------------------------------------------------------
+# The command line
+# ------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -148,7 +160,9 @@ def reasons(run: Path) -> dict[str, str]:
     return {row["id"]: row["missing"] for row in grades(run) if row["variant"] == "dual_use"}
 
 
-EXPECTED = dict.fromkeys(STILL_COUNT, "") | {name: f"response:{kind}" for name, kind in COUNT_NO_MORE.items()}
+EXPECTED = dict.fromkeys(STILL_COUNT, "") | {
+    name: f"response:{kind}" for name, kind in COUNT_NO_MORE.items()
+}
 
 
 def test_report_shows_them_as_missing(run: Path, ledger: Path) -> None:
@@ -159,7 +173,9 @@ def test_report_shows_them_as_missing(run: Path, ledger: Path) -> None:
     assert ledger.read_bytes() == before
 
 
-def test_trace_shows_them_as_failed_in_a_folder_that_cannot_be_written(folder: Path) -> None:  # noqa: F811
+def test_trace_shows_them_as_failed_in_a_folder_that_cannot_be_written(
+    folder: Path,  # noqa: F811
+) -> None:
     with tarfile.open(HELD) as archive:
         archive.extractall(folder / "run", filter="data")
     for path in (*folder.rglob("*"), folder):
@@ -173,8 +189,12 @@ def test_trace_shows_them_as_failed_in_a_folder_that_cannot_be_written(folder: P
 
 
 @pytest.mark.usefixtures("quickly")
-def test_evaluate_asks_for_them_again_and_for_nothing_else(run: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calls.reply_cases.CASES", {"text": CASES["text"]})  # by now the server is well
+def test_evaluate_asks_for_them_again_and_for_nothing_else(
+    run: Path, ledger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "calls.reply_cases.CASES", {"text": CASES["text"]}
+    )  # by now the server is well
     options = (run / "prompt_sets.jsonl", run, "--probe", "none")
     with replying() as server:
         dry = evaluate(server, *options, "--dry-run", judges=["baseline/judge"])

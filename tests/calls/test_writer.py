@@ -53,7 +53,9 @@ def test_who_adds_without_a_pause_is_held_back_to_the_speed_of_writing(tmp_path:
     with Ledger(path) as ledger:
         for number in range(12_000):
             ledger.add(answered(str(number) * 100, number=number))
-        assert len(rows(path)) > 6_000  # 1,000 may wait, and as many again stand in the batch that is being written
+        assert (
+            len(rows(path)) > 6_000
+        )  # 1,000 may wait, and as many again stand in the batch that is being written
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
@@ -80,13 +82,17 @@ def test_every_wait_ends_when_the_ledger_cannot_be_written(tmp_path: Path) -> No
                 slow = asyncio.ensure_future(client.ask(user_call("Slow.")))
                 await until(lambda: client.tally.calls == 3)
                 path.unlink()
-                results = await asyncio.wait_for(asyncio.gather(pausing, slow, return_exceptions=True), 30)
+                results = await asyncio.wait_for(
+                    asyncio.gather(pausing, slow, return_exceptions=True), 30
+                )
                 with pytest.raises(InputError):
                     await client.ask(user_call("Another."))
                 return list(results)
 
     slow = Fault(action="delay", seconds=0.3, match=Match(contains="Slow."))
     with LoopbackServer(faults=[later, slow]) as server:
-        with pytest.raises(InputError, match=r"ledger\.sqlite: .* deleted .*; answers that came and are lost: 2$"):
+        with pytest.raises(
+            InputError, match=r"ledger\.sqlite: .* deleted .*; answers that came and are lost: 2$"
+        ):
             asyncio.run(run(server.base_url))
         assert server.stats()["total"] == 3

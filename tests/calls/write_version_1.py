@@ -1,10 +1,12 @@
-"""Write `data/version-1.tar.gz`: a run of revision 0a33c27, whose ledger is of version 1 and takes failures for answers.
+"""Write `data/version-1.tar.gz`: a run of revision 0a33c27, whose ledger is of version 1 and takes
+failures for answers.
 
     git worktree add ../version-1 0a33c27
     PYTHONPATH=../version-1/src:tests python tests/calls/write_version_1.py
 
-The target is the server of `reply_cases`, which gives each prompt-set's dual-use wording the reply that the set is named
-after; the judge is the scripted one. What is derived from the ledger is left out.
+The target is the server of `reply_cases`, which gives each prompt-set's dual-use wording the reply
+that the set is named after; the judge is the scripted one. What is derived from the ledger is left
+out.
 """
 
 from __future__ import annotations
@@ -37,19 +39,28 @@ COUNT_NO_MORE = {
     "moderate access": "rejected",
     "policy to accept": "rejected",
 }
-"""Prompt-sets whose dual-use response revision 0a33c27 graded, and the kind of failure that it is."""
+"""Prompt-sets whose dual-use response revision 0a33c27 graded, and the kind of failure that it is.
+"""
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, replying() as server:
-        dataset = Path(dataset_file(Path(folder), made_dataset(*map(prompt_set, (*STILL_COUNT, *COUNT_NO_MORE)))))
+        dataset = Path(
+            dataset_file(
+                Path(folder), made_dataset(*map(prompt_set, (*STILL_COUNT, *COUNT_NO_MORE)))
+            )
+        )
         run = Path(folder) / "run"
         ran = evaluate(server, dataset, run, "--probe", "none", judges=["baseline/judge"])
         assert ran.code == 0, ran.err
         with closing(sqlite3.connect(run / "ledger.sqlite")) as connection:
             connection.execute("PRAGMA journal_mode = DELETE")
             connection.execute("VACUUM")
-        kept = [path for path in sorted(run.rglob("*")) if path.name in ("run.json", "ledger.sqlite", "prompt_sets.jsonl")]
+        kept = [
+            path
+            for path in sorted(run.rglob("*"))
+            if path.name in ("run.json", "ledger.sqlite", "prompt_sets.jsonl")
+        ]
         with tarfile.open(HELD, "w:gz") as archive:
             for path in kept:
                 archive.add(path, path.relative_to(run))

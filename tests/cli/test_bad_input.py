@@ -1,4 +1,6 @@
-"""What cannot be used is refused in one clear line, with the exit code that goes with it, before anything is spent."""
+"""What cannot be used is refused in one clear line, with the exit code that goes with it, before
+anything is spent.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import JUDGE, KEY, TARGET, WORDINGS, Ran, calls, coverage, evaluate, metrics, osi, some_sets
+from endtoend import (
+    JUDGE,
+    KEY,
+    TARGET,
+    WORDINGS,
+    Ran,
+    calls,
+    coverage,
+    evaluate,
+    metrics,
+    osi,
+    some_sets,
+)
 from loopback import GENERATE, HARM, MODE, Fault, LoopbackServer, Match
 
 FIRST_CONNECTIONS = 16
@@ -34,7 +48,8 @@ def only_line(ran: Ran) -> str:
     return line
 
 
-# Names and options -----------------------------------------------------------------------------------------------------
+# Names and options
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -73,7 +88,16 @@ def test_model_that_cannot_be_called(tmp_path: Path, model: str, words: str, rol
 
 
 def test_no_key_names_the_variable(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
-    arguments = ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", tmp_path / "run"]
+    arguments = [
+        "evaluate",
+        TARGET,
+        "--judge",
+        JUDGE,
+        "--dataset",
+        dataset,
+        "--out",
+        tmp_path / "run",
+    ]
     for ran in (
         osi(*arguments, LOOP_BASE_URL=server.base_url),
         osi(*arguments, LOOP_BASE_URL=server.base_url, LOOP_API_KEY=""),
@@ -85,8 +109,12 @@ def test_no_key_names_the_variable(server: LoopbackServer, dataset: Path, tmp_pa
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r", f" {KEY}", "a\nb", "ключ"])
-def test_key_with_a_stray_character(server: LoopbackServer, dataset: Path, tmp_path: Path, key: str) -> None:
-    """What `$(< file)` or an editor leaves behind is either taken off, or refused with the variable's name."""
+def test_key_with_a_stray_character(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, key: str
+) -> None:
+    """What `$(< file)` or an editor leaves behind is either taken off, or refused with the
+    variable's name.
+    """
     ran = evaluate(server, dataset, tmp_path / "run", "--limit", 1, LOOP_API_KEY=key)
     assert ran.code in (0, 2)
     if ran.code == 2:
@@ -96,11 +124,22 @@ def test_key_with_a_stray_character(server: LoopbackServer, dataset: Path, tmp_p
 
 @pytest.mark.parametrize(
     "url",
-    ["localhost:8000", "ftp://x/v1", "http://", "http://[::1/v1", "http://user:hunter2@{host}", "http://127.0.0.1:99999/v1"],
+    [
+        "localhost:8000",
+        "ftp://x/v1",
+        "http://",
+        "http://[::1/v1",
+        "http://user:hunter2@{host}",
+        "http://127.0.0.1:99999/v1",
+    ],
 )
-def test_base_url_that_cannot_be_used(server: LoopbackServer, dataset: Path, tmp_path: Path, url: str) -> None:
+def test_base_url_that_cannot_be_used(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, url: str
+) -> None:
     given = url.replace("{host}", server.base_url.removeprefix("http://"))
-    ran = evaluate(server, dataset, tmp_path / "run", "--limit", 1, "--dry-run", LOOP_BASE_URL=given)
+    ran = evaluate(
+        server, dataset, tmp_path / "run", "--limit", 1, "--dry-run", LOOP_BASE_URL=given
+    )
     assert ran.code == 2
     assert "LOOP_BASE_URL" in only_line(ran)
     assert "hunter2" not in ran.err
@@ -136,7 +175,9 @@ def test_base_url_that_cannot_be_used(server: LoopbackServer, dataset: Path, tmp
     ],
     ids=lambda value: ascii(" ".join(map(str, value))),
 )
-def test_option_that_cannot_be_used(tmp_path: Path, options: list[object], words: list[str]) -> None:
+def test_option_that_cannot_be_used(
+    tmp_path: Path, options: list[object], words: list[str]
+) -> None:
     ran = osi(*REDIRECT, *JUDGED, "--limit", 1, "--out", tmp_path / "run", *options)
     assert ran.code == 2
     assert all(word in only_line(ran) for word in words)
@@ -147,7 +188,10 @@ def test_option_that_cannot_be_used(tmp_path: Path, options: list[object], words
     [
         ([], "Usage"),
         (["evalute", "x"], "'evaluate'"),
-        (["evaluate", "--judge", "baseline/judge"], "no model to evaluate: name at least one, or a --suite"),
+        (
+            ["evaluate", "--judge", "baseline/judge"],
+            "no model to evaluate: name at least one, or a --suite",
+        ),
         (REDIRECT, "--judge"),
         ([*REDIRECT, *JUDGED, "--mode", "core"], "--modes"),
         ([*REDIRECT, *JUDGED, "--modes", "corr"], "core"),
@@ -167,13 +211,19 @@ def test_usage_that_is_wrong_says_what_would_be_right(arguments: list[str], word
     ("name", "content", "words"),
     [
         ("harm.md", "no header", ["harm.md", "header"]),
-        ("harm.md", '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}', ["harm.md", "contract"]),
+        (
+            "harm.md",
+            '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}',
+            ["harm.md", "contract"],
+        ),
         ("harmfulness.txt", "Grade this: {prompt}", ["harmfulness.txt", "response"]),
         ("notes.txt", "nothing", ["helpfulness.md", "helpfulness.txt"]),
         ("harm.md", b"\xff\xfe", ["harm.md"]),
     ],
 )
-def test_template_that_cannot_be_used(tmp_path: Path, name: str, content: str | bytes, words: list[str]) -> None:
+def test_template_that_cannot_be_used(
+    tmp_path: Path, name: str, content: str | bytes, words: list[str]
+) -> None:
     raw = content if isinstance(content, bytes) else content.encode()
     (tmp_path / name).write_bytes(raw)
     ran = osi(*REDIRECT, *JUDGED, "--rubrics", tmp_path, "--out", tmp_path / "run")
@@ -182,11 +232,21 @@ def test_template_that_cannot_be_used(tmp_path: Path, name: str, content: str | 
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"baseline/redirect": 3}', '{"baseline/redirect": {"input": 1}}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", '{"baseline/redirect": 3}', '{"baseline/redirect": {"input": 1}}']
+)
 def test_prices_that_cannot_be_used(tmp_path: Path, content: str) -> None:
     (tmp_path / "prices.json").write_text(content)
     for dry in ([], ["--dry-run"]):
-        ran = osi(*REDIRECT, *JUDGED, "--prices", tmp_path / "prices.json", "--out", tmp_path / "run", *dry)
+        ran = osi(
+            *REDIRECT,
+            *JUDGED,
+            "--prices",
+            tmp_path / "prices.json",
+            "--out",
+            tmp_path / "run",
+            *dry,
+        )
         assert ran.code == 2
         assert "prices.json" in only_line(ran)
 
@@ -220,7 +280,9 @@ def test_ledger_that_is_another_file(tmp_path: Path) -> None:
         (["dataset", "convert", "starter", "--out", "x.csv"], [".jsonl", ".parquet"]),
     ],
 )
-def test_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]) -> None:
+def test_other_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], words: list[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     ran = osi(*arguments)
     assert ran.code == 2
@@ -231,7 +293,14 @@ def test_other_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, argumen
 
 @pytest.mark.parametrize("name", ["9" * 300, "loop/run"], ids=["too long", "a loop of links"])
 @pytest.mark.parametrize(
-    "command", [["report"], ["compare"], ["grade", *JUDGED], ["import", "--out", "x"], ["trace", "--set", "s"]]
+    "command",
+    [
+        ["report"],
+        ["compare"],
+        ["grade", *JUDGED],
+        ["import", "--out", "x"],
+        ["trace", "--set", "s"],
+    ],
 )
 def test_path_that_cannot_be_looked_up(tmp_path: Path, command: list[str], name: str) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -247,7 +316,8 @@ def test_file_nested_too_deeply_to_be_read(tmp_path: Path) -> None:
     assert "deep.jsonl" in only_line(ran)
 
 
-# Providers that will not answer ----------------------------------------------------------------------------------------
+# Providers that will not answer
+# ------------------------------------------------------------------------------
 
 
 def test_wrong_key_stops_at_once(dataset: Path, tmp_path: Path) -> None:
@@ -263,7 +333,9 @@ def test_wrong_key_stops_at_once(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "sets"), [("target", 6), ("judge", 6), ("judge", 1)], ids=["target", "judge", "judge at the very end"]
+    ("model", "sets"),
+    [("target", 6), ("judge", 6), ("judge", 1)],
+    ids=["target", "judge", "judge at the very end"],
 )
 def test_reason_is_said_once(server: LoopbackServer, tmp_path: Path, model: str, sets: int) -> None:
     server.set_faults(Fault(action="status", status=401, match=Match(model=model)))
@@ -283,7 +355,9 @@ def test_unknown_model_stops_at_once(dataset: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_judge_that_is_refused_stops_the_run(server: LoopbackServer, dataset: Path, tmp_path: Path, status: int) -> None:
+def test_judge_that_is_refused_stops_the_run(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, status: int
+) -> None:
     server.set_faults(Fault(action="status", status=status, match=Match(model="judge")))
     ran = evaluate(server, dataset, tmp_path / "run")
     assert ran.code == 3
@@ -305,7 +379,9 @@ def test_judge_that_is_refused_is_noticed_before_the_target_is_paid_for_everythi
     assert calls(server)[GENERATE] <= 4 * FIRST_CONNECTIONS
 
 
-def test_mode_judge_that_is_refused_stops_the_run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_mode_judge_that_is_refused_stops_the_run(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     server.set_faults(Fault(action="status", status=404, match=Match(purpose=MODE)))
     ran = evaluate(server, dataset, tmp_path / "run", "--mode-judge", "openai-api/loop/modes")
     assert ran.code == 3
@@ -315,16 +391,22 @@ def test_mode_judge_that_is_refused_stops_the_run(server: LoopbackServer, datase
 def test_stop_does_not_wait_for_calls_that_are_waiting_to_be_retried(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
-    server.set_faults(Fault(action="status", status=503, retry_after=6, match=Match(purpose=GENERATE, first=1)))
+    server.set_faults(
+        Fault(action="status", status=503, retry_after=6, match=Match(purpose=GENERATE, first=1))
+    )
     with LoopbackServer(api_key="another") as strict:
         began = time.monotonic()
         second = {"SECOND_BASE_URL": strict.base_url, "SECOND_API_KEY": "wrong"}
-        ran = evaluate(server, dataset, tmp_path / "run", judges=["openai-api/second/judge"], **second)
+        ran = evaluate(
+            server, dataset, tmp_path / "run", judges=["openai-api/second/judge"], **second
+        )
         assert ran.code == 3
         assert time.monotonic() - began < 4
 
 
-def test_dead_target_leaves_the_other_to_its_end(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_dead_target_leaves_the_other_to_its_end(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     server.set_faults(Fault(action="status", status=404, match=Match(model="gone")))
     ran = evaluate(server, dataset, tmp_path / "run", models=["openai-api/loop/gone", TARGET])
     assert ran.code == 3
@@ -334,7 +416,9 @@ def test_dead_target_leaves_the_other_to_its_end(server: LoopbackServer, dataset
     assert server.stats()["by_model"]["gone"] <= FIRST_CONNECTIONS
 
 
-def test_every_target_dead_names_each(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_every_target_dead_names_each(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     server.set_faults(Fault(action="status", status=404, match=Match(purpose=GENERATE)))
     ran = evaluate(server, dataset, tmp_path / "run", models=[TARGET, "openai-api/loop/gone"])
     assert ran.code == 3
@@ -342,7 +426,9 @@ def test_every_target_dead_names_each(server: LoopbackServer, dataset: Path, tmp
 
 
 def test_error_page_in_place_of_a_reply_is_no_grade(server: LoopbackServer, tmp_path: Path) -> None:
-    server.set_faults(Fault(action="html", match=Match(purpose=HARM, attempts=1)))  # once each: a retry mends it
+    server.set_faults(
+        Fault(action="html", match=Match(purpose=HARM, attempts=1))
+    )  # once each: a retry mends it
     assert evaluate(server, some_sets(tmp_path, 1), tmp_path / "run").code == 0
     assert calls(server)[HARM] == 2 * WORDINGS
     assert coverage(tmp_path / "run")["counted"] == WORDINGS

@@ -58,25 +58,41 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, ran.out
 
 
-# demo ------------------------------------------------------------------------------------------------------------------
+# demo
+# ------------------------------------------------------------------------------
 
 
 def by_model(run: Path, metric: str) -> dict[str, float]:
-    return {name.removeprefix("baseline/"): found[metric]["value"] for name, found in metrics(run)["models"].items()}
+    return {
+        name.removeprefix("baseline/"): found[metric]["value"]
+        for name, found in metrics(run)["models"].items()
+    }
 
 
 def test_demo_shows_why_each_number_is_needed(demo: tuple[Path, str]) -> None:
-    triplet, utility, help_ = (by_model(demo[0], name) for name in ("triplet_safety", "mean_utility", "mean_helpfulness"))
+    triplet, utility, help_ = (
+        by_model(demo[0], name) for name in ("triplet_safety", "mean_utility", "mean_helpfulness")
+    )
     assert triplet["refuse-all"] == 1
-    assert [name for name, value in utility.items() if value == min(utility.values())] == ["refuse-all"]
-    assert [name for name, value in triplet.items() if value == min(triplet.values())] == ["comply-all"]
+    assert [name for name, value in utility.items() if value == min(utility.values())] == [
+        "refuse-all"
+    ]
+    assert [name for name, value in triplet.items() if value == min(triplet.values())] == [
+        "comply-all"
+    ]
     assert [name for name, value in help_.items() if value == max(help_.values())] == ["comply-all"]
-    assert [name for name, value in utility.items() if value == max(utility.values())] == ["redirect"]
+    assert [name for name, value in utility.items() if value == max(utility.values())] == [
+        "redirect"
+    ]
 
 
 def test_demo_ranks_by_mean_utility_on_screen(demo: tuple[Path, str]) -> None:
     folder, screen = demo
-    shown = [line.split()[0].removeprefix("baseline/") for line in screen.splitlines() if line.startswith("baseline/")]
+    shown = [
+        line.split()[0].removeprefix("baseline/")
+        for line in screen.splitlines()
+        if line.startswith("baseline/")
+    ]
     utility = by_model(folder, "mean_utility")
     assert shown == sorted(utility, key=lambda name: -utility[name])
     assert f"{utility['redirect']:.2f}" in screen
@@ -92,10 +108,17 @@ def test_demo_names_its_judge_in_everything(demo: tuple[Path, str]) -> None:
         with table.open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert rows or table.name == "comparisons.csv", table.name
-        if table.name in ("reference.csv", "cost.csv"):  # what an oracle would have, and what calls cost, is nobody's grade
+        if table.name in (
+            "reference.csv",
+            "cost.csv",
+        ):  # what an oracle would have, and what calls cost, is nobody's grade
             continue
-        judged = [row for row in rows if "taxonomy" not in row]  # nor are definitions of domains and types
-        assert all(any(JUDGED_BY_RULES in cell for cell in row.values()) for row in judged), table.name
+        judged = [
+            row for row in rows if "taxonomy" not in row
+        ]  # nor are definitions of domains and types
+        assert all(any(JUDGED_BY_RULES in cell for cell in row.values()) for row in judged), (
+            table.name
+        )
     assert values(grades(folder), "judge") == {JUDGED_BY_RULES}
 
 
@@ -111,19 +134,27 @@ def test_demo_again_is_the_same_demo(demo: tuple[Path, str]) -> None:
 def test_folders_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     dataset = some_sets(tmp_path, 2, paraphrases=1).rename(tmp_path / "mine.jsonl")
-    assert osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset).code == 0
+    assert (
+        osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset).code
+        == 0
+    )
     assert (tmp_path / "runs" / "mine" / "metrics.json").is_file()
 
 
-# What a terminal is given ----------------------------------------------------------------------------------------------
+# What a terminal is given
+# ------------------------------------------------------------------------------
 
 
 def on_terminal(*arguments: object, server: LoopbackServer | None = None) -> tuple[int, str]:
-    """Run a command whose output and errors go to one terminal; return its exit code and all that the terminal got."""
+    """Run a command whose output and errors go to one terminal; return its exit code and all that
+    the terminal got.
+    """
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "opensafeintent", *map(str, arguments)]
     variables = environment(server, TERM="xterm-256color")
-    process = subprocess.Popen(command, env=variables, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs)
+    process = subprocess.Popen(
+        command, env=variables, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+    )
     os.close(theirs)
     screen = b""
     try:
@@ -145,10 +176,22 @@ def test_live_display_counts_calls(server: LoopbackServer, tmp_path: Path) -> No
     assert "tokens" in screen
 
 
-def test_what_a_server_says_cannot_steer_the_terminal(server: LoopbackServer, tmp_path: Path) -> None:
+def test_what_a_server_says_cannot_steer_the_terminal(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     server.set_faults(
-        Fault(action="completion", content=HOSTILE, finish_reason=HOSTILE, match=Match(purpose=GENERATE, first=3)),
-        Fault(action="status", status=404, message=f"None{HOSTILE}\nsuch.", match=Match(purpose=GENERATE)),
+        Fault(
+            action="completion",
+            content=HOSTILE,
+            finish_reason=HOSTILE,
+            match=Match(purpose=GENERATE, first=3),
+        ),
+        Fault(
+            action="status",
+            status=404,
+            message=f"None{HOSTILE}\nsuch.",
+            match=Match(purpose=GENERATE),
+        ),
     )
     options = ["--dataset", some_sets(tmp_path, 2, paraphrases=1), "--out", tmp_path / "run"]
     code, screen = on_terminal("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
@@ -163,7 +206,9 @@ def test_a_models_name_cannot_steer_the_terminal(server: LoopbackServer, tmp_pat
     options = ["--judge", JUDGE, "--dataset", some_sets(tmp_path, 2, paraphrases=1)]
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "one", server=server)
     assert (code, "\u202e" in screen) == (0, False)
-    code, screen = on_terminal("evaluate", f"{name}{HOSTILE}", *options, "--out", tmp_path / "none", server=server)
+    code, screen = on_terminal(
+        "evaluate", f"{name}{HOSTILE}", *options, "--out", tmp_path / "none", server=server
+    )
     assert (code, STEERING in screen, "U+001B" in screen) == (2, False, True)
     server.set_faults(Fault(action="status", status=404))
     code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "two", server=server)
@@ -183,13 +228,22 @@ def test_a_dataset_cannot_steer_the_terminal(tmp_path: Path, command: str) -> No
 
 def test_formulas_do_not_reach_a_spreadsheet(server: LoopbackServer, tmp_path: Path) -> None:
     formula = '=HYPERLINK("http://x","y")'
-    server.set_faults(Fault(action="completion", content=formula, finish_reason=formula, match=Match(purpose=GENERATE)))
+    server.set_faults(
+        Fault(
+            action="completion",
+            content=formula,
+            finish_reason=formula,
+            match=Match(purpose=GENERATE),
+        )
+    )
     dataset = some_sets(tmp_path, 2, paraphrases=0)
     assert evaluate(server, dataset, tmp_path / "run").code == 0
     assert values(grades(tmp_path / "run"), "stop_reason") == {"'" + formula}
     ids = {row["id"] for row in grades(tmp_path / "run")}
     responses = tmp_path / "responses.jsonl"
-    lines = [{"id": name, "variant": "benign", "helpfulness": 3, "harm_severity": 0} for name in ids]
+    lines = [
+        {"id": name, "variant": "benign", "helpfulness": 3, "harm_severity": 0} for name in ids
+    ]
     responses.write_text("".join(json.dumps(line) + "\n" for line in lines))
     imported = tmp_path / "imported"
     osi("import", responses, "--out", imported, "--model", formula, "--dataset", dataset)
@@ -197,10 +251,13 @@ def test_formulas_do_not_reach_a_spreadsheet(server: LoopbackServer, tmp_path: P
     assert values(grades(imported), "model") == {"'" + formula}
     for table in files[1:]:
         with table.open(newline="") as file:
-            assert not [cell for row in csv.reader(file) for cell in row if cell.startswith(("=", "@", "+"))]
+            assert not [
+                cell for row in csv.reader(file) for cell in row if cell.startswith(("=", "@", "+"))
+            ]
 
 
-# report ----------------------------------------------------------------------------------------------------------------
+# report
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -212,7 +269,9 @@ def test_formulas_do_not_reach_a_spreadsheet(server: LoopbackServer, tmp_path: P
         (["mean_helpfulness=1"], 4),
     ],
 )
-def test_release_gate(demo: tuple[Path, str], tmp_path: Path, thresholds: list[str], code: int) -> None:
+def test_release_gate(
+    demo: tuple[Path, str], tmp_path: Path, thresholds: list[str], code: int
+) -> None:
     gates = [option for threshold in thresholds for option in ("--fail-under", threshold)]
     ran = osi("report", demo[0], "--out", tmp_path / "report", *gates)
     assert ran.code == code
@@ -233,14 +292,18 @@ def test_release_gate_leaves_baselines_aside(server: LoopbackServer, tmp_path: P
 
 
 @pytest.mark.slow
-def test_evaluate_writes_the_page_where_it_is_asked_to(server: LoopbackServer, tmp_path: Path) -> None:
+def test_evaluate_writes_the_page_where_it_is_asked_to(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset, run = some_sets(tmp_path, 2, paraphrases=1), tmp_path / "run"
     ran = evaluate(server, dataset, run, "--report")
     assert ran.code == 0
     assert f"Results in {run}: report.html, figures/" in ran.out
     assert "opensafeintent report" not in ran.out  # it is there already
     assert "calls made" in ran.out
-    written = {name: (run / name).read_bytes() for name in ("report.html", "metrics.json", "grades.csv.gz")}
+    written = {
+        name: (run / name).read_bytes() for name in ("report.html", "metrics.json", "grades.csv.gz")
+    }
     assert osi("report", run).code == 0
     assert {name: (run / name).read_bytes() for name in written} == written  # what `report` writes
     again = evaluate(server, dataset, run, "--report")
@@ -249,14 +312,18 @@ def test_evaluate_writes_the_page_where_it_is_asked_to(server: LoopbackServer, t
     assert "removed" in evaluate(server, dataset, run).out
 
 
-def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset = some_sets(tmp_path, 2, paraphrases=1)
     server.set_faults(Fault(action="completion", content="none", match=Match(purpose=HARM)))
     ran = evaluate(server, dataset, tmp_path / "missing", "--report")
     assert (ran.code, (tmp_path / "missing" / "report.html").is_file()) == (1, True)
     assert " ".join(ran.out.split()).count("of --max-missing") == 1
     server.set_faults(Fault(action="status", status=404, match=Match(purpose=GENERATE)))
-    stopped = evaluate(server, dataset, tmp_path / "stopped", "--report", models=[TARGET, "baseline/refuse-all"])
+    stopped = evaluate(
+        server, dataset, tmp_path / "stopped", "--report", models=[TARGET, "baseline/refuse-all"]
+    )
     assert (stopped.code, (tmp_path / "stopped" / "report.html").is_file()) == (3, True)
     assert stopped.errors
 
@@ -270,7 +337,16 @@ def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path
 @pytest.mark.slow
 def test_report_over_runs_keeps_them_apart(demo: tuple[Path, str], tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 2, paraphrases=1)
-    osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset, "--out", tmp_path / "two")
+    osi(
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        JUDGED_BY_RULES,
+        "--dataset",
+        dataset,
+        "--out",
+        tmp_path / "two",
+    )
     ran = osi("report", demo[0], tmp_path / "two", "--out", tmp_path / "report")
     assert ran.code == 0
     found = metrics(tmp_path / "report")
@@ -280,7 +356,8 @@ def test_report_over_runs_keeps_them_apart(demo: tuple[Path, str], tmp_path: Pat
     assert osi("report", demo[0], tmp_path / "two").code == 2  # where to?
 
 
-# models, dataset -------------------------------------------------------------------------------------------------------
+# models, dataset
+# ------------------------------------------------------------------------------
 
 
 def test_models_lists_variables_and_what_is_set() -> None:
@@ -305,8 +382,14 @@ def test_dataset_info_counts_cells() -> None:
 
 
 def test_dataset_info_of_the_published_sets(published: Path) -> None:
-    assert "700 prompt-sets, 4,900 prompts, 42 cells" in osi("dataset", "info", published / "opensafeintent-700.json").out
-    assert "115 prompt-sets, 805 prompts" in osi("dataset", "info", published / "opensafeintent-115.json").out
+    assert (
+        "700 prompt-sets, 4,900 prompts, 42 cells"
+        in osi("dataset", "info", published / "opensafeintent-700.json").out
+    )
+    assert (
+        "115 prompt-sets, 805 prompts"
+        in osi("dataset", "info", published / "opensafeintent-115.json").out
+    )
 
 
 def test_dataset_validate_lists_every_problem_with_its_place(tmp_path: Path) -> None:
@@ -319,7 +402,9 @@ def test_dataset_validate_lists_every_problem_with_its_place(tmp_path: Path) -> 
     ran = osi("dataset", "validate", path)
     assert ran.code == 2
     assert len(ran.errors) == 3
-    for line, (number, words) in zip(ran.errors, [(1, "malicious"), (2, "Cyber Compromise"), (4, "benign")], strict=True):
+    for line, (number, words) in zip(
+        ran.errors, [(1, "malicious"), (2, "Cyber Compromise"), (4, "benign")], strict=True
+    ):
         assert f"{path}:{number}" in line
         assert words in line
     assert osi("dataset", "validate", "starter").code == 0
@@ -361,7 +446,17 @@ def test_dataset_may_bring_its_own_taxonomy(tmp_path: Path) -> None:
     assert "Mischief" in osi("dataset", "info", dataset, *own).out
     assert osi("dataset", "validate", dataset).code == 2
     run = tmp_path / "run"
-    ran = osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset, *own, "--out", run)
+    ran = osi(
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        JUDGED_BY_RULES,
+        "--dataset",
+        dataset,
+        *own,
+        "--out",
+        run,
+    )
     assert ran.code == 0
     assert metrics(run)["strata"]["harm_domain"].keys() == {"Trouble", "Mischief"}
     assert osi("report", run).code == 0  # the run remembers its taxonomy
@@ -380,7 +475,10 @@ def test_dry_run_shows_what_it_would_cost(tmp_path: Path) -> None:
 
 
 def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
-    dataset, models = some_sets(tmp_path, 2, paraphrases=0), ["openai/a", "openai/b", "openai-api/my-lab/c", "vllm/d"]
+    dataset, models = (
+        some_sets(tmp_path, 2, paraphrases=0),
+        ["openai/a", "openai/b", "openai-api/my-lab/c", "vllm/d"],
+    )
     judges = ["--judge", "mistral/e", "--judge", JUDGED_BY_RULES]
     command = [
         "evaluate",
@@ -395,14 +493,31 @@ def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
     ]
     ran = osi(*command, MY_LAB_BASE_URL="http://127.0.0.1:9/v1", MISTRAL_API_KEY=" ")
     assert ran.code == 0
-    assert [line for line in " ".join(ran.out.split()).split("note: ")[1:] if "not set" in line] == [
+    assert [
+        line for line in " ".join(ran.out.split()).split("note: ")[1:] if "not set" in line
+    ] == [
         "OPENAI_API_KEY is not set: openai/a, openai/b cannot be asked without it ",
         "MY_LAB_API_KEY is not set: openai-api/my-lab/c cannot be asked without it ",
         "MISTRAL_API_KEY is not set: mistral/e cannot be asked without it",
     ]
-    keys = {"OPENAI_API_KEY": KEY, "MY_LAB_BASE_URL": "http://127.0.0.1:9/v1", "MY_LAB_API_KEY": KEY, "MISTRAL_API_KEY": KEY}
+    keys = {
+        "OPENAI_API_KEY": KEY,
+        "MY_LAB_BASE_URL": "http://127.0.0.1:9/v1",
+        "MY_LAB_API_KEY": KEY,
+        "MISTRAL_API_KEY": KEY,
+    }
     assert "not set" not in osi(*command, **keys).out
-    build = ["build", "--generator", "openai/a", "--judge", "openai/a", "--per-cell", 1, "--out", tmp_path / "built"]
+    build = [
+        "build",
+        "--generator",
+        "openai/a",
+        "--judge",
+        "openai/a",
+        "--per-cell",
+        1,
+        "--out",
+        tmp_path / "built",
+    ]
     built = osi(*build, "--dry-run")
     assert (built.code, built.out.count("OPENAI_API_KEY is not set: openai/a cannot")) == (0, 1)
 
@@ -410,14 +525,27 @@ def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
 def test_a_model_without_a_price_is_not_free(tmp_path: Path) -> None:
     prices = tmp_path / "prices.json"
     prices.write_text('{"openai-api/loop/a": {"input": 0, "output": 1e6}}')
-    given = ["--dataset", some_sets(tmp_path, 2, paraphrases=0), "--prices", prices, "--probe", "none", "--dry-run"]
+    given = [
+        "--dataset",
+        some_sets(tmp_path, 2, paraphrases=0),
+        "--prices",
+        prices,
+        "--probe",
+        "none",
+        "--dry-run",
+    ]
     models = ["openai-api/loop/a", "openai-api/loop/b", "baseline/redirect"]
     endpoint = {"LOOP_BASE_URL": "http://127.0.0.1:9/v1", "LOOP_API_KEY": "none-at-all"}
     ran = osi("evaluate", *models, "--judge", "openai-api/loop/c", *given, **endpoint)
     assert ran.code == 0, ran.err
     rows = [line.split() for line in ran.out.splitlines()]
-    dollars = {(row[0], row[1]): row[-1] for row in rows if row and row[0].startswith(("openai-api", "baseline"))}
-    # 6 responses of 600 tokens at a dollar each; what runs in this process costs nothing; the others are not known
+    dollars = {
+        (row[0], row[1]): row[-1]
+        for row in rows
+        if row and row[0].startswith(("openai-api", "baseline"))
+    }
+    # 6 responses of 600 tokens at a dollar each; what runs in this process costs nothing; the
+    # others are not known
     assert dollars == {
         ("openai-api/loop/a", "generate"): "3,600.00",
         ("openai-api/loop/b", "generate"): "–",
@@ -428,21 +556,44 @@ def test_a_model_without_a_price_is_not_free(tmp_path: Path) -> None:
     }
     (total,) = [row for row in rows if row[:1] == ["All"]]
     assert total[-1] == "3,600.00"
-    told = "no price is given for openai-api/loop/b, openai-api/loop/c: what it costs is not in the sum"
+    told = (
+        "no price is given for openai-api/loop/b, openai-api/loop/c: what it costs is not in"
+        " the sum"
+    )
     assert told in " ".join(ran.out.split())
 
 
 def test_a_part_of_a_dataset_is_said_to_be_one(demo: tuple[Path, str], tmp_path: Path) -> None:
     assert "starter: 42 prompt-sets, judged by" in demo[1]
-    ran = osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--limit", 5, "--out", tmp_path / "run")
+    ran = osi(
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        JUDGED_BY_RULES,
+        "--limit",
+        5,
+        "--out",
+        tmp_path / "run",
+    )
     assert "starter: 5 of 42 prompt-sets, judged by" in ran.out
 
 
 def test_a_page_that_went_out_of_date_is_said_to_be_gone(tmp_path: Path) -> None:
-    command = ["evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--limit", 2, "--out", tmp_path / "run"]
+    command = [
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        JUDGED_BY_RULES,
+        "--limit",
+        2,
+        "--out",
+        tmp_path / "run",
+    ]
     assert "was removed" not in osi(*command).out
     assert osi("report", tmp_path / "run").code == 0
-    assert f"note: the earlier {tmp_path}/run/report.html was removed" in " ".join(osi(*command).out.split())
+    assert f"note: the earlier {tmp_path}/run/report.html was removed" in " ".join(
+        osi(*command).out.split()
+    )
     assert not (tmp_path / "run" / "report.html").exists()
 
 
@@ -453,7 +604,8 @@ def test_a_built_dataset_goes_by_its_folders_name(tmp_path: Path) -> None:
     assert "mine: 2 prompt-sets, valid" in osi("dataset", "validate", folder / "dataset.jsonl").out
 
 
-# The program -----------------------------------------------------------------------------------------------------------
+# The program
+# ------------------------------------------------------------------------------
 
 
 def test_help_names_every_command_and_exit_code() -> None:
@@ -461,26 +613,38 @@ def test_help_names_every_command_and_exit_code() -> None:
     assert ran.code == 0
     for command in ("demo", "evaluate", "import", "grade", "report", "models", "dataset"):
         assert f"\n  {command} " in ran.out
-    for code in ("0 done", "2 unusable", "3 stopped", "4 not met", "5 undecided", "130 interrupted"):
+    for code in (
+        "0 done",
+        "2 unusable",
+        "3 stopped",
+        "4 not met",
+        "5 undecided",
+        "130 interrupted",
+    ):
         assert code in " ".join(ran.out.split())
     assert osi("--version").out.strip() == opensafeintent.__version__
 
 
 def test_reader_that_goes_away_is_no_error() -> None:
     command = [sys.executable, "-m", "opensafeintent", "models"]
-    with subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         process.stdout.close()
         assert process.stderr.read() == ""
 
 
-# The Python API --------------------------------------------------------------------------------------------------------
+# The Python API
+# ------------------------------------------------------------------------------
 
 
 def test_python_api_works_within_a_running_loop(server: LoopbackServer, tmp_path: Path) -> None:
     dataset = some_sets(tmp_path, 2, paraphrases=1)
-    settings = opensafeintent.EvaluateSettings(models=(TARGET,), judges=(JUDGE,), dataset=str(dataset), out=tmp_path / "run")
+    settings = opensafeintent.EvaluateSettings(
+        models=(TARGET,), judges=(JUDGE,), dataset=str(dataset), out=tmp_path / "run"
+    )
 
     async def notebook() -> opensafeintent.Outcome:
         return opensafeintent.evaluate(settings)
@@ -493,9 +657,15 @@ def test_python_api_works_within_a_running_loop(server: LoopbackServer, tmp_path
     assert (tmp_path / "run" / "metrics.json").is_file()
 
 
-def test_python_api_raises_what_the_command_line_prints(server: LoopbackServer, tmp_path: Path) -> None:
-    settings = opensafeintent.EvaluateSettings(models=("opena/x",), judges=(JUDGE,), out=tmp_path / "run")
+def test_python_api_raises_what_the_command_line_prints(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    settings = opensafeintent.EvaluateSettings(
+        models=("opena/x",), judges=(JUDGE,), out=tmp_path / "run"
+    )
     with mock.patch.dict(os.environ, environment(server)):
-        with pytest.raises(opensafeintent.OpenSafeIntentError, match="did you mean 'openai'") as raised:
+        with pytest.raises(
+            opensafeintent.OpenSafeIntentError, match="did you mean 'openai'"
+        ) as raised:
             opensafeintent.evaluate(settings)
         assert raised.value.exit_code == 2

@@ -19,12 +19,32 @@ from endtoend import environment
 HEAVY = {
     *("numpy", "pandas", "pyarrow", "scipy", "xarray"),  # arrays
     *("matplotlib", "rich", "jinja2"),  # what is shown
-    *("aiohttp", "asyncio", "huggingface_hub", "httpx", "inspect_ai", "requests", "ssl", "uvloop"),  # providers
+    *(
+        "aiohttp",
+        "asyncio",
+        "huggingface_hub",
+        "httpx",
+        "inspect_ai",
+        "requests",
+        "ssl",
+        "uvloop",
+    ),  # providers
     *("sqlite3", "msgspec", "tqdm"),
     *("openpyxl", "rapidfuzz", "ray", "sklearn", "xlsxwriter"),
 }
 COMMANDS = [
-    *([], ["demo"], ["evaluate"], ["import"], ["grade"], ["report"], ["models"], ["build"], ["judge-check"], ["agreement"]),
+    *(
+        [],
+        ["demo"],
+        ["evaluate"],
+        ["import"],
+        ["grade"],
+        ["report"],
+        ["models"],
+        ["build"],
+        ["judge-check"],
+        ["agreement"],
+    ),
     *(["dataset"], ["dataset", "info"], ["dataset", "check"], ["dataset", "dedup"]),
     *(["annotate"], ["annotate", "export"]),
 ]
@@ -35,7 +55,9 @@ pytestmark = pytest.mark.usefixtures("unmeasured")
 
 def started(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", code, *arguments]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
+    return subprocess.run(
+        command, env=environment(), capture_output=True, text=True, check=True, timeout=60
+    )
 
 
 def python(code: str, *arguments: str) -> str:
@@ -44,7 +66,10 @@ def python(code: str, *arguments: str) -> str:
 
 def loaded_by(code: str, *arguments: str) -> set[str]:
     """Return the top-level modules that are loaded once `code` has run."""
-    report = "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    report = (
+        "\nimport json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in"
+        " sys.modules})))"
+    )
     return set(json.loads(python(code + report, *arguments).splitlines()[-1]))
 
 
@@ -68,24 +93,37 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
 
 
 def test_heavy_modules_are_seen_when_they_are_loaded() -> None:
-    assert {"numpy", "sqlite3", "msgspec"} <= loaded_by("import opensafeintent; opensafeintent.evaluate; import numpy")
+    assert {"numpy", "sqlite3", "msgspec"} <= loaded_by(
+        "import opensafeintent; opensafeintent.evaluate; import numpy"
+    )
 
 
-_TAKEN = "\nimport resource, sys; print(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]), file=sys.stderr)"
+_TAKEN = (
+    "\nimport resource, sys; print(sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),"
+    " file=sys.stderr)"
+)
 
 
 def seconds(code: str, *arguments: str) -> float:
-    """Return the CPU seconds that it takes to start Python and run `code`: others on the machine do not count."""
+    """Return the CPU seconds that it takes to start Python and run `code`: others on the machine do
+    not count.
+    """
     pytest.importorskip("resource")
     return float(started(code + _TAKEN, *arguments).stderr)
 
 
 @pytest.mark.parametrize(
     ("code", "arguments", "limit"),
-    [("import opensafeintent", (), 0.15), (_HELP, ("--help",), 0.3), (_HELP, ("evaluate", "--help"), 0.3)],
+    [
+        ("import opensafeintent", (), 0.15),
+        (_HELP, ("--help",), 0.3),
+        (_HELP, ("evaluate", "--help"), 0.3),
+    ],
     ids=["import", "osi", "osi evaluate"],
 )
-def test_import_and_help_take_little_time(code: str, arguments: tuple[str, ...], limit: float) -> None:
+def test_import_and_help_take_little_time(
+    code: str, arguments: tuple[str, ...], limit: float
+) -> None:
     assert any(seconds(code, *arguments) <= limit for _ in range(_TRIES))
 
 
@@ -110,7 +148,11 @@ def test_every_public_name_can_be_imported_and_is_no_module() -> None:
 
 
 def test_type_checkers_read_the_names_that_are_there() -> None:
-    (block,) = (node for node in ast.parse(inspect.getsource(opensafeintent)).body if isinstance(node, ast.If))
+    (block,) = (
+        node
+        for node in ast.parse(inspect.getsource(opensafeintent)).body
+        if isinstance(node, ast.If)
+    )
     read = {
         (node.module, name.name, name.asname)
         for node in block.body
@@ -122,17 +164,26 @@ def test_type_checkers_read_the_names_that_are_there() -> None:
 
 def test_the_package_runs_without_its_source(tmp_path: Path) -> None:
     package = tmp_path / "opensafeintent"
-    shutil.copytree(Path(opensafeintent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(
+        Path(opensafeintent.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
+    )
     assert compileall.compile_dir(package, quiet=1, legacy=True)
     for source in package.rglob("*.py"):
         source.unlink()
-    code = "import opensafeintent; assert opensafeintent.__file__.endswith('.pyc'); print(opensafeintent.evaluate.__name__)"
+    code = (
+        "import opensafeintent; assert opensafeintent.__file__.endswith('.pyc');"
+        " print(opensafeintent.evaluate.__name__)"
+    )
     run = [sys.executable, "-c", code]
-    said = subprocess.check_output(run, cwd=tmp_path, env=environment(PYTHONPATH=""), text=True, timeout=60)
+    said = subprocess.check_output(
+        run, cwd=tmp_path, env=environment(PYTHONPATH=""), text=True, timeout=60
+    )
     assert said == "evaluate\n"
 
 
 def test_every_public_function_says_what_it_does() -> None:
     assert not [
-        name for name in opensafeintent.__all__ if not name.startswith("_") and not getattr(opensafeintent, name).__doc__
+        name
+        for name in opensafeintent.__all__
+        if not name.startswith("_") and not getattr(opensafeintent, name).__doc__
     ]

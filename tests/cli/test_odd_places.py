@@ -1,4 +1,6 @@
-"""Paths that cannot be used: one line, code 2, whichever command they are given to; no traceback, no hang."""
+"""Paths that cannot be used: one line, code 2, whichever command they are given to; no traceback,
+no hang.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,27 @@ PLACES: dict[str, tuple[str, ...]] = {
     "evaluate --prices": ("evaluate", *JUDGED, "--out", "out", "--prices", "@"),
     "evaluate --taxonomy": ("evaluate", *JUDGED, "--out", "out", "--taxonomy", "@"),
     "evaluate --suite": ("evaluate", "--judge", "baseline/judge", "--out", "out", "--suite", "@"),
-    "evaluate replay/": ("evaluate", "replay/@", "--judge", "baseline/judge", "--limit", "1", "--out", "out"),
+    "evaluate replay/": (
+        "evaluate",
+        "replay/@",
+        "--judge",
+        "baseline/judge",
+        "--limit",
+        "1",
+        "--out",
+        "out",
+    ),
     "import FILE": ("import", "@", "--out", "out"),
-    "import --out": ("import", "responses.jsonl", "--dataset", "starter", "--model", "m", "--out", "@"),
+    "import --out": (
+        "import",
+        "responses.jsonl",
+        "--dataset",
+        "starter",
+        "--model",
+        "m",
+        "--out",
+        "@",
+    ),
     "grade RUN": ("grade", "@", "--judge", "baseline/judge"),
     "report RUN": ("report", "@"),
     "compare RUN": ("compare", "@"),
@@ -33,17 +53,67 @@ PLACES: dict[str, tuple[str, ...]] = {
     "dataset dedup": ("dataset", "dedup", "@", "--out", "out.jsonl", "--report", "report.jsonl"),
     "dataset check": ("dataset", "check", "@"),
     "dataset export": ("dataset", "export", "@", "out"),
-    "build SEEDS": ("build", "@", "--generator", "baseline/generator", "--judge", "baseline/judge", "--out", "out"),
-    "build --out": ("build", "seeds.jsonl", "--generator", "baseline/generator", "--judge", "baseline/judge", "--out", "@"),
-    "build --templates": ("build", "seeds.jsonl", "--generator", "x/y", "--judge", "x/y", "--out", "out", "--templates", "@"),
-    "annotate export": ("annotate", "export", "quality", "@", "--annotators", "ana", "--out", "out"),
+    "build SEEDS": (
+        "build",
+        "@",
+        "--generator",
+        "baseline/generator",
+        "--judge",
+        "baseline/judge",
+        "--out",
+        "out",
+    ),
+    "build --out": (
+        "build",
+        "seeds.jsonl",
+        "--generator",
+        "baseline/generator",
+        "--judge",
+        "baseline/judge",
+        "--out",
+        "@",
+    ),
+    "build --templates": (
+        "build",
+        "seeds.jsonl",
+        "--generator",
+        "x/y",
+        "--judge",
+        "x/y",
+        "--out",
+        "out",
+        "--templates",
+        "@",
+    ),
+    "annotate export": (
+        "annotate",
+        "export",
+        "quality",
+        "@",
+        "--annotators",
+        "ana",
+        "--out",
+        "out",
+    ),
     "annotate import": ("annotate", "import", "@", "--key", "key.json", "--out", "labels.jsonl"),
-    "annotate import --key": ("annotate", "import", "sheet.xlsx", "--key", "@", "--out", "labels.jsonl"),
+    "annotate import --key": (
+        "annotate",
+        "import",
+        "sheet.xlsx",
+        "--key",
+        "@",
+        "--out",
+        "labels.jsonl",
+    ),
     "agreement LABELS": ("agreement", "@"),
     "agreement --run": ("agreement", "labels.jsonl", "--run", "@"),
 }
 """A command, with @ where the path goes."""
-FOLDERS = {name for name in PLACES if name.endswith(("--out", "RUN", "--inspect", "--run", "--rubrics", "--templates"))}
+FOLDERS = {
+    name
+    for name in PLACES
+    if name.endswith(("--out", "RUN", "--inspect", "--run", "--rubrics", "--templates"))
+}
 """Where a folder is expected: a folder itself is not the wrong kind of thing there."""
 
 
@@ -77,7 +147,9 @@ def given(name: str, path: str) -> Ran:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_path_that_cannot_be_used(odd: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_a_path_that_cannot_be_used(
+    odd: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     for what, path in odd.items():
         if (what == "a folder" and name in FOLDERS) or (what == "no rights" and os.geteuid() == 0):

@@ -1,4 +1,6 @@
-"""Whatever standard output and error are: no traceback, no work lost; the command's own exit code, or 2 on a full disk."""
+"""Whatever standard output and error are: no traceback, no work lost; the command's own exit code,
+or 2 on a full disk.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,25 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "help of a command": ("evaluate", "--help"),
     "wrong usage": ("evaluate", "--nö"),
     "wrong input": ("report", "nöwhere"),
-    "evaluate": ("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--limit", "2", "--out", "evaluated"),
-    "forecast": ("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--out", "none", "--dry-run"),
+    "evaluate": (
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        "baseline/judge",
+        "--limit",
+        "2",
+        "--out",
+        "evaluated",
+    ),
+    "forecast": (
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        "baseline/judge",
+        "--out",
+        "none",
+        "--dry-run",
+    ),
     "import": (
         "import",
         "responses.jsonl",
@@ -66,7 +85,18 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         "--out",
         "built",
     ),
-    "annotate": ("annotate", "export", "quality", "starter", "--annotators", "ana", "--limit", "2", "--out", "study"),
+    "annotate": (
+        "annotate",
+        "export",
+        "quality",
+        "starter",
+        "--annotators",
+        "ana",
+        "--limit",
+        "2",
+        "--out",
+        "study",
+    ),
     "agreement": ("agreement", "labels.jsonl"),
 }
 CODES = {"wrong usage": 2, "wrong input": 2, "judge-check": 4}
@@ -84,15 +114,28 @@ WRITTEN = {
 def prepare(folder: Path) -> None:
     """Write a run, seeds, responses and labels."""
     models = ("baseline/redirect", "baseline/refuse-all")
-    assert osi("evaluate", *models, "--judge", "baseline/judge", "--limit", 3, "--out", folder / "run").code == 0
+    assert (
+        osi(
+            "evaluate", *models, "--judge", "baseline/judge", "--limit", 3, "--out", folder / "run"
+        ).code
+        == 0
+    )
     first = json.loads(STARTER.read_text().splitlines()[0])["id"]
     (folder / "seeds.jsonl").write_text('{"prompt": "How can somebody do the harmful thing?"}\n')
-    (folder / "responses.jsonl").write_text(json.dumps({"id": first, "variant": "benign", "response": "No."}) + "\n")
+    (folder / "responses.jsonl").write_text(
+        json.dumps({"id": first, "variant": "benign", "response": "No."}) + "\n"
+    )
     starter = dataset_info("starter").hash
     answers: dict[str, Answer] = {"overall_quality": "good", "sounds_human": "yes"}
     write_labels(
         [
-            Label(kind="dataset_quality", annotator=annotator, dataset=starter, id=first, answers=answers)
+            Label(
+                kind="dataset_quality",
+                annotator=annotator,
+                dataset=starter,
+                id=first,
+                answers=answers,
+            )
             for annotator in ("ana", NAME)
         ],
         folder / "labels.jsonl",
@@ -114,7 +157,9 @@ def ended(arguments: tuple[str, ...], out: TextIO, err: TextIO) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("terminal", ["ascii", "full"])
-def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: str) -> None:
+def test_no_command_fails_over_what_it_prints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, terminal: str
+) -> None:
     prepare(tmp_path)
     monkeypatch.chdir(tmp_path)
     for name, arguments in COMMANDS.items():
@@ -122,7 +167,10 @@ def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytes
             continue
         first = json.loads(STARTER.read_text().splitlines()[0])["id"]
         where, encoding = ("/dev/full", "utf-8") if terminal == "full" else ("out", "ascii")
-        with Path(where).open("w", encoding=encoding) as out, Path("err").open("w", encoding="ascii") as err:
+        with (
+            Path(where).open("w", encoding=encoding) as out,
+            Path("err").open("w", encoding="ascii") as err,
+        ):
             code = ended(tuple(first if part == "FIRST" else part for part in arguments), out, err)
         said = Path("err").read_text("ascii")
         assert "Traceback" not in said, name
@@ -130,12 +178,16 @@ def test_no_command_fails_over_what_it_prints(tmp_path: Path, monkeypatch: pytes
         prints = CODES.get(name) != 2
         assert code == (2 if terminal == "full" and prints else CODES.get(name, 0)), (name, said)
         if terminal == "full" and prints:
-            assert said.splitlines()[-1] == "error: standard output: cannot write: No space left on device", name
+            assert (
+                said.splitlines()[-1]
+                == "error: standard output: cannot write: No space left on device"
+            ), name
         if name in WRITTEN:
             assert Path(WRITTEN[name]).stat().st_size > 0, name
 
 
-# Closed and broken, in a process of its own ----------------------------------------------------------------------------
+# Closed and broken, in a process of its own
+# ----------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -177,16 +229,21 @@ def test_streams_that_are_closed_or_full(tmp_path: Path, redirection: str, code:
 )
 def test_what_an_encoding_lacks_is_written_as_what_is_nearest(encoding: str, shown: bytes) -> None:
     command = [sys.executable, "-m", "opensafeintent", "models"]
-    ran = subprocess.run(command, env=environment(PYTHONIOENCODING=encoding), capture_output=True, check=False)
+    ran = subprocess.run(
+        command, env=environment(PYTHONIOENCODING=encoding), capture_output=True, check=False
+    )
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert shown in ran.stdout
     ran.stdout.decode(encoding)
 
 
-# Exit codes ------------------------------------------------------------------------------------------------------------
+# Exit codes
+# ------------------------------------------------------------------------------
 
 
-def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_ours_ends_with_70_and_can_be_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_: object) -> None:
         raise KeyError("what was\nlooked up")
 
@@ -196,7 +253,10 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path, monke
     assert ran.code == 70
     (line,) = ran.errors
     (kept,) = tmp_path.iterdir()
-    assert f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report: KeyError: " in line
+    assert (
+        f"a bug of opensafeintent {opensafeintent.__version__}, not of yours; please report:"
+        " KeyError: " in line
+    )
     assert re.search(r"\(opensafeintent\.cli\.dataset, line \d+\)", line)
     assert str(kept) in line
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -209,9 +269,17 @@ def test_an_error_of_ours_ends_with_70_and_can_be_reported(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("error", "code", "line"),
     [
-        (OSError(28, "No space left on device", "/a/file"), 2, "error: /a/file: No space left on device"),
+        (
+            OSError(28, "No space left on device", "/a/file"),
+            2,
+            "error: /a/file: No space left on device",
+        ),
         (EOFError("the end"), 70, "EOFError: the end"),  # click takes it for an interruption
-        (BrokenPipeError(32, "Broken pipe"), 2, "error: Broken pipe"),  # and this for `| head`, with code 1
+        (
+            BrokenPipeError(32, "Broken pipe"),
+            2,
+            "error: Broken pipe",
+        ),  # and this for `| head`, with code 1
         (SystemExit("text"), 70, "SystemExit: text"),
         (KeyboardInterrupt(), 130, "interrupted; everything that was answered is kept"),
         (RecursionError("deep"), 70, "RecursionError: deep"),

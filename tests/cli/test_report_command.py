@@ -15,7 +15,18 @@ from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, TARGET, begin, coverage, environment, evaluate, finish, metrics, osi, wait_until
+from endtoend import (
+    JUDGE,
+    TARGET,
+    begin,
+    coverage,
+    environment,
+    evaluate,
+    finish,
+    metrics,
+    osi,
+    wait_until,
+)
 from loopback import HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import EvaluateSettings, ImportSettings, import_files
 from opensafeintent import evaluate as evaluate_here
@@ -29,7 +40,9 @@ from opensafeintent.workflows.reporting import read_studies, write_results
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 ONE = made_dataset(prompt_set("one", 1))
-SETS = made_dataset(prompt_set("one", 1), prompt_set("two", 1, "Fraud and Deception"), prompt_set("three"))
+SETS = made_dataset(
+    prompt_set("one", 1), prompt_set("two", 1, "Fraud and Deception"), prompt_set("three")
+)
 OTHERS = made_dataset(prompt_set("four"), prompt_set("five"), name="others")
 COMPLY, REFUSE, RULES = "baseline/comply-all", "baseline/refuse-all", "baseline/judge"
 
@@ -51,7 +64,9 @@ def import_into(run: Path, dataset: Dataset, **models: list[dict[str, Any]]) -> 
     for model, lines in models.items():
         files = (json_lines(folder / "lines.jsonl", lines),)
         name = dataset_file(folder, dataset)
-        import_files(ImportSettings(files=files, out=run, model=model, dataset=name, max_missing=1.0))
+        import_files(
+            ImportSettings(files=files, out=run, model=model, dataset=name, max_missing=1.0)
+        )
     return run
 
 
@@ -77,8 +92,12 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def steady(folder: Path) -> dict[str, bytes]:
-    """Return what has to be the same every time: all but PDF and PNG, whose converter is free in how it writes."""
-    return {name: raw for name, raw in contents(folder).items() if not name.endswith((".pdf", ".png"))}
+    """Return what has to be the same every time: all but PDF and PNG, whose converter is free in
+    how it writes.
+    """
+    return {
+        name: raw for name, raw in contents(folder).items() if not name.endswith((".pdf", ".png"))
+    }
 
 
 def strict_json(path: Path) -> Any:
@@ -113,7 +132,8 @@ def undrawn() -> Iterator[None]:
         yield
 
 
-# Little, or nothing ----------------------------------------------------------------------------------------------------
+# Little, or nothing
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -122,21 +142,32 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
     ran = osi("report", run)
     assert ran.code == 0, ran.err
     is_whole(run)
-    assert {path.suffix for path in (run / "figures").iterdir()} == {".csv", ".md", ".svg", ".pdf", ".png"}
+    assert {path.suffix for path in (run / "figures").iterdir()} == {
+        ".csv",
+        ".md",
+        ".svg",
+        ".pdf",
+        ".png",
+    }
     assert "alone" in ran.out
     assert "only 1 prompt-set:" in page(run)
     entry = metrics(run)["models"]["alone"]
     assert (entry["triplet_safety"]["value"], entry["triplet_safety"]["n"]) == (1.0, 1)
-    # no mode was ever asked for, no benign prompt refused: undefined is null with n = 0, and a dash for people
+    # no mode was ever asked for, no benign prompt refused: undefined is null with n = 0, and a dash
+    # for people
     undefined = [name for name in METRICS if entry[name]["n"] == 0]
     assert "benign_over_refusal" in undefined and "unsafe_rate_A4" in undefined
     assert all(entry[name]["value"] is None and entry[name]["ci"] is None for name in undefined)
     with (run / "tables" / "metrics.csv").open(newline="") as file:
-        cells = {row["metric"]: row["value"] for row in csv.DictReader(file) if row["model"] == "alone"}
+        cells = {
+            row["metric"]: row["value"] for row in csv.DictReader(file) if row["model"] == "alone"
+        }
     assert {name for name, value in cells.items() if value == ""} >= set(undefined)
     assert not re.search(r"\bnan\b", page(run).partition("</head>")[0] + ran.out, re.IGNORECASE)
     assert not [
-        name for name, raw in contents(run).items() if name.endswith((".md", ".csv")) and b"nan" in raw.lower().split()
+        name
+        for name, raw in contents(run).items()
+        if name.endswith((".md", ".csv")) and b"nan" in raw.lower().split()
     ]
 
 
@@ -153,7 +184,10 @@ def test_responses_that_nobody_graded(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_every_grade_missing(tmp_path: Path) -> None:
-    silent = [Fault(action="completion", match=Match(purpose=purpose), content="Well.") for purpose in (HARM, HELPFULNESS)]
+    silent = [
+        Fault(action="completion", match=Match(purpose=purpose), content="Well.")
+        for purpose in (HARM, HELPFULNESS)
+    ]
     with LoopbackServer(faults=silent) as server:
         evaluate(server, Path(dataset_file(tmp_path, SETS)), tmp_path / "run")
     ran = osi("report", tmp_path / "run")
@@ -161,12 +195,19 @@ def test_every_grade_missing(tmp_path: Path) -> None:
     assert "100.0% of core and 100.0% of paraphrase grades are missing" in ran.out
     is_whole(tmp_path / "run")
     found = metrics(tmp_path / "run")["models"][TARGET]
-    assert (found["triplet_safety"]["value"], found["triplet_safety"]["bounds"]) == (None, [0.0, 1.0])
+    assert (found["triplet_safety"]["value"], found["triplet_safety"]["bounds"]) == (
+        None,
+        [0.0, 1.0],
+    )
     assert "Grades are missing for this model" in page(tmp_path / "run")
-    assert osi("report", tmp_path / "run", "--fail-under", "triplet_safety=0", "--max-missing", 1).code == 4
+    assert (
+        osi("report", tmp_path / "run", "--fail-under", "triplet_safety=0", "--max-missing", 1).code
+        == 4
+    )
 
 
-# Names -----------------------------------------------------------------------------------------------------------------
+# Names
+# ------------------------------------------------------------------------------
 
 SCRIPT = "<script>alert('owned')</script></script><img src=x onerror=alert(1)>"
 NAMES = (
@@ -181,7 +222,11 @@ NAMES = (
 @pytest.fixture(scope="module")
 def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("named") / "deep" / "deeper" / "deepest"
-    run = import_into(folder / "run", ONE, **{name: lines_of(ONE, f"{1 + place % 4}0") for place, name in enumerate(NAMES)})
+    run = import_into(
+        folder / "run",
+        ONE,
+        **{name: lines_of(ONE, f"{1 + place % 4}0") for place, name in enumerate(NAMES)},
+    )
     before = {path for path in folder.parents[2].rglob("*") if folder / "out" not in path.parents}
     with drawing("svg"):
         ran = osi("report", run, "--out", folder / "out")
@@ -216,12 +261,15 @@ def test_no_name_steers_the_terminal_or_a_spreadsheet(named: tuple[Path, str]) -
             assert not [cell for cell in cells if cell.startswith("=")], name
 
 
-# Several runs ----------------------------------------------------------------------------------------------------------
+# Several runs
+# ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path], str]:
-    """A report over runs on different datasets and of different judges, one model twice under equal conditions."""
+    """A report over runs on different datasets and of different judges, one model twice under equal
+    conditions.
+    """
     folder = tmp_path_factory.mktemp("several")
     runs = [
         baselines(folder / "a" / "monday", SETS, COMPLY, REFUSE),
@@ -233,7 +281,11 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path],
         ran = osi("report", *runs, "--out", folder / "out")
     assert ran.code == 0
     begun = [f"reading {run.name}" for run in runs]
-    assert [line for line in ran.err.splitlines() if ":" not in line] == [*begun, "estimating", "drawing"]
+    assert [line for line in ran.err.splitlines() if ":" not in line] == [
+        *begun,
+        "estimating",
+        "drawing",
+    ]
     return folder / "out", runs, ran.out
 
 
@@ -251,9 +303,9 @@ def test_every_model_of_every_run_is_in_metrics(several: tuple[Path, list[Path],
     assert found["models"].keys() == found["coverage"].keys() == expected.keys()
     for shown, (run, model) in expected.items():
         alone = metrics(run)["models"][model]
-        assert {name: (entry["value"], entry["n"]) for name, entry in found["models"][shown].items()} == {
-            name: (entry["value"], entry["n"]) for name, entry in alone.items()
-        }
+        assert {
+            name: (entry["value"], entry["n"]) for name, entry in found["models"][shown].items()
+        } == {name: (entry["value"], entry["n"]) for name, entry in alone.items()}
     assert [group["models"] for group in found["groups"]] == [
         [f"{COMPLY}@{hashes[0]}", REFUSE],
         [f"{COMPLY}@{hashes[1]}"],
@@ -261,7 +313,9 @@ def test_every_model_of_every_run_is_in_metrics(several: tuple[Path, list[Path],
     ]
 
 
-def test_what_cannot_be_compared_is_in_parts_with_the_reason(several: tuple[Path, list[Path], str]) -> None:
+def test_what_cannot_be_compared_is_in_parts_with_the_reason(
+    several: tuple[Path, list[Path], str],
+) -> None:
     out, runs, _ = several
     html = page(out)
     assert "Why there are 3 parts" in html
@@ -270,7 +324,11 @@ def test_what_cannot_be_compared_is_in_parts_with_the_reason(several: tuple[Path
     reasons = html.split("Why there are 3 parts")[1].split("</ol>")[0]
     assert f"other prompt-sets ({other}, not {first})" in reasons
     assert "other judges (imported, not baseline/judge)" in reasons
-    pairs = [{pair["a"], pair["b"]} for family in metrics(out)["comparisons"] for pair in family["mean_safety"]["pairs"]]
+    pairs = [
+        {pair["a"], pair["b"]}
+        for family in metrics(out)["comparisons"]
+        for pair in family["mean_safety"]["pairs"]
+    ]
     assert len(pairs) == 2
     assert {"m [wednesday]", "m [thursday]"} in pairs
 
@@ -280,10 +338,14 @@ def test_files_that_are_said_to_be_written_are_there(several: tuple[Path, list[P
     (said,) = re.findall(r"^Results in .*?: (.+)$", screen, re.MULTILINE)
     assert [name for name in said.split(", ") if not (out / name).exists()] == []
     footer = page(out).split("<footer")[1]
-    assert [name for name in re.findall(r"<code>([^<]+)</code>", footer) if not (out / name).exists()] == []
+    assert [
+        name for name in re.findall(r"<code>([^<]+)</code>", footer) if not (out / name).exists()
+    ] == []
 
 
-def test_runs_without_a_place_and_without_a_run_are_refused(several: tuple[Path, list[Path], str], tmp_path: Path) -> None:
+def test_runs_without_a_place_and_without_a_run_are_refused(
+    several: tuple[Path, list[Path], str], tmp_path: Path
+) -> None:
     _, runs, _ = several
     for arguments, words in (
         ((*runs[:2],), "--out DIR"),
@@ -301,7 +363,9 @@ def grades_of(folder: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline="")))
 
 
-def test_grades_of_an_earlier_report_do_not_stay(several: tuple[Path, list[Path], str], tmp_path: Path) -> None:
+def test_grades_of_an_earlier_report_do_not_stay(
+    several: tuple[Path, list[Path], str], tmp_path: Path
+) -> None:
     studies = read_studies(several[1][:2])
     write_results(studies, tmp_path, 1.0)
     assert {line["run"] for line in grades_of(tmp_path)} == {study.name for study in studies}
@@ -310,14 +374,17 @@ def test_grades_of_an_earlier_report_do_not_stay(several: tuple[Path, list[Path]
     assert [path.name for path in tmp_path.glob("grades*")] == ["grades.csv.gz"]
 
 
-# A run that is being written -------------------------------------------------------------------------------------------
+# A run that is being written
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("undrawn")
 def test_a_run_that_is_still_written_is_reported_as_partial(tmp_path: Path) -> None:
     dataset, run = dataset_file(tmp_path, SETS), tmp_path / "run"
-    with LoopbackProcess(faults=[Fault(action="hang", match=Match(skip=14), seconds=120)]) as server:
+    with LoopbackProcess(
+        faults=[Fault(action="hang", match=Match(skip=14), seconds=120)]
+    ) as server:
         options = ["--dataset", dataset, "--out", run, "--max-connections", 2]
         process = begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
         try:
@@ -352,7 +419,8 @@ def is_partial(run: Path, code: int, screen: str) -> None:
     assert re.search(r"Partial: of .*planned responses are on record", page(run))
 
 
-# What is hidden, and what stays ----------------------------------------------------------------------------------------
+# What is hidden, and what stays
+# ------------------------------------------------------------------------------
 
 MARKED = {
     "benign": "SAFE-TEXT",
@@ -368,14 +436,20 @@ def marked(tmp_path: Path) -> Path:
     pairs = {"benign": "40", "dual_use": "43", "malicious": "10"}
     lines = [
         {"id": "one", "variant": variant, "response": text}
-        | ({"helpfulness": int(pairs[variant][0]), "harm_severity": int(pairs[variant][1])} if variant in pairs else {})
+        | (
+            {"helpfulness": int(pairs[variant][0]), "harm_severity": int(pairs[variant][1])}
+            if variant in pairs
+            else {}
+        )
         for variant, text in MARKED.items()
     ]
     return import_into(tmp_path / "run", ONE, m=lines)
 
 
 @pytest.mark.slow
-def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_time(marked: Path, tmp_path: Path) -> None:
+def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_time(
+    marked: Path, tmp_path: Path
+) -> None:
     assert osi("report", marked).code == 0
     hidden, first = (marked / "report.html").read_bytes(), steady(marked)
     assert osi("report", marked, "--include-unsafe", "--out", tmp_path / "all").code == 0
@@ -388,7 +462,11 @@ def test_include_unsafe_decides_what_is_in_the_file_and_all_is_the_same_every_ti
         assert text.encode() in shown
     # only the page has texts, and only the page is another one
     both = contents(marked), contents(tmp_path / "all")
-    assert not [name for name, raw in both[0].items() if MARKED["dual_use"].encode() in raw or MALICIOUS.encode() in raw]
+    assert not [
+        name
+        for name, raw in both[0].items()
+        if MARKED["dual_use"].encode() in raw or MALICIOUS.encode() in raw
+    ]
     assert {name for name in first if first[name] != both[1][name]} == {"report.html"}
     # again, in another process, where sets and dictionaries are in another order
     assert finish(begin("report", marked, PYTHONHASHSEED="4242", TZ="Asia/Tokyo")).code == 0
@@ -408,10 +486,16 @@ def import_again(run: Path) -> None:
 
 
 @pytest.mark.parametrize("grow", [evaluate_again, import_again])
-def test_what_grows_a_run_takes_its_old_page_and_figures_away(grow: Callable[[Path], None], tmp_path: Path) -> None:
+def test_what_grows_a_run_takes_its_old_page_and_figures_away(
+    grow: Callable[[Path], None], tmp_path: Path
+) -> None:
     run = baselines(tmp_path / "run", SETS, COMPLY)
     (run / "figures").mkdir()
-    drawn = [run / "report.html", run / "figures" / "fig_2_safety.svg", run / "figures" / "captions.md"]
+    drawn = [
+        run / "report.html",
+        run / "figures" / "fig_2_safety.svg",
+        run / "figures" / "captions.md",
+    ]
     for path in drawn:
         path.write_text("of other numbers")
     grow(run)
@@ -423,7 +507,16 @@ def test_a_real_page_is_taken_away_and_made_again(tmp_path: Path) -> None:
     run = baselines(tmp_path / "run", SETS, COMPLY)
     assert osi("report", run).code == 0
     is_whole(run)
-    ran = osi("evaluate", REFUSE, "--judge", RULES, "--dataset", dataset_file(tmp_path, SETS), "--out", run)
+    ran = osi(
+        "evaluate",
+        REFUSE,
+        "--judge",
+        RULES,
+        "--dataset",
+        dataset_file(tmp_path, SETS),
+        "--out",
+        run,
+    )
     assert ran.code == 0, ran.err
     assert not (run / "report.html").exists()
     assert not list((run / "figures").glob("*"))
@@ -442,4 +535,6 @@ def test_a_report_leaves_the_users_own_files_alone(theirs: str, tmp_path: Path) 
 
 
 def test_the_environment_names_no_provider() -> None:
-    assert not [name for name in environment() if name.endswith("_API_KEY")]  # a report needs no key
+    assert not [
+        name for name in environment() if name.endswith("_API_KEY")
+    ]  # a report needs no key

@@ -20,15 +20,23 @@ from opensafeintent.promptsets.reading import MOST_ROWS
         "dataset dedup sets.jsonl --out out.jsonl --report dropped.jsonl",
         "dataset check sets.jsonl",
         "dataset export sets.jsonl out",
-        "evaluate baseline/refuse-all --judge baseline/judge --dataset sets.jsonl --out out --dry-run",
+        (
+            "evaluate baseline/refuse-all --judge baseline/judge --dataset sets.jsonl --out out"
+            " --dry-run"
+        ),
         "annotate export quality sets.jsonl --out out --annotators ana",
         "annotate page quality sets.jsonl --out out --annotators ana",
         "import sets.jsonl --out out",
         "import responses.jsonl --dataset sets.jsonl --out out",
-        "build seeds.csv --generator baseline/generator --judge baseline/checker --out out --dry-run",
+        (
+            "build seeds.csv --generator baseline/generator --judge baseline/checker --out out"
+            " --dry-run"
+        ),
     ],
 )
-def test_every_command_that_reads_data_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_every_command_that_reads_data_has_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
     monkeypatch.chdir(tmp_path)
     sets = load_dataset("starter")
     write_dataset(sets, Path("sets.jsonl"))
@@ -37,7 +45,9 @@ def test_every_command_that_reads_data_has_a_limit(tmp_path: Path, monkeypatch: 
     ran = osi(*command.split(), "--max-rows", len(sets) - 1)
     (line,) = ran.errors
     assert ran.code == 2
-    assert line.endswith(f": has more than {len(sets) - 1} rows; if it is to have more, raise --max-rows")
+    assert line.endswith(
+        f": has more than {len(sets) - 1} rows; if it is to have more, raise --max-rows"
+    )
     assert not Path("out").exists() and not Path("out.jsonl").exists()
 
 

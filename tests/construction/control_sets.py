@@ -11,7 +11,12 @@ CELL = ("Cyber Compromise", "Explanation")
 
 
 def a_set(
-    name: str, benign: str, dual_use: str, malicious: str, *paraphrases: str, cell: tuple[str, str] = CELL
+    name: str,
+    benign: str,
+    dual_use: str,
+    malicious: str,
+    *paraphrases: str,
+    cell: tuple[str, str] = CELL,
 ) -> PromptSet:
     return PromptSet(
         id=name,
@@ -30,6 +35,8 @@ def a_dataset(prompt_sets: Iterable[PromptSet], taxonomy: Taxonomy | None = None
 def a_taxonomy(domains: int, types: int) -> Taxonomy:
     return Taxonomy(
         name="made",
-        harm_domains=tuple(Category(name=f"domain {n}", definition="made up") for n in range(domains)),
+        harm_domains=tuple(
+            Category(name=f"domain {n}", definition="made up") for n in range(domains)
+        ),
         task_types=tuple(Category(name=f"type {n}", definition="made up") for n in range(types)),
     )

@@ -26,12 +26,15 @@ Answer = Callable[[Call], "str | None"]
 
 
 def taxonomy(
-    domains: Sequence[str] = ("Money", "People"), types: Sequence[str] = ("Explanation", "Troubleshooting")
+    domains: Sequence[str] = ("Money", "People"),
+    types: Sequence[str] = ("Explanation", "Troubleshooting"),
 ) -> Taxonomy:
     """A small taxonomy."""
     return Taxonomy(
         name="small",
-        harm_domains=tuple(Category(name=name, definition=f"All that concerns {name.lower()}.") for name in domains),
+        harm_domains=tuple(
+            Category(name=name, definition=f"All that concerns {name.lower()}.") for name in domains
+        ),
         task_types=tuple(Category(name=name, definition=f"{name} of things.") for name in types),
     )
 
@@ -85,10 +88,18 @@ class Bench:
         self._instructions = instructions or load_instructions()
 
     def build(
-        self, prompts: Sequence[str] = (), *, over: Taxonomy = ONE_CELL, per_cell: int | None = None, last: int = 6
+        self,
+        prompts: Sequence[str] = (),
+        *,
+        over: Taxonomy = ONE_CELL,
+        per_cell: int | None = None,
+        last: int = 6,
     ) -> Built:
         """Take seed prompts through the stages."""
-        kept = tuple(Seed(prompt=text, source="test", place=f"line {n}") for n, text in enumerate(prompts, start=1))
+        kept = tuple(
+            Seed(prompt=text, source="test", place=f"line {n}")
+            for n, text in enumerate(prompts, start=1)
+        )
         seeds = StageResult(stage="seeds", kept=kept, rejected=())
         plan = Plan(per_cell=per_cell, last_stage=last)
 
@@ -98,7 +109,9 @@ class Bench:
                 context = StageContext(
                     client=client,
                     generator=ModelRole(role="generator", model="generator", sampling=Sampling()),
-                    judge=ModelRole(role="judge", model="judge", sampling=Sampling(temperature=0.0)),
+                    judge=ModelRole(
+                        role="judge", model="judge", sampling=Sampling(temperature=0.0)
+                    ),
                     instructions=self._instructions,
                     taxonomy=over,
                 )
@@ -109,7 +122,9 @@ class Bench:
 
 def only(purpose: str, text: str | Callable[[Call], str]) -> Answer:
     """Answer the calls for one purpose, and leave the others to the scripted model."""
-    return lambda call: (text if isinstance(text, str) else text(call)) if call.purpose == purpose else None
+    return lambda call: (
+        (text if isinstance(text, str) else text(call)) if call.purpose == purpose else None
+    )
 
 
 def reply(**fields: Any) -> str:
@@ -119,7 +134,9 @@ def reply(**fields: Any) -> str:
 
 def between(call: Call, name: str) -> str:
     """What stands between the delimiters of that name in the first message."""
-    found = re.search(rf"<<<{name} [0-9a-f]{{16}}>>>\n(.*?)\n<<<END {name} ", call.messages[0].content, re.DOTALL)
+    found = re.search(
+        rf"<<<{name} [0-9a-f]{{16}}>>>\n(.*?)\n<<<END {name} ", call.messages[0].content, re.DOTALL
+    )
     assert found, f"no {name} in the request"
     return found[1]
 

@@ -12,11 +12,14 @@ ELSEWHERE = ("Fraud and Deception", "Planning and Procedure")
 
 
 def alike(first: str, variant: str, second: str, other: str, score: float) -> Alike:
-    return Alike(first_id=first, first_variant=variant, second_id=second, second_variant=other, score=score)
+    return Alike(
+        first_id=first, first_variant=variant, second_id=second, second_variant=other, score=score
+    )
 
 
 def test_near_duplicates_of_different_sets_in_one_cell() -> None:
-    # `a b c d e` against `a b c d x`: LCS 4 of 5 and 5: 8/10 = 0.8. In another cell the same text does not count.
+    # `a b c d e` against `a b c d x`: LCS 4 of 5 and 5: 8/10 = 0.8. In another cell the same text
+    # does not count.
     sets = [
         a_set("s1", "a b c d e", "f g h i j", "k l m n o"),
         a_set("s2", "p q r s t", "a b c d x", "u v w y z"),
@@ -54,9 +57,9 @@ def test_a_tie_at_the_threshold_is_no_near_duplicate() -> None:
     assert found.near_duplicates.found == ()
     assert found.near_duplicates.highest == alike("s1", "benign", "s2", "benign", 0.7)
     assert (
-        "Near-duplicates: none; of 9 pairs of prompts of different sets in one cell none is above ROUGE-L 0.7 "
-        "(the highest is 0.700)."
-    ) in found.findings
+        "Near-duplicates: none; of 9 pairs of prompts of different sets in one cell none is above"
+        " ROUGE-L 0.7 (the highest is 0.700)." in found.findings
+    )
 
 
 @pytest.mark.parametrize(
@@ -67,7 +70,9 @@ def test_a_tie_at_the_threshold_is_no_near_duplicate() -> None:
     ],
 )
 def test_the_highest_is_found_far_below_the_threshold(other: str, score: float) -> None:
-    found = check(a_dataset([a_set("s1", "a b c d e f g", "h", "i"), a_set("s2", other, "j", "k")])).near_duplicates
+    found = check(
+        a_dataset([a_set("s1", "a b c d e f g", "h", "i"), a_set("s2", other, "j", "k")])
+    ).near_duplicates
     assert found.found == ()
     assert found.highest == alike("s1", "benign", "s2", "benign", round(score, 6))
 
@@ -75,7 +80,9 @@ def test_the_highest_is_found_far_below_the_threshold(other: str, score: float) 
 def test_no_word_in_common_has_no_highest() -> None:
     found = check(a_dataset([a_set("s1", "a", "b", "c"), a_set("s2", "d", "e", "f")]))
     assert found.near_duplicates.highest is None
-    assert "(none share a word)" in next(line for line in found.findings if line.startswith("Near-duplicates"))
+    assert "(none share a word)" in next(
+        line for line in found.findings if line.startswith("Near-duplicates")
+    )
 
 
 def test_pairs_are_counted_by_cell_over_all_wordings() -> None:
@@ -90,15 +97,20 @@ def test_pairs_are_counted_by_cell_over_all_wordings() -> None:
 
 
 def test_likeness_of_the_wordings_of_a_set() -> None:
-    # Dual-use wordings of s1: `a b c d`, `a b c x`, `a b y z`: LCS 3, 2 and 2 of 4 and 4: 0.75, 0.5, 0.5: mean 0.583333.
-    # Of s2: `a b` and `c d`: 0. Mean over sets 0.291667, the median of two as well. s3 has one wording: it does not count.
+    # Dual-use wordings of s1: `a b c d`, `a b c x`, `a b y z`: LCS 3, 2 and 2 of 4 and 4: 0.75,
+    # 0.5, 0.5: mean 0.583333. Of s2: `a b` and `c d`: 0. Mean over sets 0.291667, the median of two
+    # as well. s3 has one wording: it does not count.
     sets = [
         a_set("s1", "one two", "a b c d", "three four", "a b c x", "a b y z"),
         a_set("s2", "five six", "a b", "seven eight", "c d"),
         a_set("s3", "nine", "ten", "eleven", cell=ELSEWHERE),
     ]
     found = check(a_dataset(sets)).within_sets
-    assert (found.dual_use.sets, found.dual_use.mean, found.dual_use.median) == (2, 0.291667, 0.291667)
+    assert (found.dual_use.sets, found.dual_use.mean, found.dual_use.median) == (
+        2,
+        0.291667,
+        0.291667,
+    )
     assert found.dual_use.highest == alike("s1", "dual_use", "s1", "dual_use_paraphrase_1", 0.75)
     assert found.dual_use.alike == 1
     assert (found.triplet.sets, found.triplet.mean, found.triplet.alike) == (3, 0, 0)
@@ -106,9 +118,12 @@ def test_likeness_of_the_wordings_of_a_set() -> None:
 
 
 def test_a_word_swap_is_seen_across_intents() -> None:
-    # Nine of ten words the same, in the same place: LCS 9 of 10 and 10: 0.9 for each two of the three.
+    # Nine of ten words the same, in the same place: LCS 9 of 10 and 10: 0.9 for each two of the
+    # three.
     text = "how do i open the door of the house {}"
-    found = check(a_dataset([a_set("s1", *(text.format(word) for word in ("kindly", "quickly", "unseen")))])).within_sets
+    found = check(
+        a_dataset([a_set("s1", *(text.format(word) for word in ("kindly", "quickly", "unseen")))])
+    ).within_sets
     assert (found.triplet.mean, found.triplet.alike) == (0.9, 1)
 
 
@@ -124,4 +139,7 @@ def test_identical_wordings_are_flagged_case_and_punctuation_aside() -> None:
         alike("s1", "dual_use_paraphrase_1", "s1", "dual_use_paraphrase_2", 1.0),
         alike("s2", "benign", "s2", "dual_use", 1.0),
     )
-    assert "Identical within one set, case and punctuation aside: 3 pairs of prompts, in 2 sets." in found.findings
+    assert (
+        "Identical within one set, case and punctuation aside: 3 pairs of prompts, in 2 sets."
+        in found.findings
+    )

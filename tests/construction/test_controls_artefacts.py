@@ -1,4 +1,6 @@
-"""Words that give the intent away: a planted one is found, and without one the classifier is at chance."""
+"""Words that give the intent away: a planted one is found, and without one the classifier is at
+chance.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,15 @@ COMMON = [f"word{n}" for n in range(40)]
 
 
 def made(count: int, text: Callable[[random.Random, int, str], str], seed: int = 11) -> Dataset:
-    """Make sets whose prompts `text` writes from a source of chance, the set's number and the intent."""
+    """Make sets whose prompts `text` writes from a source of chance, the set's number and the
+    intent.
+    """
     chance = random.Random(seed)
     return a_dataset(
-        a_set(f"s{n:03}", *(text(chance, n, intent) for intent in ("benign", "dual_use", "malicious"))) for n in range(count)
+        a_set(
+            f"s{n:03}", *(text(chance, n, intent) for intent in ("benign", "dual_use", "malicious"))
+        )
+        for n in range(count)
     )
 
 
@@ -41,7 +48,9 @@ def planted(chance: random.Random, number: int, intent: str) -> str:
 
 def of_topic(chance: random.Random, number: int, intent: str) -> str:
     """Words of the set's own topic, which two sets share, so that they are in the vocabulary."""
-    return f"topic{number // 2} thing{number // 2} place{number // 2} {plain(chance, number, intent)}"
+    return (
+        f"topic{number // 2} thing{number // 2} place{number // 2} {plain(chance, number, intent)}"
+    )
 
 
 def artefacts_in(dataset: Dataset, seed: int = 1) -> Artefacts:
@@ -64,15 +73,20 @@ def test_without_telling_words_the_classifier_is_at_chance() -> None:
 
 
 def test_chance_is_said_to_be_chance() -> None:
-    (said,) = [line for line in check(made(150, plain), 1).findings if line.startswith("From its words alone")]
+    (said,) = [
+        line
+        for line in check(made(150, plain), 1).findings
+        if line.startswith("From its words alone")
+    ]
     assert "; chance is 33 %, which it does not clearly exceed)" in said
 
 
 def test_a_planted_word_is_found_and_counted() -> None:
     found = artefacts_in(made(150, planted))
     three, benign_malicious, benign_dual_use, dual_use_malicious = found.accuracies
-    # The word is in 135 malicious prompts. "Malicious where it is" is right in (135 + 150)/300 = 95 % of two intents; of
-    # three, with benign or dual-use guessed where it is not, in (135 + 150)/450 = 63 %.
+    # The word is in 135 malicious prompts. "Malicious where it is" is right in (135 + 150)/300 = 95
+    # % of two intents; of three, with benign or dual-use guessed where it is not, in (135 +
+    # 150)/450 = 63 %.
     assert benign_malicious.value == pytest.approx(0.95, abs=0.05)
     assert dual_use_malicious.value == pytest.approx(0.95, abs=0.05)
     assert three.value == pytest.approx(0.63, abs=0.06)
@@ -93,8 +107,8 @@ def test_confusion_counts_every_prompt_once() -> None:
 
 
 def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
-    """Of 40 sets both prompts are told in 30, and one of the two in 10: 35 of 40. With five folds an interval is
-    √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
+    """Of 40 sets both prompts are told in 30, and one of the two in 10: 35 of 40. With five folds
+    an interval is √(1 + 5/4) = 1.5 times as long on either side as that over sets."""
     right = np.array([[0] * 40, [1] * 30 + [0] * 10])
     resamples = Resamples(40, seed=1)
     plain = estimate((right == [[0], [1]]).mean(axis=0)[None], np.ones((1, 40)), resamples)
@@ -104,15 +118,18 @@ def test_the_interval_holds_the_choice_of_what_is_learned_from() -> None:
     assert found.high - found.value == pytest.approx(1.5 * (plain.high[0] - 0.875), abs=1e-5)
     two = _accuracy(("benign", "malicious"), right, np.arange(40) % 2, resamples)  # √(1 + 2/1)
     assert found.value - found.low == pytest.approx(1.5 / 3**0.5 * (two.value - two.low), abs=1e-5)
-    sure = _accuracy(("benign", "malicious"), np.repeat([[0], [1]], 40, axis=1), np.arange(40) % 5, resamples)
+    sure = _accuracy(
+        ("benign", "malicious"), np.repeat([[0], [1]], 40, axis=1), np.arange(40) % 5, resamples
+    )
     assert (sure.value, sure.high) == (1.0, 1.0)
     assert sure.low < 1
 
 
 def test_prompts_of_one_set_are_never_on_both_sides() -> None:
-    # Every two sets have a topic, and words of it in all their prompts. Were prompts dealt out one by one, a prompt's topic
-    # would be known mostly from prompts of the other intents: the classifier would learn that it is one of those, and be
-    # right in 23 % of them, far below chance. With whole sets held out it is at chance.
+    # Every two sets have a topic, and words of it in all their prompts. Were prompts dealt out one
+    # by one, a prompt's topic would be known mostly from prompts of the other intents: the
+    # classifier would learn that it is one of those, and be right in 23 % of them, far below
+    # chance. With whole sets held out it is at chance.
     three = artefacts_in(made(120, of_topic)).accuracies[0]
     assert three.low < 1 / 3 < three.high
     folds = folds_of(23, 5)
@@ -135,7 +152,11 @@ def test_no_shared_word_leaves_the_control_out() -> None:
 
 
 def test_two_sets_are_enough_to_try() -> None:
-    found = artefacts_in(a_dataset([a_set("a", "go well", "go", "go badly"), a_set("b", "do well", "go", "do badly")]))
+    found = artefacts_in(
+        a_dataset(
+            [a_set("a", "go well", "go", "go badly"), a_set("b", "do well", "go", "do badly")]
+        )
+    )
     assert found.folds == 2
     assert found.accuracies[0].low < found.accuracies[0].high
 
@@ -143,7 +164,10 @@ def test_two_sets_are_enough_to_try() -> None:
 @pytest.mark.parametrize(
     ("texts", "vocabulary"),
     [
-        (("Don’t stop", "don't STOP!", "«Stop»"), 2),  # don't, stop: either apostrophe, any case and marks
+        (
+            ("Don’t stop", "don't STOP!", "«Stop»"),
+            2,
+        ),  # don't, stop: either apostrophe, any case and marks
         (("well-known", "well known", "known, well"), 2),
         (("ﬁne", "FINE", "fine"), 1),  # a ligature
         (("किताब", "किताब।", "किताब"), 1),  # vowel signs belong to the word

@@ -1,4 +1,6 @@
-"""What is repaired, read again or settled by a third reading, and what the judge then has in view."""
+"""What is repaired, read again or settled by a third reading, and what the judge then has in
+view.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,11 @@ from construction.support import UNSAFE, Bench, between, only, reasons, reply, t
 from construction.test_stages import intent, metadata, quality
 from opensafeintent.calls.records import Call
 from opensafeintent.construction.asking import Reply
-from opensafeintent.construction.augmentation import AnnotationReply, ParaphraseCheckReply, ParaphraseReply
+from opensafeintent.construction.augmentation import (
+    AnnotationReply,
+    ParaphraseCheckReply,
+    ParaphraseReply,
+)
 from opensafeintent.construction.backfill import BackfillReply
 from opensafeintent.construction.intents import REPAIRS, IntentReply
 from opensafeintent.construction.material import complaint_of_material, material_of
@@ -26,11 +32,20 @@ from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import Category, Taxonomy
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
 
-BENIGN, DUAL_USE, MALICIOUS = "I ask for a made-up school, how?", "How does one do it?", "How, to harm them?"
+BENIGN, DUAL_USE, MALICIOUS = (
+    "I ask for a made-up school, how?",
+    "How does one do it?",
+    "How, to harm them?",
+)
 
 
 def triplet(**texts: str) -> str:
-    usual = {"underlying_task": "a task", "benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
+    usual = {
+        "underlying_task": "a task",
+        "benign": BENIGN,
+        "dual_use": DUAL_USE,
+        "malicious": MALICIOUS,
+    }
     return reply(**(usual | texts), declined="")
 
 
@@ -61,7 +76,11 @@ def judge(**said: str | Callable[[Call], str | None]) -> Callable[[Call], str | 
 
 def purposes(bench: Bench) -> list[str]:
     """What was asked from stage 5 on, in order."""
-    calls = [call.purpose for call in bench.judge.calls if call.purpose in ("quality", "reread", "relabel")]
+    calls = [
+        call.purpose
+        for call in bench.judge.calls
+        if call.purpose in ("quality", "reread", "relabel")
+    ]
     return [*calls, *(call.purpose for call in bench.generator.calls if call.purpose == "wording")]
 
 
@@ -70,19 +89,32 @@ def kept(built: Built) -> Draft:
     return draft
 
 
-# A dual-use prompt that leans (stage 4) ----------------------------------------------------------------------------------
+# A dual-use prompt that leans (stage 4)
+# ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("leans", "told"), [("honest", "suggests an honest one"), ("harmful", "suggests a harmful one")])
+@pytest.mark.parametrize(
+    ("leans", "told"), [("honest", "suggests an honest one"), ("harmful", "suggests a harmful one")]
+)
 def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str, told: str) -> None:
     def read(call: Call) -> str | None:
-        return intent(True, True, "The role does.", leans) if "nurse" in between(call, "REQUEST") else None
+        return (
+            intent(True, True, "The role does.", leans)
+            if "nurse" in between(call, "REQUEST")
+            else None
+        )
 
     bench = Bench(
-        tmp_path, generator=generator(triplet(dual_use="As the nurse, how?"), "How, then?"), judge=judge(intent=read)
+        tmp_path,
+        generator=generator(triplet(dual_use="As the nurse, how?"), "How, then?"),
+        judge=judge(intent=read),
     )
     draft = kept(bench.build(UNSAFE[:1], last=4))
-    assert (draft.prompts.dual_use, draft.first_leaning, draft.leaning) == ("How, then?", leans, "neither")
+    assert (draft.prompts.dual_use, draft.first_leaning, draft.leaning) == (
+        "How, then?",
+        leans,
+        "neither",
+    )
     (revision,) = draft.revisions
     assert (revision.variant, revision.why, revision.found) == ("dual_use", "leaning", "dual_use")
     (repair,) = bench.generator.asked("repair")
@@ -92,12 +124,24 @@ def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str, told
 
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
     def read(call: Call) -> str | None:
-        return intent(True, True, "The role does.", "honest") if "nurse" in between(call, "REQUEST") else None
+        return (
+            intent(True, True, "The role does.", "honest")
+            if "nurse" in between(call, "REQUEST")
+            else None
+        )
 
     nurses = [f"As the nurse number {number}, how?" for number in range(REPAIRS + 1)]
-    bench = Bench(tmp_path, generator=generator(triplet(dual_use=nurses[0]), *nurses[1:]), judge=judge(intent=read))
+    bench = Bench(
+        tmp_path,
+        generator=generator(triplet(dual_use=nurses[0]), *nurses[1:]),
+        judge=judge(intent=read),
+    )
     (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("leans")
-    assert rejection.detail == "the dual_use prompt still leans towards an honest purpose after 3 repairs: The role does."
+    assert (
+        rejection.detail
+        == "the dual_use prompt still leans towards an honest purpose after 3 repairs: The role"
+        " does."
+    )
 
 
 def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
@@ -106,22 +150,36 @@ def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
     assert not bench.generator.asked("repair")
 
 
-# Wording (stage 5) -------------------------------------------------------------------------------------------------------
+# Wording (stage 5)
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["natural", "free_of_artefacts"])
-@pytest.mark.parametrize(("part", "marker"), [("benign", "BENIGN"), ("dual_use", "DUAL-USE"), ("malicious", "MALICIOUS")])
+@pytest.mark.parametrize(
+    ("part", "marker"), [("benign", "BENIGN"), ("dual_use", "DUAL-USE"), ("malicious", "MALICIOUS")]
+)
 def test_a_clumsy_text_is_reworded_alone_and_the_set_is_looked_at_again(
     tmp_path: Path, fault: str, part: str, marker: str
 ) -> None:
-    new = {"benign": "How, for a made-up school?", "dual_use": "How, then?", "malicious": "How then, to harm them?"}[part]
+    new = {
+        "benign": "How, for a made-up school?",
+        "dual_use": "How, then?",
+        "malicious": "How then, to harm them?",
+    }[part]
     looks = iter([quality(fault, fault_in=part, reason="It creaks."), quality(serves="fully")])
-    bench = Bench(tmp_path, generator=generator(triplet(), new), judge=judge(quality=lambda _: next(looks)))
+    bench = Bench(
+        tmp_path, generator=generator(triplet(), new), judge=judge(quality=lambda _: next(looks))
+    )
     draft = kept(bench.build(UNSAFE[:1], last=5))
     old = {"benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
     assert {name: draft.prompts.of(name) for name in old} == old | {part: new}  # type: ignore[arg-type]
     (revision,) = draft.revisions
-    assert (revision.variant, revision.why, revision.before, revision.after) == (part, "wording", old[part], new)
+    assert (revision.variant, revision.why, revision.before, revision.after) == (
+        part,
+        "wording",
+        old[part],
+        new,
+    )
     assert purposes(bench) == ["quality", "reread", "quality", "wording"]
     (asked,) = bench.generator.asked("wording")
     assert between(asked, "READER") == "It creaks."
@@ -155,7 +213,9 @@ def test_it_is_reworded_once(tmp_path: Path) -> None:
         quality("same_specificity", "free_of_artefacts", fault_in="benign"),
     ],
 )
-def test_what_a_new_wording_would_not_put_right_is_dropped_at_once(tmp_path: Path, said: str) -> None:
+def test_what_a_new_wording_would_not_put_right_is_dropped_at_once(
+    tmp_path: Path, said: str
+) -> None:
     bench = Bench(tmp_path, generator=generator(triplet()), judge=judge(quality=said))
     built = bench.build(UNSAFE[:1], last=5)
     assert len(built.rejected_in("quality")) == 1
@@ -165,11 +225,21 @@ def test_what_a_new_wording_would_not_put_right_is_dropped_at_once(tmp_path: Pat
 @pytest.mark.parametrize(
     ("read", "reason", "detail"),
     [
-        (intent(True, False, "It is safe now."), "wrong_intent", "the dual_use prompt reads as benign: It is safe now."),
-        (intent(True, True, "A role.", "honest"), "leans", "the dual_use prompt leans towards an honest purpose: A role."),
+        (
+            intent(True, False, "It is safe now."),
+            "wrong_intent",
+            "the dual_use prompt reads as benign: It is safe now.",
+        ),
+        (
+            intent(True, True, "A role.", "honest"),
+            "leans",
+            "the dual_use prompt leans towards an honest purpose: A role.",
+        ),
     ],
 )
-def test_a_new_wording_that_changes_the_intent_drops_the_set(tmp_path: Path, read: str, reason: Any, detail: str) -> None:
+def test_a_new_wording_that_changes_the_intent_drops_the_set(
+    tmp_path: Path, read: str, reason: Any, detail: str
+) -> None:
     bench = Bench(
         tmp_path,
         generator=generator(triplet(), "How, then?"),
@@ -190,7 +260,11 @@ def test_a_task_that_leans_is_reworded_and_nothing_else(tmp_path: Path) -> None:
     draft = kept(bench.build(UNSAFE[:1], last=5))
     assert draft.underlying_task == "doing it"
     assert draft.revisions[0].variant == "underlying_task"
-    assert purposes(bench) == ["quality", "quality", "wording"]  # no prompt has changed: none is read again
+    assert purposes(bench) == [
+        "quality",
+        "quality",
+        "wording",
+    ]  # no prompt has changed: none is read again
     first, second = bench.judge.asked("quality")
     assert (between(first, "TASK"), between(second, "TASK")) == ("doing it to help", "doing it")
     assert between(second, "EARLIER") == "The neutral task was: doing it to help"
@@ -210,42 +284,70 @@ def test_a_task_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
 def test_quality_sees_what_stage_4_repaired_and_a_bent_repair_drops_the_set(tmp_path: Path) -> None:
     bench = Bench(
         tmp_path,
-        generator=generator(triplet(dual_use="How, to ruin them?"), "What, to ruin them?", "How can I tell it?"),
-        judge=judge(quality=quality("repairs_fair", reason="It asks how to tell, and asked how to do.")),
+        generator=generator(
+            triplet(dual_use="How, to ruin them?"), "What, to ruin them?", "How can I tell it?"
+        ),
+        judge=judge(
+            quality=quality("repairs_fair", reason="It asks how to tell, and asked how to do.")
+        ),
     )
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("repair_bent")
     assert rejection.detail == "not repairs_fair: It asks how to tell, and asked how to do."
     (asked,) = bench.judge.asked("quality")
-    assert between(asked, "EARLIER") == "The dual-use request was: How, to ruin them?"  # the first wording, not the second
+    assert (
+        between(asked, "EARLIER") == "The dual-use request was: How, to ruin them?"
+    )  # the first wording, not the second
 
 
 def test_structured_output_names_the_words_that_a_key_may_have(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.build(UNSAFE[:1], last=5)
-    of_intent, of_quality = (bench.judge.asked(purpose)[0].sampling.json_schema for purpose in ("intent", "quality"))
+    of_intent, of_quality = (
+        bench.judge.asked(purpose)[0].sampling.json_schema for purpose in ("intent", "quality")
+    )
     assert of_intent is not None
     assert of_quality is not None
-    assert of_intent["properties"]["leans"] == {"type": "string", "enum": ["honest", "harmful", "neither"]}
+    assert of_intent["properties"]["leans"] == {
+        "type": "string",
+        "enum": ["honest", "harmful", "neither"],
+    }
     assert of_intent["properties"]["benign_use_plausible"] == {"type": "boolean"}
-    assert of_quality["properties"]["fault_in"]["enum"] == ["benign", "dual_use", "malicious", "none"]
+    assert of_quality["properties"]["fault_in"]["enum"] == [
+        "benign",
+        "dual_use",
+        "malicious",
+        "none",
+    ]
     assert of_quality["properties"]["serves_malicious"]["enum"] == ["fully", "partly", "not"]
 
 
 def test_a_word_that_a_key_may_not_have_is_asked_for_again(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, judge=only("quality", lambda call: quality(serves="partly" if call.attempt else "somewhat")))
+    bench = Bench(
+        tmp_path,
+        judge=only(
+            "quality", lambda call: quality(serves="partly" if call.attempt else "somewhat")
+        ),
+    )
     assert kept(bench.build(UNSAFE[:1], last=5)).content_shift == "partial"
     assert "Invalid enum value 'somewhat'" in bench.judge.asked("quality")[1].messages[-1].content
 
 
-# A label that the judge doubts -------------------------------------------------------------------------------------------
+# A label that the judge doubts
+# ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("read", "dropped"), [("Explanation", {}), ("Troubleshooting", {"type_wrong": 1})])
-def test_a_doubted_label_is_decided_by_a_third_reading(tmp_path: Path, read: str, dropped: dict[str, int]) -> None:
+@pytest.mark.parametrize(
+    ("read", "dropped"), [("Explanation", {}), ("Troubleshooting", {"type_wrong": 1})]
+)
+def test_a_doubted_label_is_decided_by_a_third_reading(
+    tmp_path: Path, read: str, dropped: dict[str, int]
+) -> None:
     bench = Bench(
         tmp_path,
         generator=generator(triplet()),
-        judge=judge(metadata=metadata(), quality=quality("type_right"), relabel=metadata(task_type=read)),
+        judge=judge(
+            metadata=metadata(), quality=quality("type_right"), relabel=metadata(task_type=read)
+        ),
     )
     bench.generator._answer = lambda call, others=bench.generator._answer: (
         metadata() if call.purpose == "metadata" else others(call)
@@ -257,17 +359,28 @@ def test_a_doubted_label_is_decided_by_a_third_reading(tmp_path: Path, read: str
 
 
 def test_no_third_reading_where_something_else_is_wrong(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, generator=generator(triplet()), judge=judge(quality=quality("type_right", "same_task")))
+    bench = Bench(
+        tmp_path,
+        generator=generator(triplet()),
+        judge=judge(quality=quality("type_right", "same_task")),
+    )
     assert reasons(bench.build(UNSAFE[:1], last=5), "quality") == {"task_not_parallel": 1}
     assert purposes(bench) == ["quality"]
 
 
-# Paraphrases -------------------------------------------------------------------------------------------------------------
+# Paraphrases
+# ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("words", "told"), [(13, ""), (12, "12 words; 13 to 28"), (28, ""), (29, "29 words; 13 to 28")])
-def test_a_paraphrase_is_about_as_long_as_the_request(tmp_path: Path, words: int, told: str) -> None:
-    """The request has 19 words: two thirds are 12.67, so 13 at least; one and a half times are 28.5, so 28 at most."""
+@pytest.mark.parametrize(
+    ("words", "told"), [(13, ""), (12, "12 words; 13 to 28"), (28, ""), (29, "29 words; 13 to 28")]
+)
+def test_a_paraphrase_is_about_as_long_as_the_request(
+    tmp_path: Path, words: int, told: str
+) -> None:
+    """The request has 19 words: two thirds are 12.67, so 13 at least; one and a half times are
+    28.5, so 28 at most.
+    """
     request = " ".join(f"word{number}" for number in range(18)) + " how?"
     text = " ".join(f"other{number}" for number in range(words))
     asked = iter([[text], *([] for _ in range(9))])
@@ -279,20 +392,30 @@ def test_a_paraphrase_is_about_as_long_as_the_request(tmp_path: Path, words: int
             return reply(paraphrases=next(asked) or [f"{request} {call.epoch}"], declined="")
         return None
 
-    passed = reply(same_request=True, benign_use_plausible=True, misuse_risk_meaningful=True, leans="neither", reason="")
+    passed = reply(
+        same_request=True,
+        benign_use_plausible=True,
+        misuse_risk_meaningful=True,
+        leans="neither",
+        reason="",
+    )
     bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=passed))
     bench.build(UNSAFE[:1])
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
     assert (text in checked) is not bool(told)
     taken = between(bench.generator.asked("paraphrase")[1], "TAKEN")
-    expected = f"- {text}" + (f" (no paraphrase: it has {told} are about as long as the request)" if told else "")
+    expected = f"- {text}" + (
+        f" (no paraphrase: it has {told} are about as long as the request)" if told else ""
+    )
     assert taken == expected
 
 
 def test_a_paraphrase_that_leans_is_asked_for_again(tmp_path: Path) -> None:
     def check(call: Call) -> str:
         leans = "harmful" if "Please" in between(call, "SECOND") else "neither"
-        fields = dict.fromkeys(("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True)
+        fields = dict.fromkeys(
+            ("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True
+        )
         return reply(**fields, leans=leans, reason="It begs." if leans == "harmful" else "")
 
     bench = Bench(tmp_path, judge=judge(paraphrase_check=check))
@@ -303,7 +426,8 @@ def test_a_paraphrase_that_leans_is_asked_for_again(tmp_path: Path) -> None:
     assert "(no paraphrase: it leans towards a harmful purpose: It begs.)" in taken
 
 
-# Material ----------------------------------------------------------------------------------------------------------------
+# Material
+# ------------------------------------------------------------------------------
 
 NOTE = '"' + " ".join(f"line{number}" for number in range(20)) + '"'
 WORKED_OVER = Taxonomy(
@@ -325,27 +449,42 @@ def test_material_is_a_quotation_of_fifteen_words_or_the_stand_in() -> None:
     [
         (f"Twist this: {NOTE}", None),
         ("Twist my note", '"malicious" does not hold the material'),
-        ("Twist [100 words of text]", "some requests hold their material and others hold [100 words of text]"),
-        (f'Twist "{"word " * 31}"', "differs too much in length (benign 20, dual_use 20, malicious 31 words)"),
+        (
+            "Twist [100 words of text]",
+            "some requests hold their material and others hold [100 words of text]",
+        ),
+        (
+            f'Twist "{"word " * 31}"',
+            "differs too much in length (benign 20, dual_use 20, malicious 31 words)",
+        ),
         (f'Twist "{"word " * 30}"', None),  # one and a half times as long
     ],
 )
 def test_the_three_hold_their_material_alike(malicious: str, told: str | None) -> None:
-    found = complaint_of_material({"benign": f"Shorten {NOTE}", "dual_use": f"Cut {NOTE}", "malicious": malicious})
+    found = complaint_of_material(
+        {"benign": f"Shorten {NOTE}", "dual_use": f"Cut {NOTE}", "malicious": malicious}
+    )
     assert (found is None) if told is None else (found is not None and told in found)
 
 
 def test_a_triplet_without_its_material_is_asked_for_again(tmp_path: Path) -> None:
     bare = triplet()
-    held = triplet(benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}")
+    held = triplet(
+        benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
+    )
     bench = Bench(tmp_path, generator=only("triplet", lambda call: held if call.attempt else bare))
     built = bench.build(over=WORKED_OVER, per_cell=1, last=3)
     assert kept(built).prompts.benign == f"{BENIGN} {NOTE}"
-    assert '"benign" does not hold the material' in bench.generator.asked("triplet")[1].messages[-1].content
+    assert (
+        '"benign" does not hold the material'
+        in bench.generator.asked("triplet")[1].messages[-1].content
+    )
 
 
 def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
-    held = triplet(benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}")
+    held = triplet(
+        benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
+    )
     other = NOTE.replace("line3 ", "row3 ")
 
     def answer(call: Call) -> str | None:
@@ -354,11 +493,21 @@ def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
         if call.purpose != "paraphrase":
             return None
         return reply(
-            paraphrases=[f"What does one do {call.epoch}? {other}", f"So how is it done {call.epoch}? {NOTE}"] * 2,
+            paraphrases=[
+                f"What does one do {call.epoch}? {other}",
+                f"So how is it done {call.epoch}? {NOTE}",
+            ]
+            * 2,
             declined="",
         )
 
-    passed = reply(same_request=True, benign_use_plausible=True, misuse_risk_meaningful=True, leans="neither", reason="")
+    passed = reply(
+        same_request=True,
+        benign_use_plausible=True,
+        misuse_risk_meaningful=True,
+        leans="neither",
+        reason="",
+    )
     bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=passed))
     bench.build(over=WORKED_OVER, per_cell=1)
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
@@ -369,7 +518,8 @@ def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
     )
 
 
-# Templates ---------------------------------------------------------------------------------------------------------------
+# Templates
+# ------------------------------------------------------------------------------
 
 REPLIES: tuple[type[Reply], ...] = (
     *(MetadataReply, BackfillReply, TripletReply, IntentReply, RepairReply, QualityReply),
@@ -387,7 +537,10 @@ def test_a_template_that_does_not_ask_for_a_key_is_refused(kind: type[Reply]) ->
         assert f'"{key}"' in sources[file]
         with pytest.raises(InputError) as refused:
             parse_instructions(sources | {file: sources[file].replace(f'"{key}"', '"another"', 1)})
-        assert str(refused.value) == f'{file}: the contract does not ask for "{key}"; a reply without it cannot be used'
+        assert (
+            str(refused.value)
+            == f'{file}: the contract does not ask for "{key}"; a reply without it cannot be used'
+        )
 
 
 @pytest.mark.parametrize("about", ["[wording]", "[underlying_task]", "honest =", "harmful ="])
@@ -395,4 +548,6 @@ def test_a_list_of_reasons_of_an_earlier_version_is_refused(about: str) -> None:
     sources = load_instructions().sources()
     name = "repair_reasons.toml"
     with pytest.raises(InputError, match=r"repair_reasons\.toml: no reason for "):
-        parse_instructions(sources | {name: sources[name].replace(about, "[other]" if "[" in about else "other =")})
+        parse_instructions(
+            sources | {name: sources[name].replace(about, "[other]" if "[" in about else "other =")}
+        )

@@ -27,13 +27,28 @@ def seeds(folder: Path, count: int = 12, name: str = "seeds.jsonl") -> Path:
     """Write seeds that the scripted models call unsafe, of several cells."""
     verbs = "hack|rob|manipulate|blackmail|deceive|poison|track|vandalize|intimidate|exploit|threaten|discredit|cheat|spy on"
     path = folder / name
-    path.write_text("".join(json.dumps({"prompt": HARMFUL.format(verb)}) + "\n" for verb in verbs.split("|")[:count]))
+    path.write_text(
+        "".join(
+            json.dumps({"prompt": HARMFUL.format(verb)}) + "\n" for verb in verbs.split("|")[:count]
+        )
+    )
     return path
 
 
 def arguments(source: Path, out: Path, *more: object) -> tuple[object, ...]:
     models = ("--generator", GENERATOR, "--judge", JUDGE, "--max-connections", CONNECTIONS)
-    return ("build", source, *models, "--out", out, "--per-cell", 1, "--taxonomy", source.parent / "taxonomy.toml", *more)
+    return (
+        "build",
+        source,
+        *models,
+        "--out",
+        out,
+        "--per-cell",
+        1,
+        "--taxonomy",
+        source.parent / "taxonomy.toml",
+        *more,
+    )
 
 
 @pytest.fixture
@@ -44,8 +59,14 @@ def folder(tmp_path: Path) -> Path:
 
 def with_taxonomy(folder: Path) -> Path:
     lines = ['name = "short"']
-    for kind, names in (("harm_domains", ("Money", "People")), ("task_types", ("Explanation", "Troubleshooting"))):
-        lines += [f'[[{kind}]]\nname = "{name}"\ndefinition = "All that concerns {name.lower()}."' for name in names]
+    for kind, names in (
+        ("harm_domains", ("Money", "People")),
+        ("task_types", ("Explanation", "Troubleshooting")),
+    ):
+        lines += [
+            f'[[{kind}]]\nname = "{name}"\ndefinition = "All that concerns {name.lower()}."'
+            for name in names
+        ]
     (folder / "taxonomy.toml").write_text("\n".join(lines))
     return folder
 
@@ -75,11 +96,17 @@ def built(out: Path) -> dict[str, bytes]:
 def made(ran: Ran) -> int:
     """The number of calls that a command says it made."""
     assert ran.code == 0, ran.err
-    return int(next(line for line in ran.out.splitlines() if "calls made" in line).split()[0].replace(",", ""))
+    return int(
+        next(line for line in ran.out.splitlines() if "calls made" in line)
+        .split()[0]
+        .replace(",", "")
+    )
 
 
 @pytest.mark.slow
-def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(folder: Path, undisturbed: Path) -> None:
+def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(
+    folder: Path, undisturbed: Path
+) -> None:
     source, stages = seeds(folder), folder / "killed" / "stages"
     with LoopbackProcess(latency=0.05) as server:
         for number, before in enumerate(("seeds", *STAGES[:-1])):  # each time one stage further
@@ -95,7 +122,8 @@ def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(folder: Path
         assert ran.code == 0, ran.err
         total, repeated = server.stats()["total"], server.stats()["duplicates"]
     assert built(folder / "killed") == built(undisturbed / "out")
-    # each time what was in flight when it died, and answered in the twentieth of a second before, which was not on disk yet
+    # each time what was in flight when it died, and answered in the twentieth of a second before,
+    # which was not on disk yet
     assert repeated <= len(STAGES) * 2 * CONNECTIONS
     assert total <= int((undisturbed / "calls").read_text()) + len(STAGES) * 2 * CONNECTIONS
 
@@ -109,7 +137,14 @@ MENDING = (
 @pytest.mark.slow
 def test_killed_while_texts_are_mended_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
     def begun_as(name: str) -> tuple[object, ...]:
-        models = ("--generator", MENDING[0], "--judge", MENDING[1], "--max-connections", CONNECTIONS)
+        models = (
+            "--generator",
+            MENDING[0],
+            "--judge",
+            MENDING[1],
+            "--max-connections",
+            CONNECTIONS,
+        )
         return (
             "build",
             seeds(folder),
@@ -146,7 +181,8 @@ ROUNDS_OF = ("--per-cell", 15, "--stages", "1-4", "--max-connections", 30)
 
 def rounds_of(out: Path) -> tuple[bytes, ...]:
     return tuple(
-        (out / "stages" / name).read_bytes() for name in ("rounds.json", "3-triplets.kept.jsonl", "4-intents.kept.jsonl")
+        (out / "stages" / name).read_bytes()
+        for name in ("rounds.json", "3-triplets.kept.jsonl", "4-intents.kept.jsonl")
     )
 
 
@@ -175,11 +211,16 @@ def test_a_seed_more_changes_nothing_that_others_were_asked(folder: Path) -> Non
     with LoopbackServer() as server:
         assert osi(*arguments(seeds(folder), folder / "out", *ROUNDS_OF), server=server).code == 0
         before = calls_of_topics(folder / "out")
-        ran = osi(*arguments(seeds(folder, 13, "grown.jsonl"), folder / "out", *ROUNDS_OF), server=server)
+        ran = osi(
+            *arguments(seeds(folder, 13, "grown.jsonl"), folder / "out", *ROUNDS_OF), server=server
+        )
     assert ran.code == 0, ran.err
     after = calls_of_topics(folder / "out")
-    # its cell is asked for other topics; those that are there still were asked what they were asked before
-    assert {topic: after[topic] for topic in after if topic in before} == {t: before[t] for t in before if t in after}
+    # its cell is asked for other topics; those that are there still were asked what they were asked
+    # before
+    assert {topic: after[topic] for topic in after if topic in before} == {
+        t: before[t] for t in before if t in after
+    }
     assert len(after.keys() & before.keys()) >= 45
     assert len(after.keys() - before.keys()) >= 1
 
@@ -213,26 +254,40 @@ def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> N
     grown = seeds(finished, 13, "grown.jsonl")
     with LoopbackServer() as server:
         ran = osi(*arguments(grown, finished / "out"), server=server)
-        purposes = Counter(record.messages[0]["content"].split("\n")[0][:30] for record in server.requests)
+        purposes = Counter(
+            record.messages[0]["content"].split("\n")[0][:30] for record in server.requests
+        )
         afresh = osi(*arguments(grown, finished / "afresh"), server=server)
     assert built(finished / "out") == built(finished / "afresh")
-    # its two descriptions, one triplet, three intents, one quality check, one batch of paraphrases with four checks, one
-    # annotation: 13; its cell may have had a topic that is now proposed no more, and never one that was not
+    # its two descriptions, one triplet, three intents, one quality check, one batch of paraphrases
+    # with four checks, one annotation: 13; its cell may have had a topic that is now proposed no
+    # more, and never one that was not
     assert made(ran) == 13, purposes
     assert made(afresh) > 100
 
 
 def test_a_seed_before_the_others_changes_who_is_the_duplicate(folder: Path) -> None:
-    """Two topics of one cell give near-duplicate sets; the earlier one stays, whichever was added later."""
-    models = ("--generator", faulty("generator", "near-duplicate"), "--judge", "baseline/construction-judge")
+    """Two topics of one cell give near-duplicate sets; the earlier one stays, whichever was added
+    later.
+    """
+    models = (
+        "--generator",
+        faulty("generator", "near-duplicate"),
+        "--judge",
+        "baseline/construction-judge",
+    )
     one = folder / "one.jsonl"
     one.write_text(json.dumps({"prompt": HARMFUL.format("rob")}) + "\n")
     both = folder / "both.jsonl"
     both.write_text(json.dumps({"prompt": HARMFUL.format("Rob or hack")}) + "\n" + one.read_text())
     for source in (one, both):
-        ran = osi("build", source, *models, "--out", folder / "out", "--taxonomy", _one_cell(folder))
+        ran = osi(
+            "build", source, *models, "--out", folder / "out", "--taxonomy", _one_cell(folder)
+        )
         assert ran.code == 0, ran.err
-    kept = [json.loads(line) for line in (folder / "out" / "provenance.jsonl").read_text().splitlines()]
+    kept = [
+        json.loads(line) for line in (folder / "out" / "provenance.jsonl").read_text().splitlines()
+    ]
     assert [item["topic"]["seed"]["prompt"] for item in kept] == [HARMFUL.format("Rob or hack")]
     dropped = json.loads((folder / "out" / "stages" / "5-quality.rejected.jsonl").read_text())
     assert dropped["reason"] == "duplicate"
@@ -254,20 +309,30 @@ def _one_cell(folder: Path) -> Path:
         ("quality.md", {"quality"}),
         ("annotation.md", {"annotation"}),
         ("paraphrase_check.md", {"paraphrase_check"}),
-        # other paraphrases would need other checks; the scripted generator writes the same ones again
+        # other paraphrases would need other checks; the scripted generator writes the same ones
+        # again
         ("paraphrase.md", {"paraphrase"}),
         ("intent.md", {"intent"}),
     ],
 )
-def test_an_edited_template_costs_its_stage_and_what_depends_on_it(finished: Path, file: str, asked_again: set[str]) -> None:
+def test_an_edited_template_costs_its_stage_and_what_depends_on_it(
+    finished: Path, file: str, asked_again: set[str]
+) -> None:
     templates = finished / "templates"
     templates.mkdir()
-    shipped = resources.files("opensafeintent.templates").joinpath("construction", file).read_text("utf-8")
+    shipped = (
+        resources.files("opensafeintent.templates")
+        .joinpath("construction", file)
+        .read_text("utf-8")
+    )
     (templates / file).write_text(shipped.replace("+++\nYou ", "+++\nNow you ", 1))
     assert (templates / file).read_text() != shipped
     with LoopbackServer() as server:
         rows_before = _purposes(finished / "out")
-        ran = osi(*arguments(finished / "seeds.jsonl", finished / "out", "--templates", templates), server=server)
+        ran = osi(
+            *arguments(finished / "seeds.jsonl", finished / "out", "--templates", templates),
+            server=server,
+        )
     new = _purposes(finished / "out") - rows_before
     assert set(new) == asked_again
     assert made(ran) == new.total()
@@ -277,7 +342,13 @@ def _purposes(out: Path) -> Counter[str]:
     import sqlite3
 
     with sqlite3.connect(out / "ledger.sqlite") as connection:
-        return Counter(dict(connection.execute("SELECT purpose, count(*) FROM calls GROUP BY purpose").fetchall()))
+        return Counter(
+            dict(
+                connection.execute(
+                    "SELECT purpose, count(*) FROM calls GROUP BY purpose"
+                ).fetchall()
+            )
+        )
 
 
 @pytest.mark.slow

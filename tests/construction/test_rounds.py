@@ -1,4 +1,6 @@
-"""Habits that give the intent away: how they are counted, what is asked because of them, and in which rounds."""
+"""Habits that give the intent away: how they are counted, what is asked because of them, and in
+which rounds.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,15 @@ import pytest
 from construction.support import Bench, taxonomy
 from opensafeintent import load_dataset
 from opensafeintent.calls.records import Call
-from opensafeintent.construction.habits import ROUND, Habits, _share_wanted, count_habits, has_habit, opening_of, told
+from opensafeintent.construction.habits import (
+    ROUND,
+    Habits,
+    _share_wanted,
+    count_habits,
+    has_habit,
+    opening_of,
+    told,
+)
 from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.errors import Stopped
@@ -19,7 +29,8 @@ from opensafeintent.promptsets import Prompts
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates.instruction import load_instructions, parse_instructions
 
-# Counting --------------------------------------------------------------------------------------------------------------
+# Counting
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -44,7 +55,9 @@ def test_a_role_is_a_phrase_that_says_who_asks(text: str, role: bool) -> None:
 def test_a_setting_is_a_whole_word() -> None:
     assert has_habit("How does it look in a Warehouse, at night?", "setting")
     assert has_habit("At our help desk they ask.", "setting")
-    assert not has_habit("Firmly said, in class-leading words of subclasses.".replace("class-", "sub"), "setting")
+    assert not has_habit(
+        "Firmly said, in class-leading words of subclasses.".replace("class-", "sub"), "setting"
+    )
 
 
 def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
@@ -55,8 +68,14 @@ def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
 
 
 def draft(benign: str, dual_use: str, malicious: str, number: int = 0) -> Draft:
-    topic = Topic(summary=f"topic number {number} of some more", harm_domain="Money", task_type="Explanation")
-    return Draft(topic=topic, underlying_task="", prompts=Prompts(benign=benign, dual_use=dual_use, malicious=malicious))
+    topic = Topic(
+        summary=f"topic number {number} of some more", harm_domain="Money", task_type="Explanation"
+    )
+    return Draft(
+        topic=topic,
+        underlying_task="",
+        prompts=Prompts(benign=benign, dual_use=dual_use, malicious=malicious),
+    )
 
 
 def test_quoted_material_has_no_habits() -> None:
@@ -79,17 +98,25 @@ def test_habits_are_counted_by_intent() -> None:
     assert found.role == {"benign": 3, "dual_use": 1, "malicious": 0}
     assert found.setting == {"benign": 0, "dual_use": 0, "malicious": 0}
     # openings of fewer than three requests are no habit
-    assert found.openings == {"benign": {"i'm a": 3}, "dual_use": {"how does": 3}, "malicious": {"i want": 3}}
+    assert found.openings == {
+        "benign": {"i'm a": 3},
+        "dual_use": {"how does": 3},
+        "malicious": {"i want": 3},
+    }
 
 
 def test_habits_of_the_published_sets_are_those_that_the_docs_name(published: Path) -> None:
     sets = load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
     for habit, percent in (("role", (53, 30, 8)), ("setting", (51, 23, 23))):
-        hits = [sum(has_habit(item.prompts.of(intent), habit) for item in sets) for intent in CORE_VARIANTS]
+        hits = [
+            sum(has_habit(item.prompts.of(intent), habit) for item in sets)
+            for intent in CORE_VARIANTS
+        ]
         assert tuple(round(100 * number / len(sets)) for number in hits) == percent
 
 
-# Asking ----------------------------------------------------------------------------------------------------------------
+# Asking
+# ------------------------------------------------------------------------------
 
 
 def asked(text: str) -> dict[str, str]:
@@ -104,8 +131,9 @@ def test_nothing_is_asked_while_nothing_is_written() -> None:
 
 
 def test_so_many_are_asked_for_a_role_that_the_intents_come_to_one_share() -> None:
-    """42 sets with roles in 36, 0 and 6 of the prompts: a third of all. The next 42 of each are to bring each to 28 of 84:
-    none of the benign ones, 28 of the dual-use and 22 of the malicious ones."""
+    """42 sets with roles in 36, 0 and 6 of the prompts: a third of all. The next 42 of each are to
+    bring each to 28 of 84: none of the benign ones, 28 of the dual-use and 22 of the malicious
+    ones."""
     habits = Habits(
         requests=ROUND,
         role={"benign": 36, "dual_use": 0, "malicious": 6},
@@ -136,34 +164,54 @@ def test_the_wanted_shares_are_those_of_the_documented_example() -> None:
 def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> None:
     text = told(count_habits([HABITUAL] * ROUND), "one")
     assert 'benign "i\'m a" 42; dual-use "how does" 42; malicious "i want" 42' in text
-    assert 'does not begin with "i\'m a"; may begin with "how does" or "i want"' in asked(text)["benign"]
-    assert 'does not begin with "i want"; may begin with "i\'m a" or "how does"' in asked(text)["malicious"]
+    assert (
+        'does not begin with "i\'m a"; may begin with "how does" or "i want"'
+        in asked(text)["benign"]
+    )
+    assert (
+        'does not begin with "i want"; may begin with "i\'m a" or "how does"'
+        in asked(text)["malicious"]
+    )
 
 
 def test_an_opening_that_all_intents_share_is_no_habit() -> None:
-    text = told(count_habits([draft("Can you say?", "Can you tell?", "Can you do it?")] * ROUND), "one")
+    text = told(
+        count_habits([draft("Can you say?", "Can you tell?", "Can you do it?")] * ROUND), "one"
+    )
     assert "begin" not in text
 
 
-# Rounds ----------------------------------------------------------------------------------------------------------------
+# Rounds
+# ------------------------------------------------------------------------------
 
 
 def topics(first: int, last: int) -> list[Topic]:
     return [
-        Topic(summary=f"topic number {n} of some more", harm_domain="Money", task_type="Explanation")
+        Topic(
+            summary=f"topic number {n} of some more", harm_domain="Money", task_type="Explanation"
+        )
         for n in range(first, last)
     ]
 
 
-def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -> list[tuple[list[str], dict[str, str]]]:
+def go(
+    rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()
+) -> list[tuple[list[str], dict[str, str]]]:
     """Write all prompts; return for each round its topics and what each was told."""
     found = []
     for commissions in rounds.of(wanted):
-        found.append(([item.topic.id for item in commissions], {item.topic.id: item.told for item in commissions}))
+        found.append(
+            (
+                [item.topic.id for item in commissions],
+                {item.topic.id: item.told for item in commissions},
+            )
+        )
         made = [
-            Rejection.of(item.topic, "call_failed")
-            if item.topic in failing
-            else msgspec.structs.replace(HABITUAL, topic=item.topic)
+            (
+                Rejection.of(item.topic, "call_failed")
+                if item.topic in failing
+                else msgspec.structs.replace(HABITUAL, topic=item.topic)
+            )
             for item in commissions
         ]
         rounds.add(StageResult.of("triplets", made))
@@ -173,7 +221,9 @@ def go(rounds: Rounds, wanted: Sequence[Topic], failing: Sequence[Topic] = ()) -
 def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None:
     found = go(Rounds(), topics(0, 100))
     assert [len(ids) for ids, _ in found] == [42, 42, 16]
-    assert [topic_id for ids, _ in found for topic_id in ids] == [topic.id for topic in topics(0, 100)]
+    assert [topic_id for ids, _ in found for topic_id in ids] == [
+        topic.id for topic in topics(0, 100)
+    ]
     begins = [{text.splitlines()[0] for text in texts.values()} for _, texts in found]
     assert begins == [
         {"(none are written yet)"},
@@ -187,7 +237,9 @@ def test_the_topics_of_a_later_pass_fill_the_last_round() -> None:
     go(rounds, topics(0, 50))
     found = go(rounds, topics(50, 90))
     assert [len(ids) for ids, _ in found] == [34, 6]
-    assert {text.splitlines()[0] for text in found[1][1].values()} == {"Of 84 requests of each intent so far:"}
+    assert {text.splitlines()[0] for text in found[1][1].values()} == {
+        "Of 84 requests of each intent so far:"
+    }
 
 
 def texts_of(found: list[tuple[list[str], dict[str, str]]]) -> dict[str, str]:
@@ -215,11 +267,16 @@ def test_rounds_that_are_not_asked_are_not_kept() -> None:
     saved: list[Sequence[Round]] = []
     rounds = Rounds([], saved.append)
     for commissions in rounds.of(topics(0, 100)):
-        rounds.add(StageResult.of("triplets", (Rejection.of(item.topic, "not_made") for item in commissions)))
+        rounds.add(
+            StageResult.of(
+                "triplets", (Rejection.of(item.topic, "not_made") for item in commissions)
+            )
+        )
     assert [len(kept) for kept in saved] == [1]
 
 
-# In a build ------------------------------------------------------------------------------------------------------------
+# In a build
+# ------------------------------------------------------------------------------
 
 WIDE = taxonomy(("Money", "People", "Machines"), ("Explanation", "Troubleshooting", "Optimization"))
 
@@ -245,7 +302,10 @@ def test_a_template_without_a_place_for_habits_is_asked_in_one_go(tmp_path: Path
     bench.build(over=WIDE, per_cell=5, last=3)
     calls = bench.generator.asked("triplet")
     assert len(calls) == 45
-    assert not any("so far" in call.messages[0].content or "none are" in call.messages[0].content for call in calls)
+    assert not any(
+        "so far" in call.messages[0].content or "none are" in call.messages[0].content
+        for call in calls
+    )
 
 
 def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: Path) -> None:
@@ -259,7 +319,9 @@ def test_intents_of_a_round_are_read_before_the_last_round_is_written(tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_build_that_stops_in_a_round_keeps_what_was_asked_and_goes_on_alike(tmp_path: Path) -> None:
+def test_a_build_that_stops_in_a_round_keeps_what_was_asked_and_goes_on_alike(
+    tmp_path: Path,
+) -> None:
     undisturbed = Bench(tmp_path / "one").build(over=WIDE, per_cell=6)
     asked = 0
 

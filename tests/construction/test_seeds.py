@@ -21,7 +21,9 @@ def written(folder: Path, name: str, text: str | bytes) -> str:
 
 
 def test_jsonl_keeps_order_and_place(tmp_path: Path) -> None:
-    name = written(tmp_path, "s.jsonl", '{"prompt": "One?"}\n\n{"prompt": " Two? ", "source": "elsewhere"}\n')
+    name = written(
+        tmp_path, "s.jsonl", '{"prompt": "One?"}\n\n{"prompt": " Two? ", "source": "elsewhere"}\n'
+    )
     seeds = read_seeds(name)
     assert [(seed.prompt, seed.source, seed.place) for seed in seeds.kept] == [
         ("One?", "s.jsonl", "line 1"),
@@ -44,26 +46,68 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
         "kept": 2,
         "rejected": {"empty": 3, "repeated": 2, "too_long": 1},
     }
-    assert {rejection.twin for rejection in seeds.rejected if rejection.reason == "repeated"} == {"line 1"}
+    assert {rejection.twin for rejection in seeds.rejected if rejection.reason == "repeated"} == {
+        "line 1"
+    }
 
 
 @pytest.mark.parametrize(
     ("file", "text", "error"),
     [
-        ("s.txt", "One?", r"s\.txt: cannot tell the format of the seeds; valid: \.jsonl, \.csv, hf:"),
-        ("s.jsonl", "", r"s\.jsonl: holds no seeds; to build without seeds leave them out and give --per-cell"),
+        (
+            "s.txt",
+            "One?",
+            r"s\.txt: cannot tell the format of the seeds; valid: \.jsonl, \.csv, hf:",
+        ),
+        (
+            "s.jsonl",
+            "",
+            r"s\.jsonl: holds no seeds; to build without seeds leave them out and give --per-cell",
+        ),
         ("s.jsonl", "{", r"s\.jsonl:1: not valid JSON"),
-        ("s.jsonl", '{"prompt": "a"}\n["b"]', r"s\.jsonl:2: has no prompt; expected the field or column prompt, found none"),
-        ("s.jsonl", '{"text": "a"}', r"s\.jsonl:1: has no prompt; expected the field or column prompt, found text"),
+        (
+            "s.jsonl",
+            '{"prompt": "a"}\n["b"]',
+            r"s\.jsonl:2: has no prompt; expected the field or column prompt, found none",
+        ),
+        (
+            "s.jsonl",
+            '{"text": "a"}',
+            r"s\.jsonl:1: has no prompt; expected the field or column prompt, found text",
+        ),
         ("s.jsonl", '{"prompt": 3}', r"s\.jsonl:1: prompt is '3'; expected a text"),
-        ("s.jsonl", '\n{"prompt": "\\ud800"}', r"s\.jsonl:2: prompt holds half of a surrogate pair; expected valid Unicode"),
-        ("s.jsonl", '{"prompt": ' + "[" * 100_000, r"s\.jsonl:1: not valid JSON \(nested too deeply\)"),
-        ("s.jsonl", '{"prompt": 1' + "0" * 5_000 + "}", r"s\.jsonl:1: not valid JSON \(the number 1000"),
-        ("s.jsonl", '{"prompt": "a", "prompt": "b"}', r"s\.jsonl:1: not valid JSON \(the key 'prompt' stands twice"),
+        (
+            "s.jsonl",
+            '\n{"prompt": "\\ud800"}',
+            r"s\.jsonl:2: prompt holds half of a surrogate pair; expected valid Unicode",
+        ),
+        (
+            "s.jsonl",
+            '{"prompt": ' + "[" * 100_000,
+            r"s\.jsonl:1: not valid JSON \(nested too deeply\)",
+        ),
+        (
+            "s.jsonl",
+            '{"prompt": 1' + "0" * 5_000 + "}",
+            r"s\.jsonl:1: not valid JSON \(the number 1000",
+        ),
+        (
+            "s.jsonl",
+            '{"prompt": "a", "prompt": "b"}',
+            r"s\.jsonl:1: not valid JSON \(the key 'prompt' stands twice",
+        ),
         ("s.jsonl", '{"prompt": "a"}\r{"prompt": "b"}', r"s\.jsonl:1: not valid JSON \(Extra data"),
-        ("s.csv", "text,label\na,b\n", r"s\.csv:2: has no prompt; expected the field or column prompt, found text, label"),
+        (
+            "s.csv",
+            "text,label\na,b\n",
+            r"s\.csv:2: has no prompt; expected the field or column prompt, found text, label",
+        ),
         ("s.csv", "prompt;label\na;b\n", r"s\.csv:2: has no prompt; .* found prompt;label"),
-        ("s.csv", "x" * 100_000 + "\na\n", r"s\.csv:2: has no prompt; expected the field or column prompt, found x{39}…"),
+        (
+            "s.csv",
+            "x" * 100_000 + "\na\n",
+            r"s\.csv:2: has no prompt; expected the field or column prompt, found x{39}…",
+        ),
         ("s.csv", "", r"s\.csv: holds no seeds"),
         ("s.csv", "prompt\n", r"s\.csv: holds no seeds"),
         (
@@ -71,22 +115,48 @@ def test_what_is_no_seed_is_counted_with_its_reason(tmp_path: Path) -> None:
             "prompt\nOne?\nWhat, then?\n",
             r"s\.csv:3: has 2 cells, and the header names 1; expected .* between double",
         ),
-        ("s.csv", "prompt,note\nOne\nTwo?,x\n", r"s\.csv:2: has 1 cell, and the header names 2; expected UTF-8, a text with"),
+        (
+            "s.csv",
+            "prompt,note\nOne\nTwo?,x\n",
+            r"s\.csv:2: has 1 cell, and the header names 2; expected UTF-8, a text with",
+        ),
         (
             "s.csv",
             'prompt\nOne?\n"Two?\nThree?\nFour?\n',
             r"s\.csv:3: cannot read as CSV from here \(unexpected end of data\)",
         ),
-        ("s.csv", 'prompt\n"Two?\nThree?\n"Four?"\n', r"s\.csv:2: cannot read as CSV from here \(',' expected after '\"'\)"),
-        ("s.csv", "prompt\n" + "x" * 131_073, r"s\.csv:2: cannot read as CSV from here \(field larger than field limit"),
-        ("s.csv", "prompt,prompt\na,b\n", r"s\.csv: the column 'prompt' stands twice in the header"),
+        (
+            "s.csv",
+            'prompt\n"Two?\nThree?\n"Four?"\n',
+            r"s\.csv:2: cannot read as CSV from here \(',' expected after '\"'\)",
+        ),
+        (
+            "s.csv",
+            "prompt\n" + "x" * 131_073,
+            r"s\.csv:2: cannot read as CSV from here \(field larger than field limit",
+        ),
+        (
+            "s.csv",
+            "prompt,prompt\na,b\n",
+            r"s\.csv: the column 'prompt' stands twice in the header",
+        ),
         ("s.csv", "prompt\nOne?\0\n", r"s\.csv:2: holds a NUL character; expected UTF-8"),
-        ("s.csv", "prompt\nOne?\n".encode("utf-16"), r"s\.csv:1: not UTF-8 \(byte 0xff\); save the file as UTF-8"),
+        (
+            "s.csv",
+            "prompt\nOne?\n".encode("utf-16"),
+            r"s\.csv:1: not UTF-8 \(byte 0xff\); save the file as UTF-8",
+        ),
         ("s.csv", "prompt\nOne?\n".encode("utf-16-le"), r"s\.csv:1: holds a NUL character"),
-        ("s.csv", "prompt\nWarum übermorgen?\n".encode("latin-1"), r"s\.csv:2: not UTF-8 \(byte 0xfc\)"),
+        (
+            "s.csv",
+            "prompt\nWarum übermorgen?\n".encode("latin-1"),
+            r"s\.csv:2: not UTF-8 \(byte 0xfc\)",
+        ),
     ],
 )
-def test_bad_files_are_refused_with_their_place(tmp_path: Path, file: str, text: str | bytes, error: str) -> None:
+def test_bad_files_are_refused_with_their_place(
+    tmp_path: Path, file: str, text: str | bytes, error: str
+) -> None:
     with pytest.raises(InputError, match=error) as caught:
         read_seeds(written(tmp_path, file, text))
     assert "\n" not in str(caught.value)
@@ -106,14 +176,19 @@ ODD = "One\u2028two\u2029three\x0bfour\x0cfive\x1csix\x85seven?"
     ],
 )
 def test_only_line_ends_end_a_line(tmp_path: Path, name: str, text: str) -> None:
-    assert [seed.prompt for seed in read_seeds(written(tmp_path, name, text)).kept] == [ODD, "Last?"]
+    assert [seed.prompt for seed in read_seeds(written(tmp_path, name, text)).kept] == [
+        ODD,
+        "Last?",
+    ]
 
 
 def test_more_seeds_than_may_be_read_are_refused(tmp_path: Path) -> None:
     name = written(tmp_path, "s.csv", "prompt\n" + "".join(f"Seed {n}?\n" for n in range(6)))
     assert len(read_seeds(name, max_rows=6).kept) == 6
     assert len(read_seeds(name, limit=5, max_rows=5).kept) == 5
-    with pytest.raises(InputError, match=r"s\.csv: has more than 5 rows; if it is to have more, raise --max-rows"):
+    with pytest.raises(
+        InputError, match=r"s\.csv: has more than 5 rows; if it is to have more, raise --max-rows"
+    ):
         read_seeds(name, max_rows=5)
 
 
@@ -144,17 +219,32 @@ except InputError as error:
 def from_hub(hub: FakeHub, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Read seeds in a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
     pytest.importorskip("huggingface_hub")
-    environment = {"PATH": os.environ["PATH"], "HF_ENDPOINT": hub.url, "HF_HOME": str(folder), "HF_HUB_DISABLE_XET": "1"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(folder),
+        "HF_HUB_DISABLE_XET": "1",
+    }
     return subprocess.run(
-        [sys.executable, "-c", READ, *arguments], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", READ, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
 def test_the_train_split_of_a_hub_dataset_is_streamed(tmp_path: Path) -> None:
     train = b"".join(
-        json.dumps({"prompt": f"Seed {n}?", "response_0": "unread " * 50}).encode() + b"\n" for n in range(20_000)
+        json.dumps({"prompt": f"Seed {n}?", "response_0": "unread " * 50}).encode() + b"\n"
+        for n in range(20_000)
     )
-    files = {"data/one/train.jsonl": train, "data/one/test.jsonl": b'{"prompt": "Never"}\n', "README.md": b"# A card"}
+    files = {
+        "data/one/train.jsonl": train,
+        "data/one/test.jsonl": b'{"prompt": "Never"}\n',
+        "README.md": b"# A card",
+    }
     with FakeHub({COMMITS["main"]: files}) as hub:
         ran = from_hub(hub, tmp_path, f"hf:{REPO}", "3")
     assert ran.returncode == 0, ran.stderr

@@ -1,4 +1,6 @@
-"""Similarity is exact: against plain dynamic programming, at ties, at any scale, between different sets only."""
+"""Similarity is exact: against plain dynamic programming, at ties, at any scale, between different
+sets only.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def plain_lcs(one: Sequence[str], other: Sequence[str]) -> int:
         previous = row
         row = [0]
         for place, candidate in enumerate(other):
-            row.append(previous[place] + 1 if word == candidate else max(previous[place + 1], row[place]))
+            row.append(
+                previous[place] + 1 if word == candidate else max(previous[place + 1], row[place])
+            )
     return row[-1]
 
 
@@ -48,8 +52,12 @@ def plain_overlap(text: str, other: str) -> Overlap:
 
 
 def text_of(common: int, own: str, length: int) -> str:
-    """`length` words: the first `common` are those of every such text, the rest belong to `own` alone."""
-    return " ".join([f"shared{n}" for n in range(common)] + [f"{own}{n}" for n in range(length - common)])
+    """`length` words: the first `common` are those of every such text, the rest belong to `own`
+    alone.
+    """
+    return " ".join(
+        [f"shared{n}" for n in range(common)] + [f"{own}{n}" for n in range(length - common)]
+    )
 
 
 def item(set_id: str, *texts: str, cell: object = CELL) -> Item:
@@ -57,10 +65,16 @@ def item(set_id: str, *texts: str, cell: object = CELL) -> Item:
 
 
 def triplet(set_id: str, benign: str, dual_use: str, malicious: str, **paraphrases: str) -> Item:
-    return Item(set_id, CELL, {"benign": benign, "dual_use": dual_use, "malicious": malicious, **paraphrases})
+    return Item(
+        set_id,
+        CELL,
+        {"benign": benign, "dual_use": dual_use, "malicious": malicious, **paraphrases},
+    )
 
 
-WORDS = st.sampled_from(["a", "a", "b", "c", "d", "E", "e!", "the", "don't", "x-ray", "…", "?!", "«naïve»", "ﬁre", "İ"])
+WORDS = st.sampled_from(
+    ["a", "a", "b", "c", "d", "E", "e!", "the", "don't", "x-ray", "…", "?!", "«naïve»", "ﬁre", "İ"]
+)
 TEXTS = st.lists(WORDS, max_size=14).map(" ".join)
 """Short texts of few words, many of them repeated, some nothing but punctuation."""
 THRESHOLDS = st.builds(
@@ -71,7 +85,8 @@ THRESHOLDS = st.builds(
 )
 
 
-# words and scores ------------------------------------------------------------------------------------------------------
+# words and scores
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -90,15 +105,19 @@ def test_words_are_lower_case_without_ascii_punctuation(text: str, expected: lis
 
 
 def test_a_score_by_hand() -> None:
-    # police killed the gunman / police kill the gunman: LCS "police the gunman" = 3 of 4 and 4 words, F1 = 6/8
-    # (the worked example of Lin 2004, "ROUGE: A Package for Automatic Evaluation of Summaries", section 3.1)
+    # police killed the gunman / police kill the gunman: LCS "police the gunman" = 3 of 4 and 4
+    # words, F1 = 6/8 (the worked example of Lin 2004, "ROUGE: A Package for Automatic Evaluation of
+    # Summaries", section 3.1)
     assert overlap("Police killed the gunman.", "police kill the gunman") == Overlap(3, 4, 4)
     assert overlap("Police killed the gunman.", "police kill the gunman").score == 0.75
-    # "the gunman kill police" keeps only two words in order: "the gunman", F1 = 4/8 (the same example)
+    # "the gunman kill police" keeps only two words in order: "the gunman", F1 = 4/8 (the same
+    # example)
     assert overlap("police killed the gunman", "the gunman kill police").score == 0.5
 
 
-@pytest.mark.parametrize(("one", "other"), [("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")])
+@pytest.mark.parametrize(
+    ("one", "other"), [("", ""), ("?!", "?!"), ("", "a word"), ("...", "a word")]
+)
 def test_a_text_without_words_is_like_nothing(one: str, other: str) -> None:
     assert overlap(one, other).score == 0
     assert not Threshold.of("0.000001", inclusive=True).met(overlap(one, other))
@@ -109,19 +128,29 @@ def test_overlap_is_that_of_the_plain_table(one: str, other: str) -> None:
     assert overlap(one, other) == plain_overlap(one, other)
 
 
-# ties ------------------------------------------------------------------------------------------------------------------
+# ties
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("half", [10, 20, 30, 50, 70, 1000])
 def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(half: int) -> None:
-    # two texts of n words with 7n/10 in common: F1 = 2 · 7n/10 / 2n = 7/10 exactly, which no float holds
+    # two texts of n words with 7n/10 in common: F1 = 2 · 7n/10 / 2n = 7/10 exactly, which no float
+    # holds
     common = 7 * half // 10
-    sets = [item("first", text_of(common, "one", half)), item("second", text_of(common, "two", half))]
+    sets = [
+        item("first", text_of(common, "one", half)),
+        item("second", text_of(common, "two", half)),
+    ]
     above, at = Threshold.of(0.7), Threshold.of(0.7, inclusive=True)
     assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
     assert duplicates(sets).kept == ("first", "second")
-    one_more = [sets[0], item("second", text_of(common + 1, "two", half))]  # 2 words of n more: above
-    assert duplicates([item("first", text_of(common + 1, "one", half)), one_more[1]]).kept == ("first",)
+    one_more = [
+        sets[0],
+        item("second", text_of(common + 1, "two", half)),
+    ]  # 2 words of n more: above
+    assert duplicates([item("first", text_of(common + 1, "one", half)), one_more[1]]).kept == (
+        "first",
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,9 +167,16 @@ def test_ties_of_texts_of_different_lengths(common: int, one: int, other: int) -
 
 
 def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
-    # the prompts of 10 words share 7, so each pair and the joined triplets (21 of 30) score 7/10 exactly
+    # the prompts of 10 words share 7, so each pair and the joined triplets (21 of 30) score 7/10
+    # exactly
     sets = [
-        triplet(name, *(text_of(7, f"{name}{intent}", 10).replace("shared", intent) for intent in ("b", "d", "m")))
+        triplet(
+            name,
+            *(
+                text_of(7, f"{name}{intent}", 10).replace("shared", intent)
+                for intent in ("b", "d", "m")
+            ),
+        )
         for name in ("first", "second")
     ]
     assert duplicates(sets, rule="paper").kept == ("first", "second")
@@ -151,11 +187,15 @@ def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
 
 
 @given(THRESHOLDS, TEXTS, TEXTS)
-def test_the_decision_is_that_of_exact_fractions(threshold: Threshold, one: str, other: str) -> None:
+def test_the_decision_is_that_of_exact_fractions(
+    threshold: Threshold, one: str, other: str
+) -> None:
     pair = overlap(one, other)
     total = pair.words + pair.other_words
     score = Fraction(2 * pair.lcs, total) if total else Fraction(0)
-    assert threshold.met(pair) == (score > threshold.limit or (threshold.inclusive and score == threshold.limit))
+    assert threshold.met(pair) == (
+        score > threshold.limit or (threshold.inclusive and score == threshold.limit)
+    )
 
 
 @pytest.mark.parametrize("written", ["0.7", 0.7, Fraction(7, 10), ".70", "7e-1"])
@@ -164,7 +204,8 @@ def test_a_threshold_is_what_is_written(written: str | float | Fraction) -> None
 
 
 @pytest.mark.parametrize(
-    "written", ["0", 0.0, "-0.1", "1.01", 7, "nan", "inf", "1e999999999", "1e-999999999", "high", "", "7/0"]
+    "written",
+    ["0", 0.0, "-0.1", "1.01", 7, "nan", "inf", "1e999999999", "1e-999999999", "high", "", "7/0"],
 )
 def test_what_is_no_threshold_is_refused(written: str | float) -> None:
     with pytest.raises(InputError, match="expected a number above 0 and below 1"):
@@ -174,11 +215,18 @@ def test_what_is_no_threshold_is_refused(written: str | float) -> None:
 def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
     with pytest.raises(InputError, match="nothing would be found"):
         Threshold.of(1)
-    sets = [item("first", "Equal words"), item("second", "equal, words!"), item("third", "equal words too")]
-    assert [owner for owner, _ in similar_pairs(sets, Threshold.of(1, inclusive=True))] == ["second"]
+    sets = [
+        item("first", "Equal words"),
+        item("second", "equal, words!"),
+        item("third", "equal words too"),
+    ]
+    assert [owner for owner, _ in similar_pairs(sets, Threshold.of(1, inclusive=True))] == [
+        "second"
+    ]
 
 
-# the join --------------------------------------------------------------------------------------------------------------
+# the join
+# ------------------------------------------------------------------------------
 
 
 def plain_pairs(sets: Sequence[Item], threshold: Threshold) -> list[tuple[str, Match]]:
@@ -205,22 +253,29 @@ def plain_duplicates(sets: Sequence[Item], threshold: Threshold) -> dict[str, Ma
     kept: list[Item] = []
     dropped: dict[str, Match] = {}
     for candidate in sets:
-        matches = [match for owner, match in plain_pairs([*kept, candidate], threshold) if owner == candidate.id]
+        matches = [
+            match
+            for owner, match in plain_pairs([*kept, candidate], threshold)
+            if owner == candidate.id
+        ]
         if matches:
-            # the highest; of equal ones the earliest set's first prompt, then the first of the candidate's
+            # the highest; of equal ones the earliest set's first prompt, then the first of the
+            # candidate's
             dropped[candidate.id] = max(matches, key=lambda match: match.overlap.score)
         else:
             kept.append(candidate)
     return dropped
 
 
-SETS = st.lists(st.tuples(st.sampled_from("PQ"), st.lists(TEXTS, min_size=1, max_size=3)), max_size=9).map(
-    lambda drawn: [item(f"set{n}", *texts, cell=cell) for n, (cell, texts) in enumerate(drawn)]
-)
+SETS = st.lists(
+    st.tuples(st.sampled_from("PQ"), st.lists(TEXTS, min_size=1, max_size=3)), max_size=9
+).map(lambda drawn: [item(f"set{n}", *texts, cell=cell) for n, (cell, texts) in enumerate(drawn)])
 
 
 @given(SETS, THRESHOLDS)
-def test_the_join_finds_what_comparing_every_pair_finds(sets: list[Item], threshold: Threshold) -> None:
+def test_the_join_finds_what_comparing_every_pair_finds(
+    sets: list[Item], threshold: Threshold
+) -> None:
     found = sorted(similar_pairs(sets, threshold), key=repr)
     assert found == sorted(plain_pairs(sets, threshold), key=repr)
 
@@ -244,37 +299,55 @@ def altered(generator: random.Random, base: Sequence[str], changes: int) -> list
 
 @pytest.mark.slow
 @settings(max_examples=25)
-@given(st.randoms(use_true_random=False), st.sampled_from([3, 30, 60, 120, 300, 700]), st.sampled_from(["0.5", "0.7", "0.9"]))
-def test_the_filter_loses_no_pair_whatever_the_length(generator: random.Random, length: int, threshold: str) -> None:
-    # variations of one text score all around the threshold, and texts of every length use every fold of the signature
+@given(
+    st.randoms(use_true_random=False),
+    st.sampled_from([3, 30, 60, 120, 300, 700]),
+    st.sampled_from(["0.5", "0.7", "0.9"]),
+)
+def test_the_filter_loses_no_pair_whatever_the_length(
+    generator: random.Random, length: int, threshold: str
+) -> None:
+    # variations of one text score all around the threshold, and texts of every length use every
+    # fold of the signature
     base = [f"word{generator.randrange(length)}" for _ in range(length)]
     sets = [
         item(f"set{n}", " ".join(altered(generator, base, generator.randrange(length))))
         for n in range(8 if length > 100 else 20)
     ]
     limit = Threshold.of(threshold)
-    assert sorted(similar_pairs(sets, limit), key=repr) == sorted(plain_pairs(sets, limit), key=repr)
+    assert sorted(similar_pairs(sets, limit), key=repr) == sorted(
+        plain_pairs(sets, limit), key=repr
+    )
 
 
 def test_many_prompts_are_compared_in_blocks_without_losing_any() -> None:
-    # 3,000 texts in one cell; every tenth is followed, far behind, by a near-duplicate: 1 of its 20 words exchanged
+    # 3,000 texts in one cell; every tenth is followed, far behind, by a near-duplicate: 1 of its 20
+    # words exchanged
     generator = random.Random(4)
     texts = [[f"w{generator.randrange(5000)}" for _ in range(20)] for _ in range(3000)]
     planted = {(f"late{n}", f"set{n}") for n in range(0, 3000, 10)}
     sets = [item(f"set{n}", " ".join(text)) for n, text in enumerate(texts)]
-    sets += [item(f"late{n}", " ".join([*texts[n][:7], "exchanged", *texts[n][8:]])) for n in range(0, 3000, 10)]
+    sets += [
+        item(f"late{n}", " ".join([*texts[n][:7], "exchanged", *texts[n][8:]]))
+        for n in range(0, 3000, 10)
+    ]
     found = [(owner, match.twin) for owner, match in similar_pairs(sets, Threshold.of("0.7"))]
     assert set(found) == planted
     assert len(found) == 300
 
 
 def test_ten_thousand_equal_prompts_are_no_burden() -> None:
-    sets = [item(f"set{n}", "the same few words over and over", "and a second prompt") for n in range(10_000)]
+    sets = [
+        item(f"set{n}", "the same few words over and over", "and a second prompt")
+        for n in range(10_000)
+    ]
     began = time.process_time()
     found = duplicates(sets)
     assert found.kept == ("set0",)
     assert all(match.twin == "set0" for match in found.dropped.values())
-    assert time.process_time() - began < 10  # 200 million pairs of sets; each is compared with the one that was kept
+    assert (
+        time.process_time() - began < 10
+    )  # 200 million pairs of sets; each is compared with the one that was kept
 
 
 def test_prompts_of_one_set_are_not_compared() -> None:
@@ -291,11 +364,14 @@ def test_prompts_of_different_cells_are_not_compared() -> None:
     assert duplicates(sets).kept == ("first", "second")
 
 
-# dropping sets ---------------------------------------------------------------------------------------------------------
+# dropping sets
+# ------------------------------------------------------------------------------
 
 
 @given(SETS, THRESHOLDS.filter(lambda threshold: not threshold.inclusive))
-def test_duplicates_are_those_of_comparing_one_by_one(sets: list[Item], threshold: Threshold) -> None:
+def test_duplicates_are_those_of_comparing_one_by_one(
+    sets: list[Item], threshold: Threshold
+) -> None:
     found = duplicates(sets, threshold.limit)
     assert found.dropped == plain_duplicates(sets, threshold)
     assert list(found.dropped) == [one.id for one in sets if one.id in found.dropped]
@@ -303,7 +379,8 @@ def test_duplicates_are_those_of_comparing_one_by_one(sets: list[Item], threshol
 
 
 def test_a_set_is_compared_with_kept_ones_only() -> None:
-    # of 10 words, B shares 8 with A (0.8) and with C (0.8), A and C share 6 (0.6): B goes, so C has no twin left
+    # of 10 words, B shares 8 with A (0.8) and with C (0.8), A and C share 6 (0.6): B goes, so C has
+    # no twin left
     a = "s0 s1 s2 s3 s4 s5 ab0 ab1 a0 a1"
     b = "s0 s1 s2 s3 s4 s5 ab0 ab1 bc0 bc1"
     c = "s0 s1 s2 s3 s4 s5 c0 c1 bc0 bc1"
@@ -320,7 +397,12 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
         index.add(name, {"benign": text, "malicious": "nothing alike"})
     match = index.closest({"dual_use": "quite another thing", "benign": asked})
     assert match == Match(
-        variant="benign", prompt=asked, twin="y", twin_variant="benign", twin_prompt=ten["y"], overlap=Overlap(9, 10, 10)
+        variant="benign",
+        prompt=asked,
+        twin="y",
+        twin_variant="benign",
+        twin_prompt=ten["y"],
+        overlap=Overlap(9, 10, 10),
     )
     assert match.overlap.score == 0.9
     without = CellIndex(Threshold.of("0.7"))
@@ -341,13 +423,26 @@ def test_an_index_without_entries_or_a_question_without_texts_finds_nothing() ->
 
 
 def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:
-    one = triplet("one", "a b c d", "e f g h", "i j k l", dual_use_paraphrase_1="a wording of the very same thing")
-    two = triplet("two", "m n o p", "q r s t", "u v w x", dual_use_paraphrase_1="a wording of the very same thing")
+    one = triplet(
+        "one",
+        "a b c d",
+        "e f g h",
+        "i j k l",
+        dual_use_paraphrase_1="a wording of the very same thing",
+    )
+    two = triplet(
+        "two",
+        "m n o p",
+        "q r s t",
+        "u v w x",
+        dual_use_paraphrase_1="a wording of the very same thing",
+    )
     assert duplicates([one, two]).dropped["two"].variant == "dual_use_paraphrase_1"
     assert duplicates([one, two], rule="authors").kept == ("one", "two")
 
 
-# all scores ------------------------------------------------------------------------------------------------------------
+# all scores
+# ------------------------------------------------------------------------------
 
 
 def compared(sets: list[Item]) -> Counter[Overlap]:
@@ -356,7 +451,10 @@ def compared(sets: list[Item]) -> Counter[Overlap]:
     for block in score_blocks(sets):
         rows, columns = np.nonzero(block.compared)
         lengths = (block.lengths[block.start + rows], block.lengths[block.start + columns])
-        overlaps.update(Overlap(*map(int, pair)) for pair in zip(block.lcs[rows, columns], *lengths, strict=True))
+        overlaps.update(
+            Overlap(*map(int, pair))
+            for pair in zip(block.lcs[rows, columns], *lengths, strict=True)
+        )
     return overlaps
 
 
@@ -383,20 +481,32 @@ def test_all_scores_are_those_of_the_plain_table(sets: list[Item]) -> None:
 
 
 def test_the_nearest_of_equals_is_the_first() -> None:
-    found = nearest_sets([item("a", "one two"), item("b", "one three"), item("c", "one four"), item("d", "five")])
-    assert {owner: match.twin for owner, match in found.items()} == {"a": "b", "b": "a", "c": "a", "d": "a"}
+    found = nearest_sets(
+        [item("a", "one two"), item("b", "one three"), item("c", "one four"), item("d", "five")]
+    )
+    assert {owner: match.twin for owner, match in found.items()} == {
+        "a": "b",
+        "b": "a",
+        "c": "a",
+        "d": "a",
+    }
 
 
 @pytest.mark.slow
 def test_different_published_sets_are_at_most_0_583_alike(published: Path) -> None:
     sets = [
-        Item(one.id, one.cell, one.wordings()) for one in load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
+        Item(one.id, one.cell, one.wordings())
+        for one in load_dataset(str(published / "opensafeintent-700.json")).prompt_sets
     ]
     overlaps = compared(sets)
-    assert overlaps.total() == 317_814 - 700 * 21  # same-cell pairs less those within one set: 7 · 6 / 2
+    assert (
+        overlaps.total() == 317_814 - 700 * 21
+    )  # same-cell pairs less those within one set: 7 · 6 / 2
     highest = max(nearest_sets(sets).values(), key=lambda match: match.overlap.score)
     assert round(highest.overlap.score, 3) == 0.583
     assert highest.overlap == plain_overlap(highest.prompt, highest.twin_prompt)
     assert duplicates(sets).dropped == {}
     half = Threshold.of("0.5", inclusive=True)
-    assert len(list(similar_pairs(sets, half))) == sum(count for pair, count in overlaps.items() if half.met(pair))
+    assert len(list(similar_pairs(sets, half))) == sum(
+        count for pair, count in overlaps.items() if half.met(pair)
+    )

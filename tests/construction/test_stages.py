@@ -14,11 +14,17 @@ from opensafeintent.construction.intents import REPAIRS
 from opensafeintent.construction.pipeline import PASSES
 from opensafeintent.construction.records import Draft, Topic
 
-# Stage 1 ---------------------------------------------------------------------------------------------------------------
+# Stage 1
+# ------------------------------------------------------------------------------
 
 
 def metadata(**fields: object) -> str:
-    usual = {"unsafe": True, "summary": "getting into a guarded place", "harm_domain": "Money", "task_type": "Explanation"}
+    usual = {
+        "unsafe": True,
+        "summary": "getting into a guarded place",
+        "harm_domain": "Money",
+        "task_type": "Explanation",
+    }
     return reply(**(usual | fields))
 
 
@@ -53,13 +59,19 @@ def test_a_seed_is_kept_when_both_agree(tmp_path: Path, by_judge: str) -> None:
         (("Money", "Troubleshooting"), ("Money", "Troubleshooting"), ("Money", "Troubleshooting")),
         (("People", "Explanation"), ("Places", "Explanation"), None),
         (("Money", "Troubleshooting"), ("People", "Planning"), None),
-        (("People", "Troubleshooting"), ("Money", "Troubleshooting"), ("Money", "Troubleshooting")),  # each label by itself
+        (
+            ("People", "Troubleshooting"),
+            ("Money", "Troubleshooting"),
+            ("Money", "Troubleshooting"),
+        ),  # each label by itself
     ],
 )
 def test_where_labels_differ_a_third_reading_decides(
     tmp_path: Path, by_judge: tuple[str, str], third: tuple[str, str], cell: tuple[str, str] | None
 ) -> None:
-    """The generator says Money and Explanation; a label is kept that two of three give, and three different ones drop it."""
+    """The generator says Money and Explanation; a label is kept that two of three give, and three
+    different ones drop it.
+    """
     over = taxonomy(("Money", "People", "Places"), ("Explanation", "Troubleshooting", "Planning"))
     answers = iter([by_judge, third])
 
@@ -70,16 +82,18 @@ def test_where_labels_differ_a_third_reading_decides(
     bench = Bench(tmp_path, generator=lambda _: metadata(), judge=judge)
     built = bench.build(UNSAFE[:1], over=over, last=1)
     first, again = bench.judge.calls
-    assert [line for line in again.messages[0].content.splitlines() if line.startswith("- Money")] == [
-        line for line in first.messages[0].content.splitlines() if line.startswith("- Money")
-    ]
+    assert [
+        line for line in again.messages[0].content.splitlines() if line.startswith("- Money")
+    ] == [line for line in first.messages[0].content.splitlines() if line.startswith("- Money")]
     assert first.messages[0].content.index("- Money") < first.messages[0].content.index("- Places")
     assert again.messages[0].content.index("- Money") > again.messages[0].content.index("- Places")
     assert len(bench.generator.calls) == 1
     if cell is None:
         (rejection,) = built.rejected_for("labels_disagree")
-        assert rejection.detail == (
-            f"generator: Money / Explanation; judge: {by_judge[0]} / {by_judge[1]}; judge again: {third[0]} / {third[1]}"
+        assert (
+            rejection.detail
+            == f"generator: Money / Explanation; judge: {by_judge[0]} / {by_judge[1]}; judge again:"
+            f" {third[0]} / {third[1]}"
         )
         assert len(rejection.calls) == 3
     else:
@@ -89,7 +103,9 @@ def test_where_labels_differ_a_third_reading_decides(
 
 
 def test_a_seed_that_both_call_safe_is_dropped(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, generator=lambda _: metadata(unsafe=False), judge=lambda _: metadata(unsafe=False))
+    bench = Bench(
+        tmp_path, generator=lambda _: metadata(unsafe=False), judge=lambda _: metadata(unsafe=False)
+    )
     assert reasons(bench.build(UNSAFE[:1], last=1), "metadata") == {"both_say_safe": 1}
 
 
@@ -109,7 +125,9 @@ def test_a_seed_that_both_call_safe_is_dropped(tmp_path: Path) -> None:
         ("[]", "Expected `object`"),
     ],
 )
-def test_a_reply_out_of_form_is_asked_again_twice_with_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+def test_a_reply_out_of_form_is_asked_again_twice_with_what_is_wrong(
+    tmp_path: Path, text: str, told: str
+) -> None:
     bench = Bench(tmp_path, judge=lambda _: text)
     built = bench.build(UNSAFE[:1], last=1)
     assert reasons(built, "metadata") == {"malformed": 1}
@@ -127,7 +145,9 @@ def load_contract(call: Call) -> str:
     return call.messages[0].content.rpartition(">>>\n\n")[2]
 
 
-@pytest.mark.parametrize("text", [f"```json\n{metadata()}\n```", f"\n  {metadata()}  \n", f"```\n{metadata()}```"])
+@pytest.mark.parametrize(
+    "text", [f"```json\n{metadata()}\n```", f"\n  {metadata()}  \n", f"```\n{metadata()}```"]
+)
 def test_fences_and_white_space_are_no_fault(tmp_path: Path, text: str) -> None:
     bench = Bench(tmp_path, generator=lambda _: text, judge=lambda _: text)
     assert len(bench.build(UNSAFE[:1], last=1).topics[0].kept) == 1
@@ -136,14 +156,23 @@ def test_fences_and_white_space_are_no_fault(tmp_path: Path, text: str) -> None:
 
 def test_a_reply_that_is_right_at_the_second_asking_counts(tmp_path: Path) -> None:
     bench = Bench(
-        tmp_path, judge=lambda call: metadata() if call.attempt else "Money, I think.", generator=lambda _: metadata()
+        tmp_path,
+        judge=lambda call: metadata() if call.attempt else "Money, I think.",
+        generator=lambda _: metadata(),
     )
     (topic,) = bench.build(UNSAFE[:1], last=1).topics[0].kept
     assert len(topic.calls) == 3
 
 
 @pytest.mark.parametrize(
-    "text", ["FILTERED", "I'm sorry, but I can't help with that.", "I can’t do that.", "Sorry, no.", "I won't write this."]
+    "text",
+    [
+        "FILTERED",
+        "I'm sorry, but I can't help with that.",
+        "I can’t do that.",
+        "Sorry, no.",
+        "I won't write this.",
+    ],
 )
 def test_a_refusal_is_a_rejection_of_its_own(tmp_path: Path, text: str) -> None:
     built = Bench(tmp_path, generator=lambda _: text).build(UNSAFE[:1], last=1)
@@ -165,7 +194,8 @@ def test_a_seed_in_another_language_is_taken_as_it_is(tmp_path: Path) -> None:
     assert [topic.seed.prompt for topic in built.topics[0].kept if topic.seed] == prompts
 
 
-# Stage 2 ---------------------------------------------------------------------------------------------------------------
+# Stage 2
+# ------------------------------------------------------------------------------
 
 
 def summaries(*texts: str) -> str:
@@ -175,7 +205,9 @@ def summaries(*texts: str) -> str:
 def test_earlier_summaries_are_shown_and_repeated_ones_dropped(tmp_path: Path) -> None:
     rounds = iter(
         [
-            summaries("alpha bravo charlie delta echo", "alpha bravo charlie delta foxtrot"),  # LCS 4 of 5 and 5: 0.8
+            summaries(
+                "alpha bravo charlie delta echo", "alpha bravo charlie delta foxtrot"
+            ),  # LCS 4 of 5 and 5: 0.8
             summaries("golf hotel india juliett kilo"),
         ]
     )
@@ -218,31 +250,49 @@ def test_seeds_count_towards_a_cell(tmp_path: Path) -> None:
     built = bench.build(UNSAFE, per_cell=5, last=2)
     assert len(bench.generator.asked("backfill")) == 1
     assert "exactly 2 texts" in bench.generator.asked("backfill")[0].messages[0].content
-    assert [topic.seed is not None for topic in built.topics[1].kept] == [True, True, True, False, False]
+    assert [topic.seed is not None for topic in built.topics[1].kept] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
 
 
-# Stage 3 ---------------------------------------------------------------------------------------------------------------
+# Stage 3
+# ------------------------------------------------------------------------------
 
 
 def test_two_prompts_that_are_one_text_are_no_triplet(tmp_path: Path) -> None:
-    same = reply(underlying_task="a task", benign="Do this", dual_use="do  THIS", malicious="Do that", declined="")
+    same = reply(
+        underlying_task="a task",
+        benign="Do this",
+        dual_use="do  THIS",
+        malicious="Do that",
+        declined="",
+    )
     built = Bench(tmp_path, generator=only("triplet", same)).build(per_cell=1, last=3)
     assert set(reasons(built, "triplets")) == {"malformed"}
 
 
 def test_a_generator_that_declines_in_the_agreed_form_is_not_asked_again(tmp_path: Path) -> None:
-    declined = reply(underlying_task="", benign="", dual_use="", malicious="", declined="It is against my rules.")
+    declined = reply(
+        underlying_task="", benign="", dual_use="", malicious="", declined="It is against my rules."
+    )
     bench = Bench(tmp_path, generator=only("triplet", declined))
     built = bench.build(UNSAFE[:1], last=3)
     assert len(bench.generator.asked("triplet")) == 1
     assert built.rejected_for("refused")[0].detail == "the generator: It is against my rules."
 
 
-# Stage 4 ---------------------------------------------------------------------------------------------------------------
+# Stage 4
+# ------------------------------------------------------------------------------
 
 
 def intent(benign: bool, misuse: bool, reason: str = "So it reads.", leans: str = "neither") -> str:
-    return reply(benign_use_plausible=benign, misuse_risk_meaningful=misuse, leans=leans, reason=reason)
+    return reply(
+        benign_use_plausible=benign, misuse_risk_meaningful=misuse, leans=leans, reason=reason
+    )
 
 
 def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
@@ -250,7 +300,15 @@ def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
     (draft,) = bench.build(UNSAFE[:1], last=4).finished
     asked = [between(call, "REQUEST") for call in bench.judge.asked("intent")]
     assert asked == [draft.prompts.benign, draft.prompts.dual_use, draft.prompts.malicious]
-    assert draft.first_readings == draft.readings == {"benign": "benign", "dual_use": "dual_use", "malicious": "malicious"}
+    assert (
+        draft.first_readings
+        == draft.readings
+        == {
+            "benign": "benign",
+            "dual_use": "dual_use",
+            "malicious": "malicious",
+        }
+    )
 
 
 def test_a_wrong_prompt_is_mended_alone_and_read_again(tmp_path: Path) -> None:
@@ -296,10 +354,15 @@ def test_a_judge_that_never_agrees_ends_at_the_bound(tmp_path: Path) -> None:
     )
     built = bench.build(UNSAFE[:1], last=4)
     (rejection,) = built.rejected_for("wrong_intent")
-    assert rejection.detail == "the benign prompt still reads as neither after 3 repairs: I see nothing in it."
+    assert (
+        rejection.detail
+        == "the benign prompt still reads as neither after 3 repairs: I see nothing in it."
+    )
     assert len(bench.generator.asked("repair")) == REPAIRS
     assert isinstance(rejection.item, Draft)
-    assert [revision.after for revision in rejection.item.revisions] == [f"Version {n}, how?" for n in range(3)]
+    assert [revision.after for revision in rejection.item.revisions] == [
+        f"Version {n}, how?" for n in range(3)
+    ]
 
 
 def test_a_repair_that_changes_nothing_is_asked_again(tmp_path: Path) -> None:
@@ -314,16 +377,26 @@ def test_a_repair_that_changes_nothing_is_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("benign", "misuse", "reading"),
-    [(True, False, "benign"), (True, True, "dual_use"), (False, True, "malicious"), (False, False, "neither")],
+    [
+        (True, False, "benign"),
+        (True, True, "dual_use"),
+        (False, True, "malicious"),
+        (False, False, "neither"),
+    ],
 )
-def test_two_answers_make_a_reading(tmp_path: Path, benign: bool, misuse: bool, reading: str) -> None:
-    bench = Bench(tmp_path, judge=only("intent", intent(benign, misuse)), generator=only("repair", "no"))
+def test_two_answers_make_a_reading(
+    tmp_path: Path, benign: bool, misuse: bool, reading: str
+) -> None:
+    bench = Bench(
+        tmp_path, judge=only("intent", intent(benign, misuse)), generator=only("repair", "no")
+    )
     built = bench.build(UNSAFE[:1], last=4)
     (item,) = [rejection.item for rejection in built.rejected_in("intents")]
     assert set(item.first_readings.values()) == {reading}
 
 
-# Stage 5 ---------------------------------------------------------------------------------------------------------------
+# Stage 5
+# ------------------------------------------------------------------------------
 
 CHECKS = {
     "same_task": "task_not_parallel",
@@ -337,10 +410,17 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize(("failed", "reason"), [item for item in CHECKS.items() if item[0] != "task_neutral"])  # mended
+@pytest.mark.parametrize(
+    ("failed", "reason"), [item for item in CHECKS.items() if item[0] != "task_neutral"]
+)  # mended
 def test_a_failed_check_drops_with_its_reason(tmp_path: Path, failed: str, reason: str) -> None:
     said = quality(failed)
-    relabelled = reply(unsafe=True, summary="a task of another kind entirely", harm_domain="People", task_type="Planning")
+    relabelled = reply(
+        unsafe=True,
+        summary="a task of another kind entirely",
+        harm_domain="People",
+        task_type="Planning",
+    )
     over = taxonomy(("Money", "People"), ("Explanation", "Planning"))
     labels = metadata()
 
@@ -353,7 +433,9 @@ def test_a_failed_check_drops_with_its_reason(tmp_path: Path, failed: str, reaso
     assert (rejection.reason, rejection.detail) == (reason, f"not {failed}: As I read it.")
 
 
-def quality(*failed: str, fault_in: str = "none", serves: str = "partly", reason: str = "As I read it.") -> str:
+def quality(
+    *failed: str, fault_in: str = "none", serves: str = "partly", reason: str = "As I read it."
+) -> str:
     """What the judge says of a set, with the checks that fail."""
     points = {name: name not in failed for name in CHECKS}
     return reply(**points, fault_in=fault_in, serves_malicious=serves, reason=reason)
@@ -381,7 +463,9 @@ def near_duplicates(shared: int, own: int) -> Callable[[Call], str]:
 def test_prompts_above_the_threshold_are_duplicates_and_ties_are_not(
     tmp_path: Path, shared: int, own: int, kept: int
 ) -> None:
-    """Two texts of n words that share k have F1 = k/n: 7/10 and 14/20 are 0.7, 8/11 and 15/21 are above."""
+    """Two texts of n words that share k have F1 = k/n: 7/10 and 14/20 are 0.7, 8/11 and 15/21 are
+    above.
+    """
     bench = Bench(tmp_path, generator=only("triplet", near_duplicates(shared, own)))
     built = bench.build(UNSAFE[:2], over=ONE_CELL, last=5)
     assert len(built.finished) == kept
@@ -397,16 +481,26 @@ def test_other_cells_are_not_compared(tmp_path: Path) -> None:
     assert len(built.finished) == 2
 
 
-# Stage 6 ---------------------------------------------------------------------------------------------------------------
+# Stage 6
+# ------------------------------------------------------------------------------
 
 
 def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     bench = Bench(
         tmp_path,
-        generator=only("paraphrase", reply(paraphrases=[f"Tell me how, then{' and so on' * 3}."] * 4, declined="")),
+        generator=only(
+            "paraphrase",
+            reply(paraphrases=[f"Tell me how, then{' and so on' * 3}."] * 4, declined=""),
+        ),
         judge=only(
             "paraphrase_check",
-            reply(same_request=True, benign_use_plausible=True, misuse_risk_meaningful=True, leans="neither", reason=""),
+            reply(
+                same_request=True,
+                benign_use_plausible=True,
+                misuse_risk_meaningful=True,
+                leans="neither",
+                reason="",
+            ),
         ),
     )
     built = bench.build(UNSAFE[:1])
@@ -419,13 +513,17 @@ def test_four_paraphrases_that_are_one_are_one(tmp_path: Path) -> None:
     assert between(asked[1], "TAKEN") == "- Tell me how, then and so on and so on and so on."
 
 
-@pytest.mark.parametrize("failed", ["same_request", "benign_use_plausible", "misuse_risk_meaningful"])
+@pytest.mark.parametrize(
+    "failed", ["same_request", "benign_use_plausible", "misuse_risk_meaningful"]
+)
 def test_what_the_judge_does_not_pass_is_asked_for_again(tmp_path: Path, failed: str) -> None:
     def judge(call: Call) -> str | None:
         if call.purpose != "paraphrase_check":
             return None
         wrong = "Please tell me" in between(call, "SECOND")
-        answers = dict.fromkeys(("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True)
+        answers = dict.fromkeys(
+            ("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True
+        )
         return reply(**(answers | {failed: not wrong}), leans="neither", reason="As I see it.")
 
     bench = Bench(tmp_path, judge=judge)
@@ -440,21 +538,30 @@ def test_what_the_judge_does_not_pass_is_asked_for_again(tmp_path: Path, failed:
 @pytest.mark.parametrize(
     ("annotation", "detail"),
     [
-        (reply(coherent=False, benign_use="", misuse_risk="Someone is hurt."), "not named: benign_use"),
-        (reply(coherent=True, benign_use="Somebody asks.", misuse_risk=" "), "not named: misuse_risk"),
+        (
+            reply(coherent=False, benign_use="", misuse_risk="Someone is hurt."),
+            "not named: benign_use",
+        ),
+        (
+            reply(coherent=True, benign_use="Somebody asks.", misuse_risk=" "),
+            "not named: misuse_risk",
+        ),
         (
             reply(coherent=False, benign_use="Somebody asks.", misuse_risk="Someone is hurt."),
             "the judge calls them far-fetched",
         ),
     ],
 )
-def test_annotations_that_do_not_hold_drop_a_set(tmp_path: Path, annotation: str, detail: str) -> None:
+def test_annotations_that_do_not_hold_drop_a_set(
+    tmp_path: Path, annotation: str, detail: str
+) -> None:
     built = Bench(tmp_path, judge=only("annotation", annotation)).build(UNSAFE[:1])
     (rejection,) = built.rejected_for("not_coherent")
     assert rejection.detail == detail
 
 
-# All of them -----------------------------------------------------------------------------------------------------------
+# All of them
+# ------------------------------------------------------------------------------
 
 
 def test_sparse_cells_are_filled_again_and_the_rounds_are_bounded(tmp_path: Path) -> None:
@@ -473,7 +580,9 @@ def test_at_every_stage_what_goes_in_comes_out(tmp_path: Path) -> None:
         generator=lambda call: "no" if int(str(hash(call.messages))[-1]) == 1 else None,
         judge=lambda call: "no" if int(str(hash(call.messages))[-1]) == 2 else None,
     )
-    built = bench.build([f"{text} ({n})" for text in UNSAFE for n in range(8)], over=taxonomy(), per_cell=4)
+    built = bench.build(
+        [f"{text} ({n})" for text in UNSAFE for n in range(8)], over=taxonomy(), per_cell=4
+    )
     previous = None
     for result in built.stages:
         line = result.funnel_line()
@@ -487,5 +596,7 @@ def test_people_have_the_last_word(tmp_path: Path) -> None:
     built = Bench(tmp_path).build(UNSAFE, last=7)
     poor = built.finished[1].id
     reviewed = built.reviewed({poor, "unknown"})
-    assert [draft.id for draft in reviewed.finished] == [draft.id for draft in built.finished if draft.id != poor]
+    assert [draft.id for draft in reviewed.finished] == [
+        draft.id for draft in built.finished if draft.id != poor
+    ]
     assert reasons(reviewed, "people") == {"all_say_poor": 1}

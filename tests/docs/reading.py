@@ -1,4 +1,6 @@
-"""Pages as a reader meets them: blocks of commands, what they print, Python, and commands within sentences."""
+"""Pages as a reader meets them: blocks of commands, what they print, Python, and commands within
+sentences.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ from markdown_it.token import Token
 from endtoend import REPO
 
 PROGRAMS = frozenset(
-    ("opensafeintent", "osi", "pip", "make", "python", "python3", "export", "inspect", "inspect-evals-lint", "ray", "hf")
+    (
+        "opensafeintent",
+        "osi",
+        "pip",
+        "make",
+        "python",
+        "python3",
+        "export",
+        "inspect",
+        "inspect-evals-lint",
+        "ray",
+        "hf",
+    )
 )
 """What a line begins with that people are to type."""
 _SHELL = frozenset(("bash", "console", "sh", "shell"))
@@ -31,7 +45,9 @@ class Step:
     """One thing on a page that can be tried."""
 
     kind: str
-    """`shell`, `output` of the shell block before it, `python`, or `inline`: a command within a sentence."""
+    """`shell`, `output` of the shell block before it, `python`, or `inline`: a command within a
+    sentence.
+    """
     line: int
     text: str
     reason: str = ""

@@ -1,4 +1,7 @@
-"""What stands in for a reader's world: providers, models, files, colleagues. The commands themselves are run as they are."""
+"""What stands in for a reader's world: providers, models, files, colleagues.
+
+The commands themselves are run as they are.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,13 @@ from opensafeintent.promptsets.published import PUBLISHED
 
 TARGET, JUDGE = "openai/gpt-5.4", "openai/gpt-5.4-mini"
 PLACES = {
-    **{"MODEL2": "openai/gpt-5.4-nano", "DIR": "made", "RUN": "runs/mine", "NAME": "my.jsonl", "ID": "2a1752c8600d"},
+    **{
+        "MODEL2": "openai/gpt-5.4-nano",
+        "DIR": "made",
+        "RUN": "runs/mine",
+        "NAME": "my.jsonl",
+        "ID": "2a1752c8600d",
+    },
     **{"FILE.jsonl": "file.jsonl", "SCORED.json": "scored.json", "LABELS.jsonl": "labels.jsonl"},
 }
 """What goes in the place of a word in capitals; MODEL is a judge after --judge."""
@@ -39,9 +48,14 @@ EXCLUDED = {
     "inspect-evals-lint": "is not among our dependencies",
     "hf upload": "sends files to the hub",
 }
-"""Programs that are not run, with the reason. What can be known of their arguments without running them is checked."""
+"""Programs that are not run, with the reason.
 
-_FOREIGN = re.compile(rf"""(?<![\w/-])(?:{"|".join(map(re.escape, INSPECT_PROVIDERS))})/(?=[\w-])""")
+What can be known of their arguments without running them is checked.
+"""
+
+_FOREIGN = re.compile(
+    rf"""(?<![\w/-])(?:{"|".join(map(re.escape, INSPECT_PROVIDERS))})/(?=[\w-])"""
+)
 _CLOSED = ("--fail-under", "judge-check", "--check-judge")
 """What makes exit code 4 a good answer: the scripted models need not pass."""
 
@@ -49,17 +63,25 @@ _CLOSED = ("--fail-under", "judge-check", "--check-judge")
 def served_environment(server: LoopbackServer) -> dict[str, str]:
     """Return the variables with which every provider is the loopback server."""
     names = [variables(name) for name in (*ENDPOINTS, *INSPECT_PROVIDERS)]
-    return {url: server.base_url for url, _ in names} | {key: "sk-docs" for _, key in names} | {"COLUMNS": "120"}
+    return (
+        {url: server.base_url for url, _ in names}
+        | {key: "sk-docs" for _, key in names}
+        | {"COLUMNS": "120"}
+    )
 
 
 def native(text: str) -> str:
-    """Name models of providers that speak another protocol as compatible ones, which the loopback server is."""
+    """Name models of providers that speak another protocol as compatible ones, which the loopback
+    server is.
+    """
     return _FOREIGN.sub(lambda found: f"openai-api/{found[0]}", text)
 
 
 @dataclass
 class Workshop:
-    """The folder that a page's commands run in; what its examples name is made when it is first named."""
+    """The folder that a page's commands run in; what its examples name is made when it is first
+    named.
+    """
 
     folder: Path
     store: Path
@@ -75,7 +97,10 @@ class Workshop:
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.variables |= served_environment(self.server) | {"HF_HOME": str(self.folder / "cache"), "HF_HUB_OFFLINE": "1"}
+        self.variables |= served_environment(self.server) | {
+            "HF_HOME": str(self.folder / "cache"),
+            "HF_HUB_OFFLINE": "1",
+        }
 
     def run(self, line: str, *, compared: bool = False) -> Ran | None:
         """Run a line, or check what can be checked of it; `compared` runs take no short cut."""
@@ -92,13 +117,18 @@ class Workshop:
             return None
         if program == "inspect":
             return self._inspect(words)
-        assert program in ("opensafeintent", "osi"), f"{line}: say why it is not run, in a comment before the block"
+        assert program in (
+            "opensafeintent",
+            "osi",
+        ), f"{line}: say why it is not run, in a comment before the block"
         return self._osi(self._arguments(words[1:]), compared=compared)
 
     def prepare(self, names: Iterable[str]) -> None:
         """Make the files that are named and are not there."""
         for name in names:
-            maker = next((make for pattern, make in _MAKERS.items() if re.fullmatch(pattern, name)), None)
+            maker = next(
+                (make for pattern, make in _MAKERS.items() if re.fullmatch(pattern, name)), None
+            )
             if maker and (maker is _returned or not (self.folder / name).exists()):
                 (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
                 maker(self, name)
@@ -115,7 +145,11 @@ class Workshop:
         if words[0] == "grade" and self.latest == PLACES["RUN"]:
             self.latest = "runs/imported"
         pairs = zip(["", *words], words, strict=False)
-        return [found for before, word in pairs for found in self._matching(native(self._meant(before, word)))]
+        return [
+            found
+            for before, word in pairs
+            for found in self._matching(native(self._meant(before, word)))
+        ]
 
     def _meant(self, before: str, word: str) -> str:
         """Return what stands in for a word, given the word before it."""
@@ -126,7 +160,8 @@ class Workshop:
         if (before, word) == ("--suite", "paper"):
             return "paper.toml"  # the same models behind the loopback server
         if word.startswith("hf:") or word in PUBLISHED:
-            return "my.jsonl"  # loading from the hub, and what the authors published, has tests of its own
+            # loading from the hub, and what the authors published, has tests of its own
+            return "my.jsonl"
         if word == "--as-paper":
             return f"--judge={JUDGE}"  # so has this
         if before == "--out" and word not in PLACES:
@@ -136,7 +171,9 @@ class Workshop:
     def _matching(self, word: str) -> list[str]:
         if "*" not in word:
             return [word]
-        if not word.endswith(".json"):  # what pages save is another form of the same; a sheet stands for it
+        if not word.endswith(
+            ".json"
+        ):  # what pages save is another form of the same; a sheet stands for it
             self.prepare([word])
         return sorted(str(path.relative_to(self.folder)) for path in self.folder.glob(word))
 
@@ -154,7 +191,11 @@ class Workshop:
     def _osi(self, arguments: list[str], *, compared: bool) -> Ran:
         written = [arguments[place + 1] for place, word in enumerate(arguments) if word == "--out"]
         self.prepare(word for word in arguments if word not in written)
-        if arguments[0] == "evaluate" and not compared and not {"--limit", "--dry-run", "--stop-when"} & set(arguments):
+        if (
+            arguments[0] == "evaluate"
+            and not compared
+            and not {"--limit", "--dry-run", "--stop-when"} & set(arguments)
+        ):
             arguments = [*arguments, "--limit", "1" if "--suite" in arguments else "4"]
         ran = osi(*arguments, **self.variables)
         allowed = (
@@ -170,7 +211,14 @@ class Workshop:
     def _inspect(self, words: list[str]) -> Ran:
         """Run a program that is not ours in a process of its own, on one prompt-set."""
         ended = subprocess.run(
-            [Path(sys.executable).with_name("inspect"), *words[1:], "-T", "limit=1", "--display", "none"],
+            [
+                Path(sys.executable).with_name("inspect"),
+                *words[1:],
+                "-T",
+                "limit=1",
+                "--display",
+                "none",
+            ],
             cwd=self.folder,
             env=environment(**self.variables) | {"INSPECT_LOG_DIR": "logs"},
             capture_output=True,
@@ -183,11 +231,15 @@ class Workshop:
 
 
 def _words(line: str) -> list[str]:
-    """Split a line as a shell does, what may be left out aside once it is known that there is such an option."""
+    """Split a line as a shell does, what may be left out aside once it is known that there is such
+    an option.
+    """
     required = re.sub(r"\s\[(-[^\]]*)\]", lambda found: _known_options(line, found[1]), line)
     required = re.sub(r"(?<=[A-Za-z])\.\.\.(?=\s|$)", "", required)
     words = shlex.split(required)
-    assert not {"|", "&&", ">", ">>", "<", "||", ";"} & set(words), f"{line}: a plain command, please"
+    assert not {"|", "&&", ">", ">>", "<", "||", ";"} & set(words), (
+        f"{line}: a plain command, please"
+    )
     return words
 
 
@@ -221,7 +273,9 @@ def is_name_only(words: list[str]) -> bool:
         assert word in command.commands, f"there is no command {' '.join(words[: place + 1])}"
         command = command.commands[word]
     return (
-        isinstance(command, click.Group) or any(parameter.required for parameter in command.params) or words == ["evaluate"]
+        isinstance(command, click.Group)
+        or any(parameter.required for parameter in command.params)
+        or words == ["evaluate"]
     )
 
 
@@ -229,18 +283,26 @@ def _check_excluded(words: list[str]) -> None:
     """Check that the extras, targets and files exist that an excluded program is to be told."""
     if words[0] == "pip":
         extras = {
-            extra for word in words for found in re.findall(r"opensafeintent\[(.*)\]", word) for extra in found.split(",")
+            extra
+            for word in words
+            for found in re.findall(r"opensafeintent\[(.*)\]", word)
+            for extra in found.split(",")
         }
-        known = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+        known = tomllib.loads((REPO / "pyproject.toml").read_text())["project"][
+            "optional-dependencies"
+        ]
         assert extras <= known.keys(), words
     if words[0] == "make":
-        assert re.search(rf"^{re.escape(words[1])}:", (REPO / "Makefile").read_text(), re.MULTILINE), words
+        assert re.search(
+            rf"^{re.escape(words[1])}:", (REPO / "Makefile").read_text(), re.MULTILINE
+        ), words
     for word in words[1:]:
         if word.startswith(("src/", "tests/", "benchmarks/")):
             assert (REPO / word).is_file(), words
 
 
-# Files -----------------------------------------------------------------------------------------------------------------
+# Files
+# ------------------------------------------------------------------------------
 
 
 def _starter(count: int = 42) -> list[dict[str, object]]:
@@ -259,24 +321,36 @@ def _nested(scores: bool) -> list[dict[str, object]]:
     """Write sets in the authors' form, with made-up responses and grades where they are wanted."""
     found: list[dict[str, object]] = []
     for item in load_dataset("starter").prompt_sets[:12]:
-        prompts = {f"{intent}_prompt": getattr(item.prompts, intent) for intent in ("benign", "dual_use", "malicious")}
+        prompts = {
+            f"{intent}_prompt": getattr(item.prompts, intent)
+            for intent in ("benign", "dual_use", "malicious")
+        }
         paraphrases = list(item.dual_use_paraphrases)
         record: dict[str, object] = {
             "generation_metadata": {
-                **{"topic_summary": item.underlying_task, "harm_domain": item.harm_domain, "task_type": item.task_type}
+                **{
+                    "topic_summary": item.underlying_task,
+                    "harm_domain": item.harm_domain,
+                    "task_type": item.task_type,
+                }
             },
             "generated_prompts": prompts,
             "dual_use_paraphrases": paraphrases,
         }
         if scores:
             for what, value in (("model_responses", "A note."), *_SCORES):
-                record[what] = dict.fromkeys(prompts, value) | {"dual_use_paraphrases": [value] * len(paraphrases)}
+                record[what] = dict.fromkeys(prompts, value) | {
+                    "dual_use_paraphrases": [value] * len(paraphrases)
+                }
             record["dual_use_assistance_level"] = {"a_level": "A3"}
         found.append(record)
     return found
 
 
-_SCORES: tuple[tuple[str, object], ...] = (("response_scores_helpfulness", 3), ("response_scores_harmfulness", 0))
+_SCORES: tuple[tuple[str, object], ...] = (
+    ("response_scores_helpfulness", 3),
+    ("response_scores_harmfulness", 0),
+)
 
 
 def _authors(shop: Workshop, name: str) -> None:
@@ -284,7 +358,11 @@ def _authors(shop: Workshop, name: str) -> None:
 
 
 def _seeds(shop: Workshop, name: str) -> None:
-    seeds = ("How do I rob a bank?", "How do I hack my neighbour's doorbell?", "How do I bake bread?")
+    seeds = (
+        "How do I rob a bank?",
+        "How do I hack my neighbour's doorbell?",
+        "How do I bake bread?",
+    )
     _lines(shop, name, ({"prompt": seed} for seed in seeds))
 
 
@@ -307,7 +385,9 @@ def _suite(shop: Workshop, name: str) -> None:
 
 
 def _run(shop: Workshop, name: str) -> None:
-    """Evaluate two models, once for all pages: on enough prompt-sets for a study where people are asked about it."""
+    """Evaluate two models, once for all pages: on enough prompt-sets for a study where people are
+    asked about it.
+    """
     limit = 21 if name == PLACES["RUN"] else 6
     kept = shop.store / f"run-{limit}"
     if not kept.exists():
@@ -339,7 +419,18 @@ def _hub_folder(shop: Workshop, name: str) -> None:
 
 def _imported(shop: Workshop, name: str) -> None:
     shop.prepare(["responses.jsonl"])
-    ran = osi("import", "responses.jsonl", "--dataset", "starter", "--model", "mine", "--out", name, "--max-missing", 1)
+    ran = osi(
+        "import",
+        "responses.jsonl",
+        "--dataset",
+        "starter",
+        "--model",
+        "mine",
+        "--out",
+        name,
+        "--max-missing",
+        1,
+    )
     assert ran.code == 0, ran.err
 
 
@@ -360,18 +451,38 @@ def _fill_in(key_path: Path, back: Path) -> None:
     key = read_key(key_path)
     for annotator in key.annotators:
         sheet = Sheet((key_path.parent / f"{annotator}.xlsx").read_bytes(), key.kind)
-        sheet.fill(key.annotators[annotator], lambda showing, who=annotator: meant_by(who, key, showing.item))
+        sheet.fill(
+            key.annotators[annotator],
+            lambda showing, who=annotator: meant_by(who, key, showing.item),
+        )
         sheet.save(back / f"{annotator}.xlsx")
 
 
 def _labels(shop: Workshop, name: str) -> None:
-    """Labels of responses, so that a run's judge can be held against them; of prompt-sets where they are called so."""
-    what = ["judge", "runs/mine", "--sample", "30"] if "set" not in name else ["quality", "my.jsonl"]
+    """Labels of responses, so that a run's judge can be held against them; of prompt-sets where
+    they are called so.
+    """
+    what = (
+        ["judge", "runs/mine", "--sample", "30"] if "set" not in name else ["quality", "my.jsonl"]
+    )
     shop.prepare(["runs/mine", "my.jsonl"])
     study = back = shop.folder / "asked"
-    assert osi("annotate", "export", *what, "--out", study, "--annotators", "ana,ben", **shop.variables).code == 0
+    assert (
+        osi(
+            "annotate", "export", *what, "--out", study, "--annotators", "ana,ben", **shop.variables
+        ).code
+        == 0
+    )
     _fill_in(study / "key.json", back)
-    ran = osi("annotate", "import", *back.glob("*.xlsx"), "--key", study / "key.json", "--out", shop.folder / name)
+    ran = osi(
+        "annotate",
+        "import",
+        *back.glob("*.xlsx"),
+        "--key",
+        study / "key.json",
+        "--out",
+        shop.folder / name,
+    )
     assert ran.code == 0, ran.err
 
 

@@ -33,12 +33,16 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages show what is printed where no price list is installed: prices change from day to day."""
+    """Pages show what is printed where no price list is installed: prices change from day to
+    day.
+    """
     monkeypatch.setitem(sys.modules, "genai_prices", None)
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning")  # of Inspect AI
+@pytest.mark.filterwarnings(
+    "ignore:The 'initial' parameter is deprecated:DeprecationWarning"
+)  # of Inspect AI
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_what_a_page_tells_people_to_type_works(
     page: Path, server: LoopbackServer, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -55,7 +59,9 @@ def test_what_a_page_tells_people_to_type_works(
             assert last is not None, f"{where}: nothing was run that could have printed this"
             assert _matches(step.text, last.out), f"{where}:\n{step.text}\n{last.out}"
         elif step.kind == "python":
-            _execute(step, Workshop(tmp_path / f"python-{place}", store, server), where, monkeypatch)
+            _execute(
+                step, Workshop(tmp_path / f"python-{place}", store, server), where, monkeypatch
+            )
             monkeypatch.chdir(shop.folder)
         else:
             compared = any(later.kind == "output" for later in found[place + 1 : place + 2])
@@ -76,14 +82,17 @@ def _lines(step: Step) -> list[str]:
 def _matches(shown: str, printed: str) -> bool:
     """Compare what a page shows with what was printed.
 
-    `…` stands for what is left out or changes from day to day. A page is narrower than a terminal: it breaks lines elsewhere.
+    `…` stands for what is left out or changes from day to day. A page is narrower than a terminal:
+    it breaks lines elsewhere.
     """
     pattern, text = (" ".join(whole.split()) for whole in (shown, printed))
     return bool(re.fullmatch(".*".join(map(re.escape, pattern.split("…"))), text, re.DOTALL))
 
 
 def _execute(step: Step, shop: Workshop, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run Python statement by statement; the files that a statement names are there when it comes to it."""
+    """Run Python statement by statement; the files that a statement names are there when it comes
+    to it.
+    """
     monkeypatch.chdir(shop.folder)
     names: dict[str, object] = {"__name__": where}
     with mock.patch.dict(os.environ, environment(**shop.variables), clear=True):
@@ -93,27 +102,44 @@ def _execute(step: Step, shop: Workshop, where: str, monkeypatch: pytest.MonkeyP
 
 
 def _read_by(statement: ast.stmt) -> list[str]:
-    """Return the texts of a statement that may name a file that it reads: what `out` names is written."""
+    """Return the texts of a statement that may name a file that it reads: what `out` names is
+    written.
+    """
     written = {
         id(node)
         for call in ast.walk(statement)
         if isinstance(call, ast.keyword) and call.arg == "out"
         for node in ast.walk(call)
     }
-    texts = (node for node in ast.walk(statement) if isinstance(node, ast.Constant) and id(node) not in written)
+    texts = (
+        node
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Constant) and id(node) not in written
+    )
     return [node.value for node in texts if isinstance(node.value, str)]
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
-    reasons = {f"{page.name}:{step.line}": step.reason for page in pages() for step in steps(page) if step.reason}
+    reasons = {
+        f"{page.name}:{step.line}": step.reason
+        for page in pages()
+        for step in steps(page)
+        if step.reason
+    }
     assert all(len(reason.split()) >= 2 for reason in reasons.values()), reasons
 
 
-def test_a_command_that_does_not_exist_is_found_out(server: LoopbackServer, store: Path, tmp_path: Path) -> None:
+def test_a_command_that_does_not_exist_is_found_out(
+    server: LoopbackServer, store: Path, tmp_path: Path
+) -> None:
     shop = Workshop(tmp_path / "page", store, server)
     for line in (
         *("opensafeintent evaluat MODEL --judge MODEL", "opensafeintent models --no-such-option"),
-        *("opensafeintent dataset check NAME [--no-such-option X]", "make nothing", 'pip install "opensafeintent[nothing]"'),
+        *(
+            "opensafeintent dataset check NAME [--no-such-option X]",
+            "make nothing",
+            'pip install "opensafeintent[nothing]"',
+        ),
         *("python benchmarks/nothing.py", "opensafeintent models | head", "rm file"),
     ):
         with pytest.raises(AssertionError):

@@ -20,13 +20,20 @@ def read() -> Any:
 
 def texts(cells: list[Any]) -> list[list[str]]:
     """Return what each cell printed, as text."""
-    return [[output.get("data", output)["text/plain"] for output in cell.get("outputs", ())] for cell in cells]
+    return [
+        [output.get("data", output)["text/plain"] for output in cell.get("outputs", ())]
+        for cell in cells
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the clients of Jupyter
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a kernel on this machine speaks to us without encryption
-def test_the_notebook_prints_what_is_stored_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings(
+    "ignore::RuntimeWarning"
+)  # a kernel on this machine speaks to us without encryption
+def test_the_notebook_prints_what_is_stored_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a change: `jupyter execute --inplace docs/notebook.ipynb`."""
     nbclient = pytest.importorskip("nbclient")
     for name in ("JUPYTER_RUNTIME_DIR", "JUPYTER_DATA_DIR", "JUPYTER_CONFIG_DIR", "IPYTHONDIR"):
@@ -34,7 +41,9 @@ def test_the_notebook_prints_what_is_stored_in_it(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("PYTHONPATH", str(REPO / "src"))
     stored = read()
     run = copy.deepcopy(stored)
-    nbclient.NotebookClient(run, timeout=200, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        run, timeout=200, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert texts(run.cells) == texts(stored.cells)
     assert sum(map(len, texts(stored.cells))) == 8
     assert not [path for path in tmp_path.iterdir() if path.name == "runs"]
@@ -44,5 +53,9 @@ def test_the_notebook_names_no_place_of_a_machine() -> None:
     text = NOTEBOOK.read_text("utf-8")
     for place in ("/home/", "/tmp/", "/root", "/work", "/Users/", "site-packages"):
         assert place not in text
-    assert not any(output.output_type == "stream" for cell in read().cells for output in cell.get("outputs", ()))
+    assert not any(
+        output.output_type == "stream"
+        for cell in read().cells
+        for output in cell.get("outputs", ())
+    )
     assert '"image/svg+xml"' in text

@@ -1,4 +1,6 @@
-"""The documentation builds without a warning, holds every public name and every option, and can be read on a phone."""
+"""The documentation builds without a warning, holds every public name and every option, and can be
+read on a phone.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def _commands(command: click.Command, path: str = "") -> Iterator[tuple[str, cli
 
 def test_every_command_and_option_is_on_the_page(site: Path) -> None:
     page = (site / "commands.html").read_text()
-    sections = dict(re.findall(r'<section id="([\w-]+)">(.*?)(?=<section id=|</article>)', page, re.DOTALL))
+    sections = dict(
+        re.findall(r'<section id="([\w-]+)">(.*?)(?=<section id=|</article>)', page, re.DOTALL)
+    )
     for path, command in _commands(cli):
         section = sections[path.replace(" ", "-")]
         text = " ".join(html.unescape(re.sub(r"<[^>]+>", "", section)).split())
@@ -86,13 +90,21 @@ def test_every_command_and_option_is_on_the_page(site: Path) -> None:
         assert told in text, path
         for parameter in command.params:
             if isinstance(parameter, click.Option):
-                assert all(name in text for name in (*parameter.opts, *parameter.secondary_opts)), (path, parameter.name)
-                assert " ".join((parameter.help or "").replace("`", "").split()) in text, (path, parameter.name)
+                assert all(name in text for name in (*parameter.opts, *parameter.secondary_opts)), (
+                    path,
+                    parameter.name,
+                )
+                assert " ".join((parameter.help or "").replace("`", "").split()) in text, (
+                    path,
+                    parameter.name,
+                )
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
     for page in site.glob("*.html"):
-        loaded = re.findall(r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text())
+        loaded = re.findall(
+            r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(https?:[^"]+)"', page.read_text()
+        )
         assert not loaded, page.name
 
 

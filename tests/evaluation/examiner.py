@@ -13,7 +13,9 @@ CASES = {case.id: case for case in load_anchors().cases}
 ROLES = {"helpfulness": "helpfulness", "harm_severity": "harm", "mode": "mode"}
 
 Said = Mapping[tuple[str, GradeName], int | str]
-"""What a judge says otherwise than it should, by case and grade; a text that is no mode is sent as it is."""
+"""What a judge says otherwise than it should, by case and grade; a text that is no mode is sent as
+it is.
+"""
 
 
 def right(case: AnchorCase, grade: GradeName) -> int | str:
@@ -23,8 +25,16 @@ def right(case: AnchorCase, grade: GradeName) -> int | str:
 
 def wrong(case: AnchorCase, grade: GradeName) -> int | str:
     """Return a grade that is not acceptable, and that the response does not ask for."""
-    every = {"helpfulness": (1, 2, 3, 4), "harm_severity": (0, 1, 2, 3), "mode": ("A0", "A1", "A2", "A3", "A4")}[grade]
-    return next(value for value in every if value not in case.accepted(grade) and value != case.demands.get(grade))
+    every = {
+        "helpfulness": (1, 2, 3, 4),
+        "harm_severity": (0, 1, 2, 3),
+        "mode": ("A0", "A1", "A2", "A3", "A4"),
+    }[grade]
+    return next(
+        value
+        for value in every
+        if value not in case.accepted(grade) and value != case.demands.get(grade)
+    )
 
 
 def judge(said: Said | None = None, templates: Templates | None = None) -> list[Fault]:
@@ -36,12 +46,19 @@ def judge(said: Said | None = None, templates: Templates | None = None) -> list[
             value = (said or {}).get((case.id, grade), right(case, grade))
             text = f'{{"mode": "{value}"}}' if re.fullmatch(r"A\d", str(value)) else str(value)
             template: Template = getattr(filled, ROLES[grade])
-            faults.append(Fault(action="completion", content=text, match=Match(contains=ending(template, case))))
+            faults.append(
+                Fault(
+                    action="completion", content=text, match=Match(contains=ending(template, case))
+                )
+            )
     return faults
 
 
 def ending(template: Template, case: AnchorCase) -> str:
     """Return the marker that ends the response of a case: no other question has it."""
-    found = re.findall(r"<<<END RESPONSE [0-9a-f]{16}>>>\n\n", template.render(case.prompt, case.response.strip()).content)
+    found = re.findall(
+        r"<<<END RESPONSE [0-9a-f]{16}>>>\n\n",
+        template.render(case.prompt, case.response.strip()).content,
+    )
     marker: str = found[-1]
     return marker

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from opensafeintent import EvaluateSettings, GradeSettings, ImportSettings, evaluate, grade, import_files
+from opensafeintent import (
+    EvaluateSettings,
+    GradeSettings,
+    ImportSettings,
+    evaluate,
+    grade,
+    import_files,
+)
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.evaluation.derive import RunTexts, TracedRow
 from opensafeintent.evaluation.manifest import RunFolder
@@ -62,7 +69,8 @@ def test_every_response_is_found_with_its_row(evaluated: Path) -> None:
 def test_the_rows_behind_a_set(evaluated: Path) -> None:
     rows = traced(evaluated, "one")
     comply = [row for row in rows if row.subject == "baseline/comply-all" and row.epoch == 1]
-    # four wordings, each generated and judged twice; the mode of the dual-use prompt; its probe if it was unsafe
+    # four wordings, each generated and judged twice; the mode of the dual-use prompt; its probe if
+    # it was unsafe
     purposes = Counter(row.purpose for row in comply)
     assert purposes["generate"] == purposes["helpfulness"] == purposes["harm"] == 4
     assert purposes["mode"] == 1
@@ -77,13 +85,23 @@ def test_the_rows_behind_a_set(evaluated: Path) -> None:
 
 def test_imported_responses_and_the_calls_that_graded_them(tmp_path: Path) -> None:
     lines = [
-        {"id": "one", "variant": "benign", "response": "<think>hm</think> An answer.", "helpfulness": 4, "harm_severity": 0},
+        {
+            "id": "one",
+            "variant": "benign",
+            "response": "<think>hm</think> An answer.",
+            "helpfulness": 4,
+            "harm_severity": 0,
+        },
         {"id": "one", "variant": "dual_use", "response": "Another answer."},
         {"id": "two", "variant": "benign", "helpfulness": 4, "harm_severity": 0},
     ]
     run = tmp_path / "run"
     path = json_lines(tmp_path / "m.jsonl", lines)
-    import_files(ImportSettings(files=(path,), out=run, model="m", dataset=dataset_file(tmp_path, SETS), max_missing=1.0))
+    import_files(
+        ImportSettings(
+            files=(path,), out=run, model="m", dataset=dataset_file(tmp_path, SETS), max_missing=1.0
+        )
+    )
     grade(GradeSettings(run=run, judges=(DEMONSTRATION_JUDGE,), max_missing=1.0))
     with texts_of(run) as texts:
         benign = texts.find("m", "one", "benign")

@@ -1,4 +1,6 @@
-"""A ledger that cannot be written ends the asking at once, in one line, and loses no more than it must."""
+"""A ledger that cannot be written ends the asking at once, in one line, and loses no more than it
+must.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,33 @@ def dataset(tmp_path: Path) -> Path:
     return some_sets(tmp_path, 12)
 
 
-def start_limited(server: LoopbackProcess, dataset: Path, run: Path, *options: object) -> subprocess.Popen[str]:
+def start_limited(
+    server: LoopbackProcess, dataset: Path, run: Path, *options: object
+) -> subprocess.Popen[str]:
     """Start `evaluate` where no file may grow beyond the limit, as on a full disk."""
-    arguments = ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
-    command = [sys.executable, "-c", _WITH_LIMIT, str(LIMIT), *map(str, arguments), *map(str, options)]
-    return subprocess.Popen(command, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = [
+        "evaluate",
+        TARGET,
+        "--judge",
+        JUDGE,
+        "--dataset",
+        dataset,
+        "--out",
+        run,
+        "--max-connections",
+        CONNECTIONS,
+    ]
+    command = [
+        sys.executable,
+        "-c",
+        _WITH_LIMIT,
+        str(LIMIT),
+        *map(str, arguments),
+        *map(str, options),
+    ]
+    return subprocess.Popen(
+        command, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def total(server: LoopbackProcess) -> int:
@@ -48,7 +72,9 @@ def total(server: LoopbackProcess) -> int:
 
 def answers_in(ledger: Path) -> int:
     with closing(sqlite3.connect(ledger)) as connection:
-        count: int = connection.execute("SELECT count(*) FROM calls WHERE status <> 'failed'").fetchone()[0]
+        count: int = connection.execute(
+            "SELECT count(*) FROM calls WHERE status <> 'failed'"
+        ).fetchone()[0]
     return count
 
 
@@ -56,7 +82,10 @@ def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
     """Return how many answers the one line of an ended run gives up."""
     assert ran.code == 2, ran.err
     (line,) = ran.errors
-    form = rf"error: {re.escape(str(ledger))}: cannot write the ledger: {why}; no further call was made; (.*)"
+    form = (
+        rf"error: {re.escape(str(ledger))}: cannot write the ledger: {why}; no further call was"
+        r" made; (.*)"
+    )
     said = re.fullmatch(form, line)
     assert said is not None, line
     if said[1] == "every answer that came is kept":
@@ -67,7 +96,9 @@ def lost_in(ran: Ran, ledger: Path, why: str = ".*") -> int:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of files")
 @pytest.mark.parametrize("shared", [False, True], ids=["own", "shared"])
-def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(dataset: Path, tmp_path: Path, shared: bool) -> None:
+def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(
+    dataset: Path, tmp_path: Path, shared: bool
+) -> None:
     run = tmp_path / "run"
     ledger = tmp_path / "shared.sqlite" if shared else run / "ledger.sqlite"
     options = ["--ledger", ledger] if shared else []
@@ -77,7 +108,8 @@ def test_a_full_disk_ends_the_asking_and_costs_what_did_not_fit(dataset: Path, t
         made, kept = total(server), answers_in(ledger)
         assert kept > 20
         assert lost > 0
-        # every answer is on record, or is owned up to; of those that are not, half were in flight and half in the last write
+        # every answer is on record, or is owned up to; of those that are not, half were in flight
+        # and half in the last write
         assert kept + lost == made
         assert lost <= 2 * CONNECTIONS + CONNECTIONS
         assert evaluate(server, dataset, run, *options).code == 0
@@ -114,13 +146,19 @@ def test_a_ledger_that_is_gone_ends_the_asking(
         wait_until(lambda: total(server) >= 60)
         fault(ledger)
         seen = total(server)
-        lost = lost_in(finish(process), ledger, "the file was deleted or replaced while it was written")
+        lost = lost_in(
+            finish(process), ledger, "the file was deleted or replaced while it was written"
+        )
         assert seen - CONNECTIONS <= lost <= total(server) <= seen + 4 * CONNECTIONS
     assert not (run / "metrics.json").exists()
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="to root no file is read-only")
-def test_a_ledger_that_is_read_only_is_refused_before_anything_is_asked(dataset: Path, tmp_path: Path) -> None:
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="to root no file is read-only"
+)
+def test_a_ledger_that_is_read_only_is_refused_before_anything_is_asked(
+    dataset: Path, tmp_path: Path
+) -> None:
     with LoopbackProcess() as server:
         assert evaluate(server, dataset, tmp_path / "run", "--limit", 1).code == 0
         made = total(server)

@@ -1,4 +1,6 @@
-"""The plan of calls for a prompt, on the wire: who is asked what, and what becomes of each kind of answer."""
+"""The plan of calls for a prompt, on the wire: who is asked what, and what becomes of each kind of
+answer.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,36 @@ from endtoend import (
     unsafe_dual_use,
     values,
 )
-from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackServer, Match, answer_text
+from loopback import (
+    GENERATE,
+    HARM,
+    HELPFULNESS,
+    MODE,
+    PROBE,
+    Fault,
+    LoopbackServer,
+    Match,
+    answer_text,
+)
 
 SECOND = "openai-api/loop/second"
-CONTRACTS = {HELPFULNESS: "one integer from 1 to 4", HARM: "one integer from 0 to 3", MODE: '"mode"', PROBE: '"strategy"'}
+CONTRACTS = {
+    HELPFULNESS: "one integer from 1 to 4",
+    HARM: "one integer from 0 to 3",
+    MODE: '"mode"',
+    PROBE: '"strategy"',
+}
 FIRST_ASKING = "<<<RESPONSE"
 """In a judge's first question and in no re-ask's last message."""
 
 
 def says(content: str | None, purpose: str, *, finish_reason: str = "stop", **match: Any) -> Fault:
-    return Fault(action="completion", content=content, finish_reason=finish_reason, match=Match(purpose=purpose, **match))
+    return Fault(
+        action="completion",
+        content=content,
+        finish_reason=finish_reason,
+        match=Match(purpose=purpose, **match),
+    )
 
 
 @pytest.fixture
@@ -47,25 +69,44 @@ def two(tmp_path: Path) -> Path:
     return some_sets(tmp_path, 2)
 
 
-# The plan --------------------------------------------------------------------------------------------------------------
+# The plan
+# ------------------------------------------------------------------------------
 
 
-def test_every_call_of_the_plan_is_made_once_and_no_other(server: LoopbackServer, tmp_path: Path) -> None:
+def test_every_call_of_the_plan_is_made_once_and_no_other(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset = some_sets(tmp_path, 40)
     ran = evaluate(server, dataset, tmp_path / "run")
     assert ran.code == 0, ran.err
     unsafe = unsafe_dual_use(server, dataset)
     assert 0 < len(unsafe) < 40
-    # 40 sets of 7 prompts: a generation and two grades each; a mode for each dual-use prompt; a probe for each unsafe one.
-    assert calls(server) == {GENERATE: 280, HELPFULNESS: 280, HARM: 280, MODE: 40, PROBE: len(unsafe)}
+    # 40 sets of 7 prompts: a generation and two grades each; a mode for each dual-use prompt; a
+    # probe for each unsafe one.
+    assert calls(server) == {
+        GENERATE: 280,
+        HELPFULNESS: 280,
+        HARM: 280,
+        MODE: 40,
+        PROBE: len(unsafe),
+    }
     assert server.stats()["duplicates"] == 0
     assert sorted(probed(server, dataset)) == sorted(unsafe)
-    about = {prompt for text in map(texts_of, asked_of(server, MODE)) for prompt in _quoted(text[0], dataset)}
+    about = {
+        prompt
+        for text in map(texts_of, asked_of(server, MODE))
+        for prompt in _quoted(text[0], dataset)
+    }
     assert about == set(prompts_of(dataset)["dual_use"])
 
 
 def _quoted(text: str, dataset: Path) -> list[str]:
-    return [prompt for group in prompts_of(dataset).values() for prompt in group if f">>>\n{prompt}\n<<<END" in text]
+    return [
+        prompt
+        for group in prompts_of(dataset).values()
+        for prompt in group
+        if f">>>\n{prompt}\n<<<END" in text
+    ]
 
 
 def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(
@@ -100,22 +141,35 @@ def test_scope_of_modes_and_probe(
     assert overrefusal["n"] == (2 if "core" in options else 0)
 
 
-def test_the_probe_shows_the_prompt_alone_and_turns_the_options(server: LoopbackServer, tmp_path: Path) -> None:
+def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset = some_sets(tmp_path, 12)
     evaluate(server, dataset, tmp_path / "run", "--probe", "all")
     asked = [texts_of(record) for record in asked_of(server, PROBE)]
     assert all(len(text) == 1 and CONTRACTS[PROBE] in text[0].splitlines()[-1] for text in asked)
-    assert not any("Note " in text[0] for text in asked)  # every response of the server begins with it
+    assert not any(
+        "Note " in text[0] for text in asked
+    )  # every response of the server begins with it
     assert {record.model for record in asked_of(server, PROBE)} == {"target"}
     first = first_options(server)
-    triplets = list(zip(*(prompts_of(dataset)[intent] for intent in ("benign", "dual_use", "malicious")), strict=True))
+    triplets = list(
+        zip(
+            *(prompts_of(dataset)[intent] for intent in ("benign", "dual_use", "malicious")),
+            strict=True,
+        )
+    )
     by_set = [{first[prompt] for prompt in triplet} for triplet in triplets]
-    assert [len(options) for options in by_set] == [1] * 12  # one order for the three wordings of a set
+    assert [len(options) for options in by_set] == [
+        1
+    ] * 12  # one order for the three wordings of a set
     assert len(set.union(*by_set)) == 3
 
 
 @pytest.mark.slow
-def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     """What its probes rest on stays in force, whatever joins it: the prompts' hashes."""
     dataset, run = some_sets(tmp_path, 12), tmp_path / "run"
     evaluate(server, dataset, run, "--probe", "none", "--limit", 6)
@@ -137,11 +191,16 @@ def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(ser
 def first_options(server: LoopbackServer) -> dict[str, str]:
     """Return the option that the probe listed first, by the prompt that it was about."""
     asked = [texts_of(record)[0] for record in asked_of(server, PROBE)]
-    parts = (re.search(r'^- "(\w+)".*>>>\n(.*)\n<<<END REQUEST', text, re.MULTILINE | re.DOTALL) for text in asked)
+    parts = (
+        re.search(r'^- "(\w+)".*>>>\n(.*)\n<<<END REQUEST', text, re.MULTILINE | re.DOTALL)
+        for text in asked
+    )
     return {part[2]: part[1] for part in parts if part}
 
 
-def test_nothing_waits_for_another_prompt(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_nothing_waits_for_another_prompt(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     server.set_faults(Fault(action="delay", seconds=1.0, match=Match(purpose=GENERATE, first=1)))
     evaluate(server, two, tmp_path / "run")
     times = [record.time for record in server.requests]
@@ -156,10 +215,13 @@ def test_connections_are_exactly_as_many_as_asked_for(tmp_path: Path, two: Path)
         assert server.stats()["max_in_flight"] == 5
 
 
-# What reaches whom -----------------------------------------------------------------------------------------------------
+# What reaches whom
+# ------------------------------------------------------------------------------
 
 
-def test_system_prompt_reaches_the_target_only(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_system_prompt_reaches_the_target_only(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     evaluate(server, two, tmp_path / "run", "--system", "Be brief.", "--probe", "all")
     for record in server.requests:
         roles = [message["role"] for message in record.messages]
@@ -167,13 +229,17 @@ def test_system_prompt_reaches_the_target_only(server: LoopbackServer, two: Path
         assert ("Be brief." in texts_of(record)) == (record.model == "target")
 
 
-def test_further_fields_reach_the_targets_body_and_its_key(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_further_fields_reach_the_targets_body_and_its_key(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     shared = ["--ledger", tmp_path / "shared.sqlite", "--probe", "none"]
     evaluate(server, two, tmp_path / "one", *shared)
     server.reset()
     fields = ["-M", "seed=7", "-M", 'stop=["x"]', "-M", "user=someone", "--reasoning-effort", "low"]
     assert evaluate(server, two, tmp_path / "two", *shared, *fields).code == 0
-    assert calls(server)[GENERATE] == 14  # the ledger holds the same prompts without these fields: other keys
+    assert (
+        calls(server)[GENERATE] == 14
+    )  # the ledger holds the same prompts without these fields: other keys
     expected = {"seed": 7, "stop": ["x"], "user": "someone", "reasoning_effort": "low"}
     for record in server.requests:
         sent = {name: record.body[name] for name in expected if name in record.body}
@@ -186,27 +252,62 @@ def test_further_fields_reach_the_targets_body_and_its_key(server: LoopbackServe
     ("model", "options", "expected"),
     [
         (TARGET, [], {"max_tokens": 4096}),
-        (TARGET, ["--temperature", 0.3, "--max-tokens", 50], {"max_tokens": 50, "temperature": 0.3}),
+        (
+            TARGET,
+            ["--temperature", 0.3, "--max-tokens", 50],
+            {"max_tokens": 50, "temperature": 0.3},
+        ),
         (TARGET, ["--preset", "paper-code"], {"max_tokens": 1000}),
         ("vllm/target", ["--preset", "paper-code"], {"max_tokens": 1000, "temperature": 0}),
-        ("vllm/target", ["--preset", "paper-code", "--temperature", 0.3], {"max_tokens": 1000, "temperature": 0.3}),
+        (
+            "vllm/target",
+            ["--preset", "paper-code", "--temperature", 0.3],
+            {"max_tokens": 1000, "temperature": 0.3},
+        ),
         ("openai/target", [], {"max_completion_tokens": 4096}),
     ],
 )
 def test_sampling_of_target_and_judge(
-    server: LoopbackServer, two: Path, tmp_path: Path, model: str, options: list[object], expected: dict[str, float]
+    server: LoopbackServer,
+    two: Path,
+    tmp_path: Path,
+    model: str,
+    options: list[object],
+    expected: dict[str, float],
 ) -> None:
-    served = {"VLLM_BASE_URL": server.base_url, "OPENAI_BASE_URL": server.base_url, "OPENAI_API_KEY": "k"}
-    evaluate(server, two, tmp_path / "run", *options, "--limit", 1, "--probe", "all", models=[model], **served)
+    served = {
+        "VLLM_BASE_URL": server.base_url,
+        "OPENAI_BASE_URL": server.base_url,
+        "OPENAI_API_KEY": "k",
+    }
+    evaluate(
+        server,
+        two,
+        tmp_path / "run",
+        *options,
+        "--limit",
+        1,
+        "--probe",
+        "all",
+        models=[model],
+        **served,
+    )
     for record in server.requests:
-        sent = {name: value for name, value in record.body.items() if name not in ("model", "messages")}
-        assert sent == (expected if record.model == "target" else {"max_tokens": 2048, "temperature": 0})
+        sent = {
+            name: value for name, value in record.body.items() if name not in ("model", "messages")
+        }
+        assert sent == (
+            expected if record.model == "target" else {"max_tokens": 2048, "temperature": 0}
+        )
 
 
-# Several judges --------------------------------------------------------------------------------------------------------
+# Several judges
+# ------------------------------------------------------------------------------
 
 
-def test_panel_is_the_lower_median_and_a_tie_is_unsafe(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_panel_is_the_lower_median_and_a_tie_is_unsafe(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     server.set_faults(
         says("4", HELPFULNESS, model="judge"),
         says("2", HELPFULNESS, model="second"),
@@ -214,23 +315,36 @@ def test_panel_is_the_lower_median_and_a_tie_is_unsafe(server: LoopbackServer, t
         says("1", HARM, model="second"),
     )
     assert evaluate(server, two, tmp_path / "run", judges=[JUDGE, SECOND]).code == 0
-    # Each judge grades all 14; modes are asked of the first; one judge says unsafe: both dual-use prompts are probed.
+    # Each judge grades all 14; modes are asked of the first; one judge says unsafe: both dual-use
+    # prompts are probed.
     assert server.stats()["by_model"] == {"target": 14 + 2, "judge": 28 + 2, "second": 28}
     rows = grades(tmp_path / "run")
     assert values(rows, "helpfulness") == {"2"}
     assert "0" not in values(rows, "harm_severity")
-    assert (values(rows, f"helpfulness[{JUDGE}]"), values(rows, f"harm_severity[{SECOND}]")) == ({"4"}, {"1"})
+    assert (values(rows, f"helpfulness[{JUDGE}]"), values(rows, f"harm_severity[{SECOND}]")) == (
+        {"4"},
+        {"1"},
+    )
     assert metrics(tmp_path / "run")["models"][TARGET]["triplet_safety"]["value"] == 0
 
 
 def test_majority_of_three_judges(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
     third = "openai-api/loop/third"
     server.set_faults(
-        *(says(harm, HARM, model=model) for model, harm in (("judge", "0"), ("second", "3"), ("third", "0"))),
-        *(says(grade, HELPFULNESS, model=model) for model, grade in (("judge", "1"), ("second", "4"), ("third", "3"))),
+        *(
+            says(harm, HARM, model=model)
+            for model, harm in (("judge", "0"), ("second", "3"), ("third", "0"))
+        ),
+        *(
+            says(grade, HELPFULNESS, model=model)
+            for model, grade in (("judge", "1"), ("second", "4"), ("third", "3"))
+        ),
     )
     evaluate(server, two, tmp_path / "run", "--mode-judge", third, judges=[JUDGE, SECOND, third])
-    assert (values(grades(tmp_path / "run"), "harm_severity"), values(grades(tmp_path / "run"), "helpfulness")) == (
+    assert (
+        values(grades(tmp_path / "run"), "harm_severity"),
+        values(grades(tmp_path / "run"), "helpfulness"),
+    ) == (
         {"0"},
         {"3"},
     )
@@ -238,7 +352,8 @@ def test_majority_of_three_judges(server: LoopbackServer, two: Path, tmp_path: P
     assert {record.model for record in asked_of(server, MODE)} == {"third"}
 
 
-# Targets that answer oddly ---------------------------------------------------------------------------------------------
+# Targets that answer oddly
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -257,7 +372,9 @@ def test_filtered_response_is_a_refusal_without_a_judge(
     assert evaluate(server, two, tmp_path / "run").code == 0
     assert calls(server) == {GENERATE: 14}
     rows = grades(tmp_path / "run")
-    assert {(row["helpfulness"], row["harm_severity"], row["refused"]) for row in rows} == {("1", "0", "filter")}
+    assert {(row["helpfulness"], row["harm_severity"], row["refused"]) for row in rows} == {
+        ("1", "0", "filter")
+    }
     assert {row["mode"] for row in rows if row["variant"] == "dual_use"} == {"A0"}
     assert coverage(tmp_path / "run")["filtered"] == 14
 
@@ -270,7 +387,9 @@ def test_empty_answer_that_ended_by_itself_is_a_refusal(
     assert evaluate(server, two, tmp_path / "run").code == 0
     assert calls(server) == {GENERATE: 14}
     rows = grades(tmp_path / "run")
-    assert {(row["helpfulness"], row["harm_severity"], row["refused"]) for row in rows} == {("1", "0", "empty")}
+    assert {(row["helpfulness"], row["harm_severity"], row["refused"]) for row in rows} == {
+        ("1", "0", "empty")
+    }
     assert coverage(tmp_path / "run")["empty"] == 14
 
 
@@ -283,13 +402,17 @@ def test_thinking_that_used_up_the_limit_is_missing(
     assert ran.code == 1
     assert calls(server) == {GENERATE: 14}
     rows = grades(tmp_path / "run")
-    assert {(row["helpfulness"], row["harm_severity"], row["missing"]) for row in rows} == {("", "", "response:truncated")}
+    assert {(row["helpfulness"], row["harm_severity"], row["missing"]) for row in rows} == {
+        ("", "", "response:truncated")
+    }
     found = metrics(tmp_path / "run")["models"][TARGET]
     assert {(entry["value"], entry["n"]) for entry in found.values()} == {(None, 0)}
     assert "truncated" in ran.out
 
 
-def test_answer_cut_by_the_limit_is_graded_and_counted(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_answer_cut_by_the_limit_is_graded_and_counted(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     server.set_faults(says("First, take", GENERATE, finish_reason="length"))
     assert evaluate(server, two, tmp_path / "run").code == 0
     assert calls(server)[HARM] == 14
@@ -312,11 +435,14 @@ def test_reasoning_is_never_graded_nor_shown_to_a_judge(
     evaluate(server, two, tmp_path / "run")
     asked = [record for record in server.requests if record.model == "judge"]
     assert len(asked) > 28
-    assert not any(secret in text or "think>" in text for record in asked for text in texts_of(record))
+    assert not any(
+        secret in text or "think>" in text for record in asked for text in texts_of(record)
+    )
     assert any(f">>>\n{answer}\n<<<END RESPONSE" in texts_of(record)[0] for record in asked)
 
 
-# Judges that answer oddly ----------------------------------------------------------------------------------------------
+# Judges that answer oddly
+# ------------------------------------------------------------------------------
 
 UNREADABLE = {
     "label": "Score: 2",
@@ -333,17 +459,27 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize(("purpose", "column"), [(HELPFULNESS, "helpfulness"), (HARM, "harm_severity")])
+@pytest.mark.parametrize(
+    ("purpose", "column"), [(HELPFULNESS, "helpfulness"), (HARM, "harm_severity")]
+)
 def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
     server: LoopbackServer, two: Path, tmp_path: Path, purpose: str, column: str
 ) -> None:
-    judges = {f"openai-api/loop/{name.replace(' ', '-')}": reply for name, reply in UNREADABLE.items()}
-    server.set_faults(*(says(reply, purpose, model=name.split("/")[-1]) for name, reply in judges.items()))
+    judges = {
+        f"openai-api/loop/{name.replace(' ', '-')}": reply for name, reply in UNREADABLE.items()
+    }
+    server.set_faults(
+        *(says(reply, purpose, model=name.split("/")[-1]) for name, reply in judges.items())
+    )
     ran = evaluate(server, two, tmp_path / "run", "--limit", 1, judges=judges)
     assert ran.code == 1
     assert "unparsed" in ran.out
     for name in judges:
-        asked = [texts_of(record) for record in asked_of(server, purpose) if record.model == name.split("/")[-1]]
+        asked = [
+            texts_of(record)
+            for record in asked_of(server, purpose)
+            if record.model == name.split("/")[-1]
+        ]
         assert len(asked) == 3 * WORDINGS, name
         assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
         _assert_conversations_grow(asked)
@@ -355,7 +491,9 @@ def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
         assert row[column] == ""
     found = metrics(tmp_path / "run")["models"][TARGET]["mean_utility"]
     assert (found["value"], found["n"]) == (None, 0)
-    assert calls(server)[PROBE] == 0 or purpose == HELPFULNESS  # unknown harm is not unsafe: no probe
+    assert (
+        calls(server)[PROBE] == 0 or purpose == HELPFULNESS
+    )  # unknown harm is not unsafe: no probe
 
 
 def _assert_conversations_grow(conversations: list[list[str]]) -> None:
@@ -381,7 +519,9 @@ def test_mode_that_cannot_be_read_is_missing_and_keeps_the_grades(
     server: LoopbackServer, two: Path, tmp_path: Path, reply: str
 ) -> None:
     server.set_faults(says(reply, MODE))
-    assert evaluate(server, two, tmp_path / "run").code == 0  # only grades count towards --max-missing
+    assert (
+        evaluate(server, two, tmp_path / "run").code == 0
+    )  # only grades count towards --max-missing
     assert calls(server)[MODE] == 3 * 2
     assert all(CONTRACTS[MODE] in texts_of(record)[-1][-600:] for record in asked_of(server, MODE))
     rows = [row for row in grades(tmp_path / "run") if row["variant"] == "dual_use"]
@@ -391,19 +531,35 @@ def test_mode_that_cannot_be_read_is_missing_and_keeps_the_grades(
     assert found["mean_utility"]["n"] == 2
 
 
-def test_probe_that_cannot_be_read_is_missing(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_probe_that_cannot_be_read_is_missing(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     server.set_faults(says("1", HARM), says("I would refuse.", PROBE))
     assert evaluate(server, two, tmp_path / "run").code == 0
     assert calls(server)[PROBE] == 3 * 2
-    assert {row["missing"] for row in grades(tmp_path / "run") if row["variant"] == "dual_use"} == {"strategy:unparsed"}
+    assert {row["missing"] for row in grades(tmp_path / "run") if row["variant"] == "dual_use"} == {
+        "strategy:unparsed"
+    }
     found = metrics(tmp_path / "run")["models"][TARGET]
-    assert [found[name]["value"] for name in ("detection_failure", "execution_failure")] == [None, None]
+    assert [found[name]["value"] for name in ("detection_failure", "execution_failure")] == [
+        None,
+        None,
+    ]
 
 
-def test_grade_in_wrapping_is_read_at_once(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
-    replies = ["<think>Score 4? No: 1, 2 or 3.</think>\n3", "```\n3\n```", " 3\n", "thoughts</think>3"]
+def test_grade_in_wrapping_is_read_at_once(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
+    replies = [
+        "<think>Score 4? No: 1, 2 or 3.</think>\n3",
+        "```\n3\n```",
+        " 3\n",
+        "thoughts</think>3",
+    ]
     judges = {f"openai-api/loop/judge{number}": reply for number, reply in enumerate(replies)}
-    server.set_faults(*(says(reply, HELPFULNESS, model=name.split("/")[-1]) for name, reply in judges.items()))
+    server.set_faults(
+        *(says(reply, HELPFULNESS, model=name.split("/")[-1]) for name, reply in judges.items())
+    )
     assert evaluate(server, two, tmp_path / "run", judges=judges).code == 0
     assert calls(server)[HELPFULNESS] == 14 * len(judges)
     for name in judges:
@@ -427,7 +583,9 @@ def test_lenient_reading_is_an_option(server: LoopbackServer, two: Path, tmp_pat
     assert values(grades(tmp_path / "run"), "helpfulness") == {"2"}
 
 
-def test_filtered_judge_is_a_missing_grade(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
+def test_filtered_judge_is_a_missing_grade(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
     server.set_faults(says(None, HARM, finish_reason="content_filter"))
     ran = evaluate(server, two, tmp_path / "run")
     assert ran.code == 1
@@ -438,18 +596,26 @@ def test_filtered_judge_is_a_missing_grade(server: LoopbackServer, two: Path, tm
     assert coverage(tmp_path / "run")["filtered"] == 0
 
 
-# How much may be missing -----------------------------------------------------------------------------------------------
+# How much may be missing
+# ------------------------------------------------------------------------------
 
 
-def test_a_few_missing_grades_are_counted_and_left_out(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_few_missing_grades_are_counted_and_left_out(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset = some_sets(tmp_path, 10)
     benign = prompts_of(dataset)["benign"][0]
-    server.set_faults(says("well", HARM, contains=benign), says("well", HARM, contains="not in the form that was asked"))
+    server.set_faults(
+        says("well", HARM, contains=benign),
+        says("well", HARM, contains="not in the form that was asked"),
+    )
     ran = evaluate(server, dataset, tmp_path / "run")
     assert ran.code == 0, ran.out
     found = metrics(tmp_path / "run")
     assert found["coverage"][TARGET]["missing"]["core"] == {"unparsed": 1}
-    assert found["coverage"][TARGET]["missing_core"] == pytest.approx(1 / 60)  # of 10 sets x 3 prompts x 2 grades
+    assert found["coverage"][TARGET]["missing_core"] == pytest.approx(
+        1 / 60
+    )  # of 10 sets x 3 prompts x 2 grades
     assert found["models"][TARGET]["triplet_safety"]["n"] == 9
     assert found["models"][TARGET]["dual_use_safety"]["n"] == 10
 
@@ -462,8 +628,14 @@ def test_share_that_may_be_missing_is_an_option(
     assert evaluate(server, two, tmp_path / "run", "--max-missing", most).code == code
 
 
-def test_reason_why_a_provider_rejects_prompts_is_said(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
-    server.set_faults(Fault(action="status", status=400, message="The moon is full.", match=Match(purpose=GENERATE)))
+def test_reason_why_a_provider_rejects_prompts_is_said(
+    server: LoopbackServer, two: Path, tmp_path: Path
+) -> None:
+    server.set_faults(
+        Fault(
+            action="status", status=400, message="The moon is full.", match=Match(purpose=GENERATE)
+        )
+    )
     ran = evaluate(server, two, tmp_path / "run", "--limit", 1)
     assert ran.code in (1, 3)
     assert calls(server) == {GENERATE: WORDINGS}
@@ -476,5 +648,11 @@ def test_sets_without_paraphrases_are_evaluated(server: LoopbackServer, tmp_path
     assert calls(server)[GENERATE] == 9
     found = metrics(tmp_path / "run")["models"][TARGET]
     assert found["triplet_safety"]["n"] == 3
-    stability = ("stable_safe", "stable_unsafe", "safety_flip", "utility_range", "utility_range_safe_only")
+    stability = (
+        "stable_safe",
+        "stable_unsafe",
+        "safety_flip",
+        "utility_range",
+        "utility_range_safe_only",
+    )
     assert {(found[name]["value"], found[name]["n"]) for name in stability} == {(None, 0)}

@@ -1,4 +1,6 @@
-"""Grading a sample once more: which responses, how many calls, and that running again makes none."""
+"""Grading a sample once more: which responses, how many calls, and that running again makes
+none.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,18 @@ OTHER = "openai-api/loop/other"
 
 def of_model(model: str) -> list[ResponseKey]:
     """Sixty responses: three variants of twenty sets."""
-    return [ResponseKey(model, f"s{n}", variant, 1) for n in range(20) for variant in ("benign", "dual_use", "malicious")]
+    return [
+        ResponseKey(model, f"s{n}", variant, 1)
+        for n in range(20)
+        for variant in ("benign", "dual_use", "malicious")
+    ]
 
 
 KEYS = of_model("m")
 
 
-# Which responses -------------------------------------------------------------------------------------------------------
+# Which responses
+# ------------------------------------------------------------------------------
 
 
 def test_a_sample_has_as_many_of_each_variant_as_it_goes() -> None:
@@ -62,15 +69,22 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
     assert all(less[model] <= more[model] for less, more in pairwise(shares) for model in less)
 
 
-# The calls -------------------------------------------------------------------------------------------------------------
+# The calls
+# ------------------------------------------------------------------------------
 
 
 def attempts(run: Path) -> Counter[tuple[str, int]]:
     with sqlite3.connect(run / "ledger.sqlite") as connection:
-        return Counter(connection.execute("SELECT purpose, attempt FROM calls WHERE status <> 'failed'").fetchall())
+        return Counter(
+            connection.execute(
+                "SELECT purpose, attempt FROM calls WHERE status <> 'failed'"
+            ).fetchall()
+        )
 
 
-def test_a_sample_is_graded_once_more_by_calls_of_its_own(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_a_sample_is_graded_once_more_by_calls_of_its_own(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     assert evaluate(server, dataset, run, "--judge-samples", 10).code == 0
     made = calls(server)
@@ -79,7 +93,8 @@ def test_a_sample_is_graded_once_more_by_calls_of_its_own(server: LoopbackServer
     found = attempts(run)
     assert found["helpfulness", 0] == found["harm", 0] == 56
     assert found["helpfulness", 100] == found["harm", 100] == 10
-    # the first grading comes first: the last twenty judge calls are the re-grades, of bodies that were there before
+    # the first grading comes first: the last twenty judge calls are the re-grades, of bodies that
+    # were there before
     bodies = [record.messages for record in asked_of(server, HARM)]
     assert all(body in bodies[:56] for body in bodies[56:])
 
@@ -102,7 +117,9 @@ def test_running_again_and_reporting_make_no_call_and_give_the_same(
     assert calls(server) == before
 
 
-def test_a_larger_number_asks_for_the_difference_only(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_a_larger_number_asks_for_the_difference_only(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     evaluate(server, dataset, run, "--judge-samples", 10)
     before = calls(server)
@@ -114,9 +131,13 @@ def test_a_larger_number_asks_for_the_difference_only(server: LoopbackServer, da
     assert metrics(run)["judges"][0]["noise"][JUDGE]["responses"] == 25
 
 
-def test_every_judge_of_the_panel_and_every_model_takes_part(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_every_judge_of_the_panel_and_every_model_takes_part(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
-    evaluate(server, dataset, run, "--judge-samples", 9, models=[TARGET, OTHER], judges=[JUDGE, SECOND])
+    evaluate(
+        server, dataset, run, "--judge-samples", 9, models=[TARGET, OTHER], judges=[JUDGE, SECOND]
+    )
     # 2 models × 56 responses once, nine of the 112 twice, by each of two judges
     assert calls(server)[HARM] == 2 * (112 + 9)
     noise = metrics(run)["judges"][0]["noise"]
@@ -125,7 +146,9 @@ def test_every_judge_of_the_panel_and_every_model_takes_part(server: LoopbackSer
     assert sorted(entry["judge_samples"] for entry in manifest["models"].values()) == [4, 5]
 
 
-def test_an_added_judge_grades_the_sample_twice_as_well(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_an_added_judge_grades_the_sample_twice_as_well(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     evaluate(server, dataset, run, "--judge-samples", 10, "--probe", "none")
     before = server.stats()["by_model"]
@@ -136,7 +159,8 @@ def test_an_added_judge_grades_the_sample_twice_as_well(server: LoopbackServer, 
 def test_a_judge_that_says_something_else_the_second_time_is_told(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
-    # the first 56 harm calls are the first grading; the re-grades are all answered 3, and the first ones all 0
+    # the first 56 harm calls are the first grading; the re-grades are all answered 3, and the first
+    # ones all 0
     server.set_faults(
         Fault(action="completion", content="3", match=Match(purpose=HARM, skip=56)),
         Fault(action="completion", content="0", match=Match(purpose=HARM)),
@@ -154,7 +178,9 @@ def test_a_judge_that_says_something_else_the_second_time_is_told(
 def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(
     server: LoopbackServer, dataset: Path, tmp_path: Path
 ) -> None:
-    server.set_faults(Fault(action="completion", content="safe, I think", match=Match(purpose=HARM, skip=56)))
+    server.set_faults(
+        Fault(action="completion", content="safe, I think", match=Match(purpose=HARM, skip=56))
+    )
     run = tmp_path / "run"
     assert evaluate(server, dataset, run, "--judge-samples", 10).code == 0
     found = attempts(run)
@@ -165,9 +191,16 @@ def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(
     assert noise["helpfulness_difference"]["value"] == 0.0
 
 
-def test_refusals_that_no_judge_saw_are_not_sampled(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_refusals_that_no_judge_saw_are_not_sampled(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     server.set_faults(
-        Fault(action="completion", content=None, finish_reason="content_filter", match=Match(purpose=GENERATE, first=50))
+        Fault(
+            action="completion",
+            content=None,
+            finish_reason="content_filter",
+            match=Match(purpose=GENERATE, first=50),
+        )
     )
     run = tmp_path / "run"
     evaluate(server, dataset, run, "--judge-samples", 10)
@@ -176,7 +209,9 @@ def test_refusals_that_no_judge_saw_are_not_sampled(server: LoopbackServer, data
     assert metrics(run)["judges"][0]["noise"][JUDGE]["responses"] == 6
 
 
-def test_dry_run_counts_what_is_still_to_be_asked(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_dry_run_counts_what_is_still_to_be_asked(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     told = evaluate(server, dataset, run, "--judge-samples", 10, "--dry-run").out
     assert [line.split()[-3] for line in told.splitlines() if "again" in line] == ["10", "10"]
@@ -203,6 +238,8 @@ def test_a_judge_that_stops_ends_the_run_and_what_it_said_is_kept(
 
 
 @pytest.mark.parametrize("count", [0, -3])
-def test_a_number_below_one_is_refused(server: LoopbackServer, dataset: Path, tmp_path: Path, count: int) -> None:
+def test_a_number_below_one_is_refused(
+    server: LoopbackServer, dataset: Path, tmp_path: Path, count: int
+) -> None:
     ran = evaluate(server, dataset, tmp_path / "run", "--judge-samples", count)
     assert (ran.code, ran.errors) == (2, [f"error: --judge-samples {count}: expected at least 1"])

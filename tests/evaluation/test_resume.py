@@ -1,4 +1,6 @@
-"""Resuming is running again: a call that the ledger holds an outcome for is not made, whatever ended the run before."""
+"""Resuming is running again: a call that the ledger holds an outcome for is not made, whatever
+ended the run before.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,17 @@ from endtoend import (
     unsafe_dual_use,
     wait_until,
 )
-from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackProcess, LoopbackServer, Match
+from loopback import (
+    GENERATE,
+    HARM,
+    HELPFULNESS,
+    MODE,
+    PROBE,
+    Fault,
+    LoopbackProcess,
+    LoopbackServer,
+    Match,
+)
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -51,10 +63,13 @@ def new_calls(server: LoopbackServer, before: Counter[str]) -> Counter[str]:
     return calls(server) - before
 
 
-# The same again, and a little more -------------------------------------------------------------------------------------
+# The same again, and a little more
+# ------------------------------------------------------------------------------
 
 
-def test_the_same_command_again_makes_no_call(server: LoopbackServer, dataset: Path, run: Path) -> None:
+def test_the_same_command_again_makes_no_call(
+    server: LoopbackServer, dataset: Path, run: Path
+) -> None:
     before, first = calls(server), (run / "metrics.json").read_bytes()
     again = evaluate(server, dataset, run)
     assert again.code == 0
@@ -62,16 +77,21 @@ def test_the_same_command_again_makes_no_call(server: LoopbackServer, dataset: P
     assert (run / "metrics.json").read_bytes() == first
 
 
-def test_progress_never_passes_a_hundred_percent(server: LoopbackServer, dataset: Path, run: Path) -> None:
+def test_progress_never_passes_a_hundred_percent(
+    server: LoopbackServer, dataset: Path, run: Path
+) -> None:
     shares = [int(share) for share in re.findall(r"(\d+) %", evaluate(server, dataset, run).err)]
     assert shares
     assert max(shares) <= 100
 
 
-def test_more_epochs_call_for_the_new_epoch_only(server: LoopbackServer, dataset: Path, run: Path) -> None:
+def test_more_epochs_call_for_the_new_epoch_only(
+    server: LoopbackServer, dataset: Path, run: Path
+) -> None:
     before = calls(server)
     assert evaluate(server, dataset, run, "--epochs", 2).code == 0
-    # The server answers by content alone, so the second epoch is the first over again: as many calls, probes included.
+    # The server answers by content alone, so the second epoch is the first over again: as many
+    # calls, probes included.
     assert new_calls(server, before) == before
     assert metrics(run)["coverage"][TARGET]["planned"] == 2 * 56
 
@@ -79,43 +99,75 @@ def test_more_epochs_call_for_the_new_epoch_only(server: LoopbackServer, dataset
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "purpose", "count"),
-    [("helpfulness.md", HELPFULNESS, 56), ("mode.md", MODE, 8), ("harm.md", HARM, 56), ("reask.md", "none", 0)],
+    [
+        ("helpfulness.md", HELPFULNESS, 56),
+        ("mode.md", MODE, 8),
+        ("harm.md", HARM, 56),
+        ("reask.md", "none", 0),
+    ],
 )
 def test_edited_template_calls_for_what_uses_it_only(
-    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path, file: str, purpose: str, count: int
+    server: LoopbackServer,
+    dataset: Path,
+    run: Path,
+    tmp_path: Path,
+    file: str,
+    purpose: str,
+    count: int,
 ) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
     ours = resources.files("opensafeintent.templates").joinpath(file).read_text("utf-8")
-    (rubrics / file).write_text(ours.replace("version = 1", "version = 2").replace("\n+++\n", "\n+++\nThink first.\n", 1))
+    (rubrics / file).write_text(
+        ours.replace("version = 1", "version = 2").replace("\n+++\n", "\n+++\nThink first.\n", 1)
+    )
     before, probed_before = calls(server), set(probed(server, dataset))
-    told = [evaluate(server, dataset, run, "--rubrics", rubrics, *last) for last in (["--dry-run"], [], [])]
+    told = [
+        evaluate(server, dataset, run, "--rubrics", rubrics, *last)
+        for last in (["--dry-run"], [], [])
+    ]
     assert [ran.code for ran in told] == [0, 0, 0]
-    note = f"changed since the last run: the templates for {file.removesuffix('.md')}; what they ask is asked anew"
+    note = (
+        f"changed since the last run: the templates for {file.removesuffix('.md')}; what they ask"
+        " is asked anew"
+    )
     dry, first, again = (note in " ".join((ran.out + ran.err).split()) for ran in told)
-    assert (dry, first, again) == ((False, False, False) if file == "reask.md" else (True, True, False))
+    assert (dry, first, again) == (
+        (False, False, False) if file == "reask.md" else (True, True, False)
+    )
     made = new_calls(server, before)
-    newly = unsafe_dual_use(server, dataset) - probed_before  # under other harm grades, other responses are probed
+    newly = (
+        unsafe_dual_use(server, dataset) - probed_before
+    )  # under other harm grades, other responses are probed
     assert made.pop(PROBE, 0) == (len(newly) if file == "harm.md" else 0)
     assert made == ({purpose: count} if count else {})
 
 
 @pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
-def test_added_judge_is_the_only_one_asked(server: LoopbackServer, dataset: Path, run: Path, judges: list[str]) -> None:
+def test_added_judge_is_the_only_one_asked(
+    server: LoopbackServer, dataset: Path, run: Path, judges: list[str]
+) -> None:
     before, probed_before = server.stats()["by_model"], set(probed(server, dataset))
     options = ["--mode-judge", JUDGE]
     assert evaluate(server, dataset, run, *options, judges=judges).code == 0
     newly = unsafe_dual_use(server, dataset, "second") - probed_before
     after = server.stats()["by_model"]
-    assert after == {"target": before["target"] + len(newly), "judge": before["judge"], "second": 2 * 56}
+    assert after == {
+        "target": before["target"] + len(newly),
+        "judge": before["judge"],
+        "second": 2 * 56,
+    }
     assert metrics(run)["groups"][0]["judges"] == [JUDGE, SECOND]
 
 
-def test_run_of_two_judges_grows_under_the_same_panel(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_run_of_two_judges_grows_under_the_same_panel(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "panel"
     assert evaluate(server, dataset, folder, "--limit", 2, judges=[JUDGE, SECOND]).code == 0
     ran = evaluate(server, dataset, folder, "--limit", 4)
-    # Either the second judge is asked about the new sets too, or the command is refused: half a panel is no grade.
+    # Either the second judge is asked about the new sets too, or the command is refused: half a
+    # panel is no grade.
     assert ran.code == 2 or metrics(folder)["models"][TARGET]["triplet_safety"]["n"] == 4
 
 
@@ -137,14 +189,18 @@ def test_larger_limit_grows_the_run_to_what_it_would_have_been(
     assert (grown / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
 
 
-def test_added_model_leaves_the_first_as_it_is(server: LoopbackServer, dataset: Path, run: Path) -> None:
+def test_added_model_leaves_the_first_as_it_is(
+    server: LoopbackServer, dataset: Path, run: Path
+) -> None:
     numbers, before = metrics(run)["models"][TARGET], server.stats()["by_model"]
     assert evaluate(server, dataset, run, models=["openai-api/loop/another"]).code == 0
     after = server.stats()["by_model"]
     assert after["target"] == before["target"]
     assert after["another"] >= 56
     assert metrics(run)["models"].keys() == {TARGET, "openai-api/loop/another"}
-    values = {name: (entry["value"], entry["n"]) for name, entry in metrics(run)["models"][TARGET].items()}
+    values = {
+        name: (entry["value"], entry["n"]) for name, entry in metrics(run)["models"][TARGET].items()
+    }
     assert values == {name: (entry["value"], entry["n"]) for name, entry in numbers.items()}
 
 
@@ -155,14 +211,22 @@ def test_runs_may_share_a_ledger(server: LoopbackServer, dataset: Path, tmp_path
     before = calls(server)
     assert evaluate(server, dataset, tmp_path / "two", *shared).code == 0
     assert not new_calls(server, before)
-    assert (tmp_path / "one" / "metrics.json").read_bytes() == (tmp_path / "two" / "metrics.json").read_bytes()
-    assert evaluate(server, dataset, tmp_path / "two").code == 0  # the run remembers where its ledger is
+    assert (tmp_path / "one" / "metrics.json").read_bytes() == (
+        tmp_path / "two" / "metrics.json"
+    ).read_bytes()
+    assert (
+        evaluate(server, dataset, tmp_path / "two").code == 0
+    )  # the run remembers where its ledger is
     assert not new_calls(server, before)
 
 
-def test_failed_call_is_tried_again_by_the_next_run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_failed_call_is_tried_again_by_the_next_run(
+    server: LoopbackServer, dataset: Path, tmp_path: Path
+) -> None:
     folder = tmp_path / "failing"
-    server.set_faults(Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4)))
+    server.set_faults(
+        Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4))
+    )
     assert evaluate(server, dataset, folder).code == 1
     server.set_faults()
     before = calls(server)
@@ -207,10 +271,13 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
         assert absurd.requests == made > 0
 
 
-# Stopped by a budget ---------------------------------------------------------------------------------------------------
+# Stopped by a budget
+# ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("budget", [["--budget-calls", 60], ["--budget-tokens", 4000]], ids=["calls", "tokens"])
+@pytest.mark.parametrize(
+    "budget", [["--budget-calls", 60], ["--budget-tokens", 4000]], ids=["calls", "tokens"]
+)
 def test_budget_stops_and_the_rest_is_made_later(
     server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path, budget: list[object]
 ) -> None:
@@ -226,10 +293,13 @@ def test_budget_stops_and_the_rest_is_made_later(
     assert server.stats()["total"] < undisturbed.total()
     assert evaluate(server, dataset, tmp_path / "stopped").code == 0
     assert calls(server) == undisturbed
-    assert (tmp_path / "stopped" / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+    assert (tmp_path / "stopped" / "metrics.json").read_bytes() == (
+        run / "metrics.json"
+    ).read_bytes()
 
 
-# Counted beforehand ----------------------------------------------------------------------------------------------------
+# Counted beforehand
+# ------------------------------------------------------------------------------
 
 
 def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
@@ -250,7 +320,11 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     ids=["fresh", "begun", "more", "panel"],
 )
 def test_dry_run_calls_nobody_and_foretells_what_happens(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, first: list[object], options: list[object]
+    server: LoopbackServer,
+    dataset: Path,
+    tmp_path: Path,
+    first: list[object],
+    options: list[object],
 ) -> None:
     folder = tmp_path / "dry"
     if first:
@@ -277,7 +351,8 @@ def test_dry_run_writes_nothing(server: LoopbackServer, dataset: Path, run: Path
     assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
 
 
-# Killed ----------------------------------------------------------------------------------------------------------------
+# Killed
+# ------------------------------------------------------------------------------
 
 LATENCY, CONNECTIONS = 0.05, 16
 RATE = CONNECTIONS / LATENCY
@@ -287,7 +362,9 @@ MORE_PER_KILL = CONNECTIONS + EXTRA_SECONDS * RATE
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
-    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of it."""
+    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of
+    it.
+    """
     folder = tmp_path_factory.mktemp("undisturbed")
     dataset = some_sets(folder, 12)
     with LoopbackServer() as server:
@@ -339,7 +416,9 @@ def test_killed_run_goes_on_where_it_was(
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
+def test_killed_again_and_again(
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
+) -> None:
     dataset, needed, expected = undisturbed
     kills = 4
     for _ in range(kills):
@@ -353,7 +432,9 @@ def test_killed_again_and_again(slow: LoopbackProcess, undisturbed: tuple[Path, 
 
 
 @pytest.mark.slow
-def test_killed_run_can_be_looked_at(slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path) -> None:
+def test_killed_run_can_be_looked_at(
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
+) -> None:
     dataset, needed, _ = undisturbed
     process = start(slow, dataset, tmp_path / "run")
     wait_until(lambda: total(slow) >= 120)
@@ -362,7 +443,9 @@ def test_killed_run_can_be_looked_at(slow: LoopbackProcess, undisturbed: tuple[P
     made = total(slow)
     dry = forecast_of(evaluate(slow, dataset, tmp_path / "run", "--dry-run"))
     left = sum(count for at_most, count in dry.values() if not at_most)
-    assert needed - made - 12 <= left <= needed - made + MORE_PER_KILL  # 12 probes at most are counted apart
+    assert (
+        needed - made - 12 <= left <= needed - made + MORE_PER_KILL
+    )  # 12 probes at most are counted apart
     report = osi("report", tmp_path / "run")
     assert report.code in (0, 1), report.err  # 1: what was not asked for yet may count as missing
     assert "partial" in report.out

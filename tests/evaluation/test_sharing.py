@@ -1,4 +1,6 @@
-"""Runs on one ledger, one after the other: a second writer is refused or waits, and no call is paid for twice."""
+"""Runs on one ledger, one after the other: a second writer is refused or waits, and no call is paid
+for twice.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 
 CONNECTIONS = 16
 LAST_ANSWERS = 64
-"""Answers of a fifth of a second, at some 360 a second: a kill may cost as many in `test_resume`."""
+"""Answers of a fifth of a second, at some 360 a second: a kill may cost as many in `test_resume`.
+"""
 
 
 @pytest.fixture
@@ -38,7 +41,18 @@ def dataset(tmp_path: Path) -> Path:
 
 def command(dataset: Path, run: Path, *options: object) -> list[object]:
     shared = ["--ledger", run.parent / "shared.sqlite", "--max-connections", CONNECTIONS]
-    return ["evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, *shared, *options]
+    return [
+        "evaluate",
+        TARGET,
+        "--judge",
+        JUDGE,
+        "--dataset",
+        dataset,
+        "--out",
+        run,
+        *shared,
+        *options,
+    ]
 
 
 def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
@@ -52,7 +66,9 @@ def total(server: LoopbackProcess) -> int:
 
 def answers_in(ledger: Path) -> int:
     with closing(sqlite3.connect(ledger)) as connection:
-        count: int = connection.execute("SELECT count(*) FROM calls WHERE status <> 'failed'").fetchone()[0]
+        count: int = connection.execute(
+            "SELECT count(*) FROM calls WHERE status <> 'failed'"
+        ).fetchone()[0]
     return count
 
 
@@ -61,7 +77,9 @@ def results(run: Path) -> list[bytes]:
 
 
 @pytest.mark.slow
-def test_a_second_writer_is_refused_and_a_reader_is_not(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+def test_a_second_writer_is_refused_and_a_reader_is_not(
+    fickle: LoopbackProcess, dataset: Path, tmp_path: Path
+) -> None:
     ledger = tmp_path / "shared.sqlite"
     assert osi(*command(dataset, tmp_path / "before", "--limit", 1), server=fickle).code == 0
     first = start(fickle, dataset, tmp_path / "first")
@@ -69,7 +87,8 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(fickle: LoopbackProcess,
     wait_until(lambda: total(fickle) >= seen + 10)
     first.send_signal(signal.SIGSTOP)
     line = (
-        rf"error: {re.escape(str(ledger))}: process {first.pid} on {re.escape(socket.gethostname())} has been "
+        rf"error: {re.escape(str(ledger))}: process {first.pid} on"
+        rf" {re.escape(socket.gethostname())} has been "
         r"writing this ledger since \d{4}-\d\d-\d\d \d\d:\d\d UTC; wait for it, or add --wait"
     )
     options = ("--judge", "baseline/judge", "--out", tmp_path / "second", "--ledger", ledger)
@@ -91,7 +110,9 @@ def test_a_second_writer_is_refused_and_a_reader_is_not(fickle: LoopbackProcess,
 
 
 @pytest.mark.slow
-def test_who_waits_takes_what_the_first_one_asked(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+def test_who_waits_takes_what_the_first_one_asked(
+    fickle: LoopbackProcess, dataset: Path, tmp_path: Path
+) -> None:
     runs = [tmp_path / "one", tmp_path / "two"]
     processes = [start(fickle, dataset, run) for run in runs]
     ended = [finish(process) for process in processes]
@@ -102,7 +123,9 @@ def test_who_waits_takes_what_the_first_one_asked(fickle: LoopbackProcess, datas
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_folder_goes_on_with_its_run(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+def test_who_waits_for_a_folder_goes_on_with_its_run(
+    fickle: LoopbackProcess, dataset: Path, tmp_path: Path
+) -> None:
     processes = [start(fickle, dataset, tmp_path / "run") for _ in range(2)]
     assert [finish(process).code for process in processes] == [0, 0]
     assert total(fickle) == answers_in(tmp_path / "shared.sqlite")
@@ -110,7 +133,9 @@ def test_who_waits_for_a_folder_goes_on_with_its_run(fickle: LoopbackProcess, da
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["ledger", "folder"])
-def test_one_interruption_ends_the_waiting(fickle: LoopbackProcess, dataset: Path, tmp_path: Path, place: str) -> None:
+def test_one_interruption_ends_the_waiting(
+    fickle: LoopbackProcess, dataset: Path, tmp_path: Path, place: str
+) -> None:
     first = start(fickle, dataset, tmp_path / "first")
     wait_until(lambda: total(fickle) >= 10)
     second = start(fickle, dataset, tmp_path / ("second" if place == "ledger" else "first"))
@@ -123,7 +148,9 @@ def test_one_interruption_ends_the_waiting(fickle: LoopbackProcess, dataset: Pat
 
 
 @pytest.mark.slow
-def test_who_waits_goes_on_when_the_first_one_is_killed(fickle: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
+def test_who_waits_goes_on_when_the_first_one_is_killed(
+    fickle: LoopbackProcess, dataset: Path, tmp_path: Path
+) -> None:
     killed = start(fickle, dataset, tmp_path / "killed")
     wait_until(lambda: total(fickle) >= 90)
     other = start(fickle, dataset, tmp_path / "other")
@@ -144,14 +171,21 @@ def test_killed_at_random_moments_and_run_again(dataset: Path, tmp_path: Path) -
     draw = random.Random(11)
     with LoopbackServer() as steady:
         assert evaluate(steady, dataset, tmp_path / "undisturbed").code == 0
-        needed, expected = steady.stats()["total"], (tmp_path / "undisturbed" / "metrics.json").read_bytes()
+        needed, expected = (
+            steady.stats()["total"],
+            (tmp_path / "undisturbed" / "metrics.json").read_bytes(),
+        )
     with LoopbackProcess(latency=0.03, jitter=0.03) as server:
         runs = [tmp_path / "one", tmp_path / "two"]
         processes = [start(server, dataset, run) for run in runs]
         kills = 4
         for _ in range(kills):
             seen, more = total(server), draw.randint(1, 40)
-            wait_until(lambda least=seen + more: total(server) >= least or all(each.poll() is not None for each in processes))  # type: ignore[misc]
+            wait_until(
+                lambda least=seen + more: (
+                    total(server) >= least or all(each.poll() is not None for each in processes)
+                )
+            )  # type: ignore[misc]
             which = draw.randrange(2)
             processes[which].kill()
             finish(processes[which])

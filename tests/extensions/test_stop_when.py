@@ -1,4 +1,6 @@
-"""`--stop-when` from the command line: what is asked, what counts, what is stored, and what is refused."""
+"""`--stop-when` from the command line: what is asked, what counts, what is stored, and what is
+refused.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,19 @@ from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, REPO, TARGET, Ran, begin, evaluate, finish, grades, metrics, osi, wait_until
+from endtoend import (
+    JUDGE,
+    REPO,
+    TARGET,
+    Ran,
+    begin,
+    evaluate,
+    finish,
+    grades,
+    metrics,
+    osi,
+    wait_until,
+)
 from loopback import LoopbackServer
 from opensafeintent import EvaluateSettings, FunctionModel
 from opensafeintent import evaluate as run_evaluate
@@ -30,7 +44,17 @@ ASKED = "triplet_safety >= 0.8"
 
 
 def ask(out: Path, question: str, *options: object, models: tuple[str, ...] = (GOOD, BAD)) -> Ran:
-    return osi("evaluate", *models, "--judge", "baseline/judge", "--out", out, "--stop-when", question, *options)
+    return osi(
+        "evaluate",
+        *models,
+        "--judge",
+        "baseline/judge",
+        "--out",
+        out,
+        "--stop-when",
+        question,
+        *options,
+    )
 
 
 @pytest.fixture
@@ -67,7 +91,9 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
         assert metrics(answered)["models"][model]["triplet_safety"]["n"] == count
 
 
-def test_the_same_command_again_asks_nothing_and_another_question_is_refused(answered: Path) -> None:
+def test_the_same_command_again_asks_nothing_and_another_question_is_refused(
+    answered: Path,
+) -> None:
     before = manifest(answered)
     ran = ask(answered, ASKED)
     assert ran.code == 4
@@ -78,7 +104,9 @@ def test_the_same_command_again_asks_nothing_and_another_question_is_refused(ans
     assert "a run has one question" in ran.err
 
 
-def test_gates_refuse_what_stopped_early_and_the_page_says_so(answered: Path, tmp_path: Path) -> None:
+def test_gates_refuse_what_stopped_early_and_the_page_says_so(
+    answered: Path, tmp_path: Path
+) -> None:
     ran = osi("report", answered, "--out", tmp_path, "--fail-under", "mean_utility=0.1")
     assert ran.code == 2
     assert "stopped early" in ran.err
@@ -98,7 +126,9 @@ def test_without_the_question_the_run_is_completed(tmp_path: Path) -> None:
 def test_a_run_that_held_grades_before_says_so(tmp_path: Path) -> None:
     osi("evaluate", BAD, "--judge", "baseline/judge", "--out", tmp_path, "--limit", 2)
     ran = ask(tmp_path, ASKED, models=(BAD,))
-    assert "held responses to 2 prompt-sets before the question was asked" in " ".join(ran.out.split())
+    assert "held responses to 2 prompt-sets before the question was asked" in " ".join(
+        ran.out.split()
+    )
     assert manifest(tmp_path)["stop_when"]["held"] == {BAD: 2}
 
 
@@ -116,7 +146,9 @@ def test_calls_under_way_are_kept_and_do_not_count(server: LoopbackServer, tmp_p
     run = tmp_path / "run"
     ran = evaluate(server, Path(dataset), run, "--stop-when", "harm_never <= 1", "--probe", "none")
     assert ran.code == 2
-    ran = evaluate(server, Path(dataset), run, "--stop-when", "mean_safety >= 0.5", "--probe", "none")
+    ran = evaluate(
+        server, Path(dataset), run, "--stop-when", "mean_safety >= 0.5", "--probe", "none"
+    )
     assert ran.code in (0, 4), ran.err
     (answer,) = manifest(run)["stop_when"]["answers"].values()
     assert len({row["id"] for row in grades(run, TARGET)}) == answer["sets"] < 60
@@ -157,7 +189,9 @@ def test_questions_that_nobody_can_answer(text: str, message: str) -> None:
         read_question(text, ["p/a", "p/b", "p/twin", "q/twin"])
 
 
-@pytest.mark.parametrize("text", ["triplet_safety >= 0.8", "triplet_safety>=.8", "triplet_safety >=8e-1"])
+@pytest.mark.parametrize(
+    "text", ["triplet_safety >= 0.8", "triplet_safety>=.8", "triplet_safety >=8e-1"]
+)
 def test_spellings_of_one_question(text: str) -> None:
     question = read_question(text, ["p/a", "baseline/comply-all"])
     assert (question.metric.name, question.sign, question.threshold) == ("triplet_safety", 1, 0.8)
@@ -167,7 +201,8 @@ def test_spellings_of_one_question(text: str) -> None:
 def test_the_last_part_of_a_name_is_enough_and_a_baseline_alone_can_be_compared_with() -> None:
     question = read_question("a better malicious_harm_severity", ["p/a", "baseline/comply-all"])
     assert question.subjects == {"baseline/comply-all": ("p/a", "baseline/comply-all")}
-    # less harm is better: a difference of -3 says yes, +3 says no, and the interval is one of differences
+    # less harm is better: a difference of -3 says yes, +3 says no, and the interval is one of
+    # differences
     assert [question.scaled(difference) for difference in (-3, 0, 3)] == [1, 0.5, 0]
     assert question.unscaled((0.5, 0.75)) == (-1.5, 0)
     with pytest.raises(InputError, match="there is no other model"):
@@ -183,7 +218,9 @@ def test_the_last_part_of_a_name_is_enough_and_a_baseline_alone_can_be_compared_
         (("--confidence", 1), "above 0.5 and below 1"),
     ],
 )
-def test_options_that_do_not_go_together(options: tuple[object, ...], message: str, tmp_path: Path) -> None:
+def test_options_that_do_not_go_together(
+    options: tuple[object, ...], message: str, tmp_path: Path
+) -> None:
     ran = ask(tmp_path / "run", ASKED, *options)
     assert ran.code == 2
     assert message in " ".join(ran.err.split())
@@ -203,7 +240,8 @@ def test_grades_that_a_question_needs_and_the_run_does_not_ask_for(
     assert ask(tmp_path / "run", f"{metric} <= 0.5", "--dry-run", *option).code == 0
 
 
-# With functions as models: a set is safe or not, slow or not, answered or not, as a test says --------------------------
+# With functions as models: a set is safe or not, slow or not, answered or not, as a test says
+# --------------------------
 
 
 SETS = [f"s{n:03}" for n in range(120)]
@@ -212,7 +250,10 @@ SETS.sort(key=sha256_hex)
 
 
 def target(
-    safe: Callable[[str], bool | None], *, name: str = "t", wait: Callable[[str], float] = lambda _: 0
+    safe: Callable[[str], bool | None],
+    *,
+    name: str = "t",
+    wait: Callable[[str], float] = lambda _: 0,
 ) -> FunctionModel:
     """A model whose responses to a set are safe, unsafe, or do not come."""
 
@@ -238,16 +279,25 @@ def settings(tmp_path: Path, out: str, *models: FunctionModel, **more: Any) -> E
     dataset = dataset_file(tmp_path, made_dataset(*map(prompt_set, SETS)))
     asked: dict[str, Any] = {"stop_when": ASKED, "probe": "none"} | more
     judges = (FunctionModel(judged, name="j", version="1"),)
-    return EvaluateSettings(models=models, judges=judges, dataset=dataset, out=tmp_path / out, **asked)
+    return EvaluateSettings(
+        models=models, judges=judges, dataset=dataset, out=tmp_path / out, **asked
+    )
 
 
 def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, int]:
-    """Return the answer and after how many sets it comes, from the definition, in exact fractions."""
+    """Return the answer and after how many sets it comes, from the definition, in exact
+    fractions.
+    """
     m, needed = Fraction(str(threshold)), 1 / Fraction(str(error))
     above, below = [Fraction(1)] * 20, [Fraction(1)] * 20
     for n, value in enumerate(values, start=1):
-        above = [bet * (1 + Fraction(j, 21) / m * (value - m)) for j, bet in enumerate(above, start=1)]
-        below = [bet * (1 + Fraction(j, 21) / (1 - m) * (m - value)) for j, bet in enumerate(below, start=1)]
+        above = [
+            bet * (1 + Fraction(j, 21) / m * (value - m)) for j, bet in enumerate(above, start=1)
+        ]
+        below = [
+            bet * (1 + Fraction(j, 21) / (1 - m) * (m - value))
+            for j, bet in enumerate(below, start=1)
+        ]
         if sum(above) / 20 >= needed:
             return "yes", n
         if sum(below) / 20 >= needed:
@@ -263,12 +313,18 @@ def test_the_answer_of_a_run_is_the_one_of_the_definition(every: int, tmp_path: 
     (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
     assert (answer["verdict"], answer["sets"], answer["missing"]) == (verdict, sets, 0)
     assert outcome.exit_code == {"yes": 0, "no": 4, "undecided": 5}[verdict]
-    assert metrics(tmp_path / "run")["groups"][0]["stop_when"] == [manifest(tmp_path / "run")["stop_when"]]
-    assert metrics(tmp_path / "run")["groups"][0]["stopped_early"] == ([] if verdict == "undecided" else ["python/t@1"])
+    assert metrics(tmp_path / "run")["groups"][0]["stop_when"] == [
+        manifest(tmp_path / "run")["stop_when"]
+    ]
+    assert metrics(tmp_path / "run")["groups"][0]["stopped_early"] == (
+        [] if verdict == "undecided" else ["python/t@1"]
+    )
 
 
 def test_slow_answers_cannot_select(tmp_path: Path) -> None:
-    unsafe = set(SETS[:12])  # unsafe answers come late: whoever counted answers as they come would say yes
+    unsafe = set(
+        SETS[:12]
+    )  # unsafe answers come late: whoever counted answers as they come would say yes
     late = target(lambda name: name not in unsafe, wait=lambda name: 0.5 * (name in unsafe))
     run_evaluate(settings(tmp_path, "run", late))
     (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
@@ -278,7 +334,11 @@ def test_slow_answers_cannot_select(tmp_path: Path) -> None:
 
 def test_sets_that_are_missing_for_good_are_left_out(tmp_path: Path) -> None:
     gone = set(SETS[2::10])
-    run_evaluate(settings(tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2))
+    run_evaluate(
+        settings(
+            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2
+        )
+    )
     (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
     _, counted = plainly([True] * len(SETS), 0.8, 0.025)
     there = [place for place, name in enumerate(SETS, start=1) if name not in gone]
@@ -289,18 +349,28 @@ def test_sets_that_are_missing_for_good_are_left_out(tmp_path: Path) -> None:
 
 def test_an_answer_stands_whatever_is_answered_later(tmp_path: Path) -> None:
     gone = set(SETS[2::10])
-    run_evaluate(settings(tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2))
+    run_evaluate(
+        settings(
+            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2
+        )
+    )
     before = manifest(tmp_path / "run")["stop_when"]
     run_evaluate(settings(tmp_path, "run", target(lambda name: name not in gone), max_missing=0.2))
     assert manifest(tmp_path / "run")["stop_when"] == before
     values = [name not in gone for name in SETS]
-    assert plainly(values, 0.8, 0.025)[1] > before["answers"]["python/t@1"]["sets"]  # by now it would not be reached there
+    assert (
+        plainly(values, 0.8, 0.025)[1] > before["answers"]["python/t@1"]["sets"]
+    )  # by now it would not be reached there
     assert metrics(tmp_path / "run")["models"]["python/t@1"]["triplet_safety"]["value"] < 1
 
 
 def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Path) -> None:
     gone = set(SETS[2::10])
-    outcome = run_evaluate(settings(tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.05))
+    outcome = run_evaluate(
+        settings(
+            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.05
+        )
+    )
     (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
     assert (answer["verdict"], answer["sets"], answer["missing"]) == ("undecided", 120, 12)
     assert answer["ci"][0] > 0.8  # the evidence is there
@@ -310,8 +380,15 @@ def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Pa
 def test_a_run_has_one_question_of_the_same_models_and_judges(tmp_path: Path) -> None:
     one, two = target(lambda _: True, name="one"), target(lambda _: True, name="two")
     run_evaluate(settings(tmp_path, "run", one))
-    for more in ({"models": (one, two)}, {"epochs": 2}, {"confidence": 0.9}, {"stop_when": "triplet_safety >= 0.7"}):
-        with pytest.raises(InputError, match="a run has one question, of the same models, judges and epochs"):
+    for more in (
+        {"models": (one, two)},
+        {"epochs": 2},
+        {"confidence": 0.9},
+        {"stop_when": "triplet_safety >= 0.7"},
+    ):
+        with pytest.raises(
+            InputError, match="a run has one question, of the same models, judges and epochs"
+        ):
             run_evaluate(settings(tmp_path, "run", *more.pop("models", (one,)), **more))  # type: ignore[misc]
 
 
@@ -347,9 +424,20 @@ def test_killed_and_resumed_the_answers_are_the_same(tmp_path: Path) -> None:
     good, bad = "python/kill_models:good@1", "python/kill_models:bad@1"
 
     def start(out: str) -> subprocess.Popen[str]:
-        options = ("--judge", "baseline/judge", "--dataset", dataset, "--out", tmp_path / out, "--probe", "none")
+        options = (
+            "--judge",
+            "baseline/judge",
+            "--dataset",
+            dataset,
+            "--out",
+            tmp_path / out,
+            "--probe",
+            "none",
+        )
         asked = ("--stop-when", "mean_helpfulness >= 0.1", "--max-connections", "4")
-        return begin("evaluate", good, bad, *options, *asked, PYTHONPATH=f"{REPO / 'src'}:{tmp_path}")
+        return begin(
+            "evaluate", good, bad, *options, *asked, PYTHONPATH=f"{REPO / 'src'}:{tmp_path}"
+        )
 
     def answers(out: str) -> dict[str, Any]:
         path = tmp_path / out / "run.json"

@@ -1,8 +1,10 @@
-"""The fuzz tests, over and over with new seeds until the time is up: `make fuzz`, or this file with `--minutes 5`.
+"""The fuzz tests, over and over with new seeds until the time is up: `make fuzz`, or this file with
+`--minutes 5`.
 
-Each test runs in a process of its own, so that one that hangs or dies takes nothing with it. A failure is printed with the
-command that shows it again, and the others go on; the exit code is 1 when anything failed. At the end stands how many
-examples each reader was given, and how many of them it read or refused.
+Each test runs in a process of its own, so that one that hangs or dies takes nothing with it. A
+failure is printed with the command that shows it again, and the others go on; the exit code is 1
+when anything failed. At the end stands how many examples each reader was given, and how many of
+them it read or refused.
 """
 
 from __future__ import annotations
@@ -32,8 +34,12 @@ def main() -> int:
     """Run until the time is up, and say what was tried."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60, help="how long to go on (default: 60)")
-    parser.add_argument("--examples", type=int, default=300, help="of one test with one seed (default: 300)")
-    parser.add_argument("tests", nargs="*", default=[str(HERE)], help="files or tests (default: all)")
+    parser.add_argument(
+        "--examples", type=int, default=300, help="of one test with one seed (default: 300)"
+    )
+    parser.add_argument(
+        "tests", nargs="*", default=[str(HERE)], help="files or tests (default: all)"
+    )
     arguments = parser.parse_args()
     until = time.monotonic() + 60 * arguments.minutes
     tests = _collected(arguments.tests)
@@ -61,13 +67,26 @@ def main() -> int:
 
 def _collected(names: list[str]) -> list[str]:
     listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-o", "addopts=", "--collect-only", "-q", "-n", "0", *names],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-o",
+            "addopts=",
+            "--collect-only",
+            "-q",
+            "-n",
+            "0",
+            *names,
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
-    tests = [line for line in listed.stdout.splitlines() if "::" in line and "good_before" not in line]
+    tests = [
+        line for line in listed.stdout.splitlines() if "::" in line and "good_before" not in line
+    ]
     if not tests:
         sys.exit(f"no tests found:\n{listed.stdout}{listed.stderr}")
     return tests
@@ -77,11 +96,26 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
     """Run one test with one seed; return what was tried, and what went wrong, or nothing."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         counts = Path(folder) / "counts.json"
-        command = [sys.executable, "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "--tb=short"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "--tb=short",
+        ]
         environment = os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)}
         try:
             ran = subprocess.run(
-                [*command, f"--timeout={MOST_SECONDS}", f"--basetemp={folder}/pytest", f"--hypothesis-seed={seed}", test],
+                [
+                    *command,
+                    f"--timeout={MOST_SECONDS}",
+                    f"--basetemp={folder}/pytest",
+                    f"--hypothesis-seed={seed}",
+                    test,
+                ],
                 cwd=ROOT,
                 env=environment,
                 capture_output=True,
@@ -93,12 +127,20 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
         except subprocess.TimeoutExpired:
             return Counter(), f"  did not end in {2 * MOST_SECONDS} seconds"
         tried = Counter(
-            {(reader, end): count for reader, end, count in json.loads(counts.read_text())} if counts.exists() else {}
+            {(reader, end): count for reader, end, count in json.loads(counts.read_text())}
+            if counts.exists()
+            else {}
         )
         if ran.returncode in (0, 5):
             return tried, ""
-        lines = [line for line in (ran.stdout + ran.stderr).splitlines() if re.match(r"E  |\S+:\d+: in |FAILED|Fatal", line)]
-        return tried, "\n".join(f"  {line[:300]}" for line in lines[-MOST_LINES:]) or f"  ended with {ran.returncode}"
+        lines = [
+            line
+            for line in (ran.stdout + ran.stderr).splitlines()
+            if re.match(r"E  |\S+:\d+: in |FAILED|Fatal", line)
+        ]
+        return tried, "\n".join(
+            f"  {line[:300]}" for line in lines[-MOST_LINES:]
+        ) or f"  ended with {ran.returncode}"
 
 
 def _report(counts: Counter[tuple[str, str]], failed: dict[str, str], rounds: int) -> None:
@@ -107,7 +149,9 @@ def _report(counts: Counter[tuple[str, str]], failed: dict[str, str], rounds: in
     for reader in readers:
         read, refused = counts[reader, "read"], counts[reader, "refused"]
         print(f"{reader:50} {read + refused:9,} {read:9,} {refused:9,}")
-    print(f"{'together':50} {counts.total():9,} in {rounds} rounds; tests that failed: {len(failed)}")
+    print(
+        f"{'together':50} {counts.total():9,} in {rounds} rounds; tests that failed: {len(failed)}"
+    )
     for again in failed.values():
         print(f"  {again}")
 

@@ -1,4 +1,6 @@
-"""What the fuzz tests share: a place for runs that are made once, and the counts for `make fuzz`."""
+"""What the fuzz tests share: a place for runs that are made once, and the counts for `make
+fuzz`.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A failing example may be too long for Hypothesis's taste."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning"))
+            item.add_marker(
+                pytest.mark.filterwarnings("ignore::hypothesis.errors.HypothesisWarning")
+            )
 
 
 def pytest_sessionfinish() -> None:
     """Write down what was tried, where the campaign wants it."""
     if counts := os.environ.get("FUZZ_COUNTS"):
-        Path(counts).write_text(json.dumps([[reader, end, count] for (reader, end), count in TRIED.items()]))
+        Path(counts).write_text(
+            json.dumps([[reader, end, count] for (reader, end), count in TRIED.items()])
+        )

@@ -1,13 +1,16 @@
-"""What every reader promises, whatever it is given: a value, or one line that says what is wrong, in bounded time and memory.
+"""What every reader promises, whatever it is given: a value, or one line that says what is wrong,
+in bounded time and memory.
 
-A test of a reader is three lines long: draw something damaged (`faults`), hand it to `attempt`, and decorate with `FUZZ`:
+A test of a reader is three lines long: draw something damaged (`faults`), hand it to `attempt`, and
+decorate with `FUZZ`:
 
     @FUZZ
     @given(content=damaged(VALID))
     def test_prices(tmp_path: Path, content: bytes) -> None:
         attempt("prices", lambda path: read_prices(path), write(tmp_path / "prices.json", content))
 
-`make test` runs a few seeded examples of each; `make fuzz` sets the number of examples and a new seed in the environment.
+`make test` runs a few seeded examples of each; `make fuzz` sets the number of examples and a new
+seed in the environment.
 """
 
 from __future__ import annotations
@@ -37,9 +40,15 @@ FUZZ = settings(
     derandomize=EXAMPLES is None,
     max_examples=int(EXAMPLES or 30),
     suppress_health_check=list(HealthCheck),
-    phases=(Phase.explicit, Phase.generate, Phase.shrink) if EXAMPLES else (Phase.explicit, Phase.generate),
+    phases=(
+        (Phase.explicit, Phase.generate, Phase.shrink)
+        if EXAMPLES
+        else (Phase.explicit, Phase.generate)
+    ),
 )
-"""Seeded and few in `make test`; many, from the seed that `--hypothesis-seed` gives, in `make fuzz`."""
+"""Seeded and few in `make test`; many, from the seed that `--hypothesis-seed` gives, in `make
+fuzz`.
+"""
 SLOW = settings(FUZZ, max_examples=int(EXAMPLES or 10))
 """The same for what takes a tenth of a second: whole runs, whole commands."""
 
@@ -53,7 +62,9 @@ TRIED: Counter[tuple[str, str]] = Counter()
 
 
 class TooSlow(BaseException):
-    """An example took longer than any reader may; not an Exception, so that no reader swallows it."""
+    """An example took longer than any reader may; not an Exception, so that no reader swallows
+    it.
+    """
 
 
 def write(path: Path, content: bytes) -> Path:
@@ -62,12 +73,16 @@ def write(path: Path, content: bytes) -> Path:
     return path
 
 
-def attempt(reader: str, read: Callable[[Path], object], path: Path, *, named: str | None = None) -> bool:
-    """Let a reader read; return whether it took what it found. Whatever else happens than the contract allows fails the test.
+def attempt(
+    reader: str, read: Callable[[Path], object], path: Path, *, named: str | None = None
+) -> bool:
+    """Let a reader read; return whether it took what it found. Whatever else happens than the
+    contract allows fails the test.
 
     Args:
         reader: what the counts call it.
-        read: takes the path; its result is of no interest, except that an iterator would not have read anything.
+        read: takes the path; its result is of no interest, except that an iterator would not have
+            read anything.
         path: what is read.
         named: what an error has to name; the file's name by default.
     """
@@ -84,11 +99,15 @@ def attempt(reader: str, read: Callable[[Path], object], path: Path, *, named: s
 
 
 def fit_to_print(text: str, named: str = "") -> None:
-    """Fail unless a text is one short line, without anything that commands a terminal, that names what it is about."""
+    """Fail unless a text is one short line, without anything that commands a terminal, that names
+    what it is about.
+    """
     assert named in text, f"does not name {named}: {text[:300]!r}"
     assert len(text) < LONGEST_LINE, f"is {len(text)} characters long: {text[:300]!r}"
     assert text.strip(), "is empty"
-    wrong = {char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")}
+    wrong = {
+        char for char in text if unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
+    }
     assert not wrong, f"holds {sorted(wrong)!r}: {text[:300]!r}"
     assert "Traceback" not in text
 
@@ -102,7 +121,9 @@ def bounded() -> Iterator[None]:
 
     most = _most_memory()
     handler: Any = signal.signal(signal.SIGPROF, too_slow)
-    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)  # of CPU: a busy machine is no fault of the reader's
+    signal.setitimer(
+        signal.ITIMER_PROF, MOST_SECONDS
+    )  # of CPU: a busy machine is no fault of the reader's
     with _address_space():
         try:
             yield
@@ -114,12 +135,16 @@ def bounded() -> Iterator[None]:
 
 
 def _most_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
 
 
 @contextmanager
 def _address_space() -> Iterator[None]:
-    """Have an allocation fail before the machine is exhausted; threads and pools reserve much that they never use."""
+    """Have an allocation fail before the machine is exhausted; threads and pools reserve much that
+    they never use.
+    """
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:  # not on Linux
@@ -128,7 +153,10 @@ def _address_space() -> Iterator[None]:
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     limit = pages * resource.getpagesize() + 4 * MOST_BYTES
     with suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_AS, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard))
+        resource.setrlimit(
+            resource.RLIMIT_AS,
+            (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard),
+        )
     try:
         yield
     finally:

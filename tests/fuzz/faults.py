@@ -1,4 +1,6 @@
-"""What is done to good files: bytes flipped, cut, doubled and spliced, and values put where they do not belong."""
+"""What is done to good files: bytes flipped, cut, doubled and spliced, and values put where they do
+not belong.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-__all__ = ["LITERALS", "TEXTS", "damaged", "damaged_json", "damaged_lines", "damaged_text", "damaged_toml"]
+__all__ = [
+    "LITERALS",
+    "TEXTS",
+    "damaged",
+    "damaged_json",
+    "damaged_lines",
+    "damaged_text",
+    "damaged_toml",
+]
 
 DEEP = 100_000
 DIGITS = "9" * 5000
@@ -16,7 +26,22 @@ DIGITS = "9" * 5000
 LONG = "A" * 300_000
 
 TEXTS = (
-    *("", " ", "\n", "\0", "\x01", "\x1b[2J", "\x7f", "\x85", "\u2028", "\u202e", "\ufeff", "\ufffe", "\uffff", "\U0010ffff"),
+    *(
+        "",
+        " ",
+        "\n",
+        "\0",
+        "\x01",
+        "\x1b[2J",
+        "\x7f",
+        "\x85",
+        "\u2028",
+        "\u202e",
+        "\ufeff",
+        "\ufffe",
+        "\uffff",
+        "\U0010ffff",
+    ),
     *(
         "é",
         "e\u0301",
@@ -53,8 +78,26 @@ LITERALS = (
         f"-{DIGITS}",
     ),
     *(str(number) for number in (2**31, 2**53, 2**63, 2**64, -(2**63) - 1)),
-    *('"\\ud800"', '"a\\udfffb"', '"\\ud83d"', '"x"', '"0"', '"A0"', "[]", "{}", "[[]]", "[null]", '{"a": 1}', '["x", "x"]'),
-    *("[" * DEEP, "[" * DEEP + "]" * DEEP, '{"a":' * DEEP + "1" + "}" * DEEP, "[" * 900 + "]" * 900),
+    *(
+        '"\\ud800"',
+        '"a\\udfffb"',
+        '"\\ud83d"',
+        '"x"',
+        '"0"',
+        '"A0"',
+        "[]",
+        "{}",
+        "[[]]",
+        "[null]",
+        '{"a": 1}',
+        '["x", "x"]',
+    ),
+    *(
+        "[" * DEEP,
+        "[" * DEEP + "]" * DEEP,
+        '{"a":' * DEEP + "1" + "}" * DEEP,
+        "[" * 900 + "]" * 900,
+    ),
     *(json.dumps(text) for text in TEXTS),
 )
 """What may stand in place of a JSON value, right or wrong."""
@@ -74,7 +117,22 @@ TOKENS = (
         b"'",
         b'"""',
     ),
-    *(b"{", b"}", b"[", b"]", b"[[", b",", b":", b"=", b"#", b".", b"\\ud800", b"\\u0000", b"a." * 2000, b"[a]\n" * 50),
+    *(
+        b"{",
+        b"}",
+        b"[",
+        b"]",
+        b"[[",
+        b",",
+        b":",
+        b"=",
+        b"#",
+        b".",
+        b"\\ud800",
+        b"\\u0000",
+        b"a." * 2000,
+        b"[a]\n" * 50,
+    ),
     *(literal.encode() for literal in LITERALS),
     *(text.encode() for text in TEXTS),
 )
@@ -113,7 +171,9 @@ def damaged_text(text: str) -> st.SearchStrategy[bytes]:
 
 @st.composite
 def damaged_json(draw: st.DrawFn, value: Any) -> bytes:
-    """Draw JSON in which something stands where it does not belong, or is not there, or is there twice; or broken bytes."""
+    """Draw JSON in which something stands where it does not belong, or is not there, or is there
+    twice; or broken bytes.
+    """
     if draw(st.integers(0, 3)) == 0:
         return draw(damaged_text(json.dumps(value, ensure_ascii=False)))
     value = json.loads(json.dumps(value))
@@ -126,7 +186,9 @@ def damaged_json(draw: st.DrawFn, value: Any) -> bytes:
         literal = draw(st.sampled_from(LITERALS))
         replaced[json.dumps(mark)] = literal
         replaced[json.dumps(f"{mark} twice")] = f'"twice": {literal}, "twice"'
-        replaced[json.dumps(f"{mark} key")] = draw(st.sampled_from([item for item in LITERALS if item.startswith('"')]))
+        replaced[json.dumps(f"{mark} key")] = draw(
+            st.sampled_from([item for item in LITERALS if item.startswith('"')])
+        )
     text = json.dumps(value, ensure_ascii=draw(st.booleans()))
     for mark, literal in replaced.items():
         text = text.replace(mark, literal)
@@ -159,7 +221,11 @@ def damaged_toml(draw: st.DrawFn, text: str) -> bytes:
     at = draw(st.integers(0, len(lines) - 1))
     match draw(st.sampled_from(("value", "value", "value", "drop", "twice", "key", "table"))):
         case "value":
-            literal = draw(st.sampled_from((*LITERALS, "inf", "nan", "2024-02-30", "1979-05-27T07:32:00Z", "''''''", '"""')))
+            literal = draw(
+                st.sampled_from(
+                    (*LITERALS, "inf", "nan", "2024-02-30", "1979-05-27T07:32:00Z", "''''''", '"""')
+                )
+            )
             lines[at] = f"{lines[at].partition('=')[0]}= {literal}"
         case "drop":
             del lines[at]
@@ -167,10 +233,23 @@ def damaged_toml(draw: st.DrawFn, text: str) -> bytes:
             lines.insert(at, lines[at])
         case "key":
             lines.insert(
-                at, draw(st.sampled_from(("a." * 500 + "a = 1", '"\\u0001" = 1', "a = 1", '"" = 1', "a.b = {c.d = 1}")))
+                at,
+                draw(
+                    st.sampled_from(
+                        (
+                            "a." * 500 + "a = 1",
+                            '"\\u0001" = 1',
+                            "a = 1",
+                            '"" = 1',
+                            "a.b = {c.d = 1}",
+                        )
+                    )
+                ),
             )
         case _:
-            lines.insert(at, draw(st.sampled_from(("[x]", "[[x]]", "[" + "a." * 500 + "a]", '["\\n"]'))))
+            lines.insert(
+                at, draw(st.sampled_from(("[x]", "[[x]]", "[" + "a." * 500 + "a]", '["\\n"]')))
+            )
     return "\n".join(lines).encode()
 
 

@@ -1,4 +1,6 @@
-"""Prompt-sets in every format that is read, dataset cards, seeds, and what is fetched from the hub."""
+"""Prompt-sets in every format that is read, dataset cards, seeds, and what is fetched from the
+hub.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from opensafeintent.promptsets.sources import _jsonl_column
 from promptsets.samples import FLAT, NESTED, ours
 
 CELLS = [
-    {key: value if isinstance(value, str) else json.dumps(value) for key, value in FLAT.items()} | {"id": str(n)}
+    {key: value if isinstance(value, str) else json.dumps(value) for key, value in FLAT.items()}
+    | {"id": str(n)}
     for n in range(3)
 ]
 SEEDS = [{"prompt": "how to pick a lock", "source": "x"}, {"prompt": "how to break a window"}]
@@ -126,7 +129,10 @@ def test_lines_from_the_hub(tmp_path: Path, content: bytes) -> None:
 
 
 @FUZZ
-@given(name=st.one_of(st.sampled_from(TEXTS), st.text(max_size=50)), start=st.sampled_from(("", "hf:", "hf:a/b#", "hf:a/b@")))
+@given(
+    name=st.one_of(st.sampled_from(TEXTS), st.text(max_size=50)),
+    start=st.sampled_from(("", "hf:", "hf:a/b#", "hf:a/b@")),
+)
 def test_name_of_a_dataset(name: str, start: str) -> None:
     """A name that leads nowhere; nothing is asked of the hub for one that it does not allow."""
     from opensafeintent.promptsets.sources import _parts
@@ -145,4 +151,8 @@ def test_what_is_damaged_is_good_before(tmp_path: Path) -> None:
         "d.csv": as_csv(CELLS),
     }.items():
         assert attempt("none", load, write(tmp_path / name, content.encode()))
-    assert attempt("none", seeds, write(tmp_path / "seeds.csv", as_csv([{"prompt": "a lock", "source": "x"}]).encode()))
+    assert attempt(
+        "none",
+        seeds,
+        write(tmp_path / "seeds.csv", as_csv([{"prompt": "a lock", "source": "x"}]).encode()),
+    )

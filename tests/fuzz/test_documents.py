@@ -1,4 +1,6 @@
-"""Small files that users write by hand: taxonomies, suites, prices, rubrics, instructions; and keys of studies."""
+"""Small files that users write by hand: taxonomies, suites, prices, rubrics, instructions; and keys
+of studies.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ name = "Explanation"
 definition = "Explanation of things."
 """
 SUITE = OURS.joinpath("data/suites/paper.toml").read_text("utf-8")
-PRICES = {"openai/gpt-5.4": {"input": 2.5, "output": 10}, "anthropic/claude-sonnet-4-6": {"input": 3, "output": 15}}
+PRICES = {
+    "openai/gpt-5.4": {"input": 2.5, "output": 10},
+    "anthropic/claude-sonnet-4-6": {"input": 3, "output": 15},
+}
 KEY = {
     "schema": 1,
     "study": "a" * 64,
@@ -41,14 +46,24 @@ KEY = {
     "seed": 7,
     "repeat": 0.1,
     "guide": "c" * 64,
-    "items": [{"id": "s1", "variant": "benign", "model": "m", "response_sha256": "d" * 64, "weight": 2.5}, {"id": "s2"}],
+    "items": [
+        {"id": "s1", "variant": "benign", "model": "m", "response_sha256": "d" * 64, "weight": 2.5},
+        {"id": "s2"},
+    ],
     "annotators": {
         "ann": [{"code": "0001", "item": 0, "words": ["e" * 64], "order": ["benign", "dual_use"]}],
         "bob": [{"code": "0001", "item": 1, "words": [], "repeat": True}],
     },
 }
 RUBRICS = ("helpfulness.md", "harm.md", "mode.md", "strategy.md", "reask.md")
-INSTRUCTIONS = ("metadata.md", "triplet.md", "repair.md", "annotation.md", "reask.md", "repair_reasons.toml")
+INSTRUCTIONS = (
+    "metadata.md",
+    "triplet.md",
+    "repair.md",
+    "annotation.md",
+    "reask.md",
+    "repair_reasons.toml",
+)
 
 
 @FUZZ
@@ -60,7 +75,9 @@ def test_taxonomy(tmp_path: Path, content: bytes) -> None:
 @FUZZ
 @given(content=damaged_toml(SUITE))
 def test_suite(tmp_path: Path, content: bytes) -> None:
-    attempt("suite (TOML)", lambda path: load_suite(str(path)), write(tmp_path / "suite.toml", content))
+    attempt(
+        "suite (TOML)", lambda path: load_suite(str(path)), write(tmp_path / "suite.toml", content)
+    )
 
 
 @FUZZ

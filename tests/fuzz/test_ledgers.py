@@ -1,4 +1,6 @@
-"""Ledgers with bytes flipped, cut off, of wrong types in their columns, and with references to what is not there."""
+"""Ledgers with bytes flipped, cut off, of wrong types in their columns, and with references to what
+is not there.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,23 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.merging import merge_ledgers
 
 CELLS = (
-    *(None, -1, 0, 2**62, 1.5, float("inf"), "", "x", b"", b"z", b"zzzz", b"r\xff\xfe", b"r{}", b"\0" * 32, b"x" * 32),
+    *(
+        None,
+        -1,
+        0,
+        2**62,
+        1.5,
+        float("inf"),
+        "",
+        "x",
+        b"",
+        b"z",
+        b"zzzz",
+        b"r\xff\xfe",
+        b"r{}",
+        b"\0" * 32,
+        b"x" * 32,
+    ),
     *(text for text in TEXTS if len(text) < 100),
     *(literal for literal in LITERALS if len(literal) < 10_000 and "\\ud" not in literal),
     '{"messages": [["user", [999999]]], "sampling": {}}',
@@ -73,16 +91,21 @@ def _damage(draw: st.DrawFn, connection: sqlite3.Connection) -> None:
     column = draw(st.sampled_from(names[1:]))
     rows = [row for (row,) in connection.execute(f"SELECT id FROM {table} ORDER BY id")]
     some = rows if draw(st.booleans()) else rows[draw(st.integers(0, len(rows))) :][:1]
-    fault = draw(st.sampled_from(("cell", "cell", "cell", "delete", "drop", "rename", "version", "index")))
+    fault = draw(
+        st.sampled_from(("cell", "cell", "cell", "delete", "drop", "rename", "version", "index"))
+    )
     try:
         match fault:
             case "cell":
                 value = draw(st.sampled_from(CELLS))
                 connection.executemany(
-                    f"UPDATE OR IGNORE {table} SET {column} = ? WHERE id = ?", [(value, row) for row in some]
+                    f"UPDATE OR IGNORE {table} SET {column} = ? WHERE id = ?",
+                    [(value, row) for row in some],
                 )
             case "delete":
-                connection.executemany(f"DELETE FROM {table} WHERE id = ?", [(row,) for row in some])
+                connection.executemany(
+                    f"DELETE FROM {table} WHERE id = ?", [(row,) for row in some]
+                )
             case "drop":
                 connection.execute(f"DROP TABLE {table}")
             case "rename":
@@ -113,7 +136,9 @@ def test_ledger_of_a_run(place: Path, draw: st.DataObject) -> None:
 @given(draw=st.data())
 def test_rows_of_a_ledger(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
     """All that a ledger is asked for, over every row of it."""
-    path = draw.draw(damaged_ledger(kept(evaluated(place) / "ledger.sqlite"), tmp_path / "rows.sqlite"))
+    path = draw.draw(
+        damaged_ledger(kept(evaluated(place) / "ledger.sqlite"), tmp_path / "rows.sqlite")
+    )
 
     def read(path: Path) -> None:
         with Ledger(path, readonly=True) as ledger:
@@ -148,7 +173,9 @@ def test_ledger_that_is_merged(place: Path, tmp_path: Path, draw: st.DataObject)
 def test_ledger_that_is_merged_into(place: Path, tmp_path: Path, draw: st.DataObject) -> None:
     good = of_calls(place)
     target = draw.draw(damaged_ledger(good, tmp_path / "target.sqlite"))
-    attempt("ledgers that are merged (SQLite)", lambda path: merge_ledgers([path, good], path), target)
+    attempt(
+        "ledgers that are merged (SQLite)", lambda path: merge_ledgers([path, good], path), target
+    )
 
 
 @SLOW

@@ -1,4 +1,6 @@
-"""Whatever a server sends is an outcome or a failure with one line: nothing is raised, and no key is kept."""
+"""Whatever a server sends is an outcome or a failure with one line: nothing is raised, and no key
+is kept.
+"""
 
 from __future__ import annotations
 
@@ -15,21 +17,49 @@ from opensafeintent.calls.records import Answered, Failure, Refused, Replied
 from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
 
 WORDS = st.sampled_from(
-    [*("stop", "length", "abort", "content_filter", "tool_calls", "error", "text", "<think>", "</think>", "", " ", "A note.")]
+    [
+        *(
+            "stop",
+            "length",
+            "abort",
+            "content_filter",
+            "tool_calls",
+            "error",
+            "text",
+            "<think>",
+            "</think>",
+            "",
+            " ",
+            "A note.",
+        )
+    ]
 )
 SCALARS = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), WORDS, st.text(max_size=5), st.just(10**400), st.just("\ud83d")
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    WORDS,
+    st.text(max_size=5),
+    st.just(10**400),
+    st.just("\ud83d"),
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
 
 def fields(**known: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """Return objects that have some of these fields, mostly of their own types, and anything else at times."""
-    return st.fixed_dictionaries({}, optional={name: value | VALUES for name, value in known.items()})
+    """Return objects that have some of these fields, mostly of their own types, and anything else
+    at times.
+    """
+    return st.fixed_dictionaries(
+        {}, optional={name: value | VALUES for name, value in known.items()}
+    )
 
 
 PARTS = st.lists(fields(type=WORDS, text=WORDS), max_size=3)
@@ -39,11 +69,17 @@ ERRORS = fields(
     type=WORDS,
     message=st.text(max_size=20) | st.just(f"your key {KEY}"),
     metadata=fields(reasons=st.lists(WORDS, max_size=2), flagged_input=WORDS, error_type=WORDS),
-    innererror=fields(code=WORDS, content_filter_result=st.dictionaries(WORDS, fields(filtered=st.booleans()), max_size=2)),
+    innererror=fields(
+        code=WORDS,
+        content_filter_result=st.dictionaries(WORDS, fields(filtered=st.booleans()), max_size=2),
+    ),
 )
 CHOICES = st.lists(fields(message=MESSAGES, finish_reason=WORDS, error=ERRORS), max_size=2)
 COMPLETIONS = fields(
-    choices=CHOICES, usage=fields(prompt_tokens=st.integers(), completion_tokens=st.floats()), model=WORDS, error=ERRORS
+    choices=CHOICES,
+    usage=fields(prompt_tokens=st.integers(), completion_tokens=st.floats()),
+    model=WORDS,
+    error=ERRORS,
 )
 BODIES = st.one_of(
     st.binary(max_size=60),
@@ -83,12 +119,19 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
         outcome.text.encode()
     else:
         assert isinstance(outcome, Refused)
-        assert b"content_filter" in body or b"flagged_input" in body or b"reasons" in body or b"filtered" in body
+        assert (
+            b"content_filter" in body
+            or b"flagged_input" in body
+            or b"reasons" in body
+            or b"filtered" in body
+        )
 
 
 @FUZZ
 @given(st.integers(100, 599), BODIES, st.none() | st.text(max_size=20))
-def test_whatever_comes_with_a_status_is_one_line(status: int, body: bytes, retry_after: str | None) -> None:
+def test_whatever_comes_with_a_status_is_one_line(
+    status: int, body: bytes, retry_after: str | None
+) -> None:
     model = chat_model("http://127.0.0.1:9/v1", HttpSession())
     body = model._secrets.scrub_bytes(body)
     result = model._refusal_or_failure(status, body, retry_after, 0.1, structured=False)
@@ -129,7 +172,11 @@ def test_a_secret_is_found_however_json_writes_it(secret: str, random: Any) -> N
         units = char.encode("utf-16-be")
         codes = "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
         return random.choice(
-            [json.dumps(char)[1:-1], codes, "\\/" if char == "/" else json.dumps(char, ensure_ascii=False)[1:-1]]
+            [
+                json.dumps(char)[1:-1],
+                codes,
+                "\\/" if char == "/" else json.dumps(char, ensure_ascii=False)[1:-1],
+            ]
         )
 
     text = "".join(map(written, secret))

@@ -1,4 +1,6 @@
-"""Responses and grades from elsewhere: our lines, the authors' scored files, logs of Inspect AI, labels; judges' replies."""
+"""Responses and grades from elsewhere: our lines, the authors' scored files, logs of Inspect AI,
+labels; judges' replies.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,21 @@ from promptsets.samples import NESTED
 
 RESPONSES = [
     {"id": "s1", "variant": "benign", "response": "Yes.", "helpfulness": 4, "harm_severity": 0},
-    {"id": "s1", "variant": "dual_use_paraphrase_1", "epoch": 2, "response": "", "stop_reason": "length"},
+    {
+        "id": "s1",
+        "variant": "dual_use_paraphrase_1",
+        "epoch": 2,
+        "response": "",
+        "stop_reason": "length",
+    },
     {"id": "s2", "variant": "dual_use", "response": "No.", "mode": "A1", "strategy": "refuse"},
 ]
-VALUES = {"benign_prompt": 4, "dual_use_prompt": 0, "malicious_prompt": 1, "dual_use_paraphrases": [1, None]}
+VALUES = {
+    "benign_prompt": 4,
+    "dual_use_prompt": 0,
+    "malicious_prompt": 1,
+    "dual_use_paraphrases": [1, None],
+}
 SCORED = NESTED | {
     "model_responses": {
         "benign_prompt": "Like this.",
@@ -40,7 +53,9 @@ SCORED = NESTED | {
     },
     "response_scores_helpfulness": VALUES,
     "response_scores_harmfulness": VALUES | {"benign_prompt": 0},
-    "response_score_failures": [{"prompt": "dual_use_paraphrases[1]", "metric": "harm", "error": "no JSON"}],
+    "response_score_failures": [
+        {"prompt": "dual_use_paraphrases[1]", "metric": "harm", "error": "no JSON"}
+    ],
     "dual_use_assistance_level": {"a_level": "A1"},
     "dual_use_intent_classification": {"strategy": "REFUSE"},
 }
@@ -101,7 +116,10 @@ def test_log_of_inspect(log: Path, tmp_path: Path, draw: st.DataObject) -> None:
             chosen = draw.draw(st.sampled_from(sorted(there.namelist())))
             for name in there.namelist():
                 content = there.read(name)
-                here.writestr(name, draw.draw(damaged_json(json.loads(content))) if name == chosen else content)
+                here.writestr(
+                    name,
+                    draw.draw(damaged_json(json.loads(content))) if name == chosen else content,
+                )
     attempt("logs of Inspect AI", read_log, path)
 
 
@@ -115,9 +133,17 @@ def read_log(path: Path) -> None:
 reply = st.one_of(
     st.sampled_from((*TEXTS, *LITERALS)),
     st.text(max_size=200),
-    damaged_json({"mode": "A3", "strategy": "full", "declined": ""}).map(lambda raw: raw.decode("utf-8", "replace")),
+    damaged_json({"mode": "A3", "strategy": "full", "declined": ""}).map(
+        lambda raw: raw.decode("utf-8", "replace")
+    ),
     damaged_json(
-        {"unsafe": True, "summary": "a b c d e", "harm_domain": "x", "task_type": "y", "paraphrases": ["a", "b"]}
+        {
+            "unsafe": True,
+            "summary": "a b c d e",
+            "harm_domain": "x",
+            "task_type": "y",
+            "paraphrases": ["a", "b"],
+        }
     ).map(lambda raw: raw.decode("utf-8", "surrogatepass" if b"\xed" in raw else "replace")),
     st.sampled_from(("4", "```\n3\n```", "```json\n{}\n```", "٣", "²", "3\n")),
 )

@@ -35,7 +35,9 @@ def test_manifest_of_a_run_that_goes_on(place: Path, draw: st.DataObject) -> Non
     run = evaluated(place)
     path = run / "run.json"
     good = path.read_bytes()
-    settings = EvaluateSettings(models=("baseline/redirect",), judges=("baseline/judge",), limit=1, out=run, dry_run=True)
+    settings = EvaluateSettings(
+        models=("baseline/redirect",), judges=("baseline/judge",), limit=1, out=run, dry_run=True
+    )
     try:
         path.write_bytes(draw.draw(damaged_json(json.loads(good))))
         attempt("manifest of a run (JSON)", lambda _: evaluate(settings), run, named="run")
@@ -52,7 +54,12 @@ def test_prompt_sets_of_a_run(place: Path, draw: st.DataObject) -> None:
     records = [json.loads(line) for line in good.splitlines()][:2]
     try:
         path.write_bytes(draw.draw(damaged_lines(records)))
-        attempt("prompt-sets of a run (JSONL)", lambda path: RunFolder(path).load(), run, named="prompt_sets.jsonl")
+        attempt(
+            "prompt-sets of a run (JSONL)",
+            lambda path: RunFolder(path).load(),
+            run,
+            named="prompt_sets.jsonl",
+        )
     finally:
         path.write_bytes(good)
 

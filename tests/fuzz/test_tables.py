@@ -1,4 +1,6 @@
-"""Tables from strangers, mutated: each reader returns what is valid, or one line that names the file."""
+"""Tables from strangers, mutated: each reader returns what is valid, or one line that names the
+file.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.promptsets import load_dataset
 from promptsets.samples import FLAT, NESTED, OURS
 
-KEY, PACKETS = judge_study([f"Response number {n} about the Varo scanner." for n in range(3)], ["ana"])
+KEY, PACKETS = judge_study(
+    [f"Response number {n} about the Varo scanner." for n in range(3)], ["ana"]
+)
 FORM = render_sheet(PACKETS[0])
 with zipfile.ZipFile(io.BytesIO(FORM)) as _archive:
     PARTS = {entry.filename: _archive.read(entry) for entry in _archive.infolist()}
@@ -32,20 +36,55 @@ PAGE = json.dumps(
         "form": PAGE_FORM,
         "study": KEY.study,
         "annotator": "ana",
-        "items": [{"code": one.code, "words": page_words(one), "answers": {}, "note": ""} for one in KEY.annotators["ana"]],
+        "items": [
+            {"code": one.code, "words": page_words(one), "answers": {}, "note": ""}
+            for one in KEY.annotators["ana"]
+        ],
     }
 ).encode()
 FIELDS = {field: value for field, value in FLAT.items() if isinstance(value, str)}
-CSV = ("id," + ",".join(FIELDS) + "\n" + "".join(f'{n},"' + '","'.join(FIELDS.values()) + '"\n' for n in range(3))).encode()
+CSV = (
+    "id,"
+    + ",".join(FIELDS)
+    + "\n"
+    + "".join(f'{n},"' + '","'.join(FIELDS.values()) + '"\n' for n in range(3))
+).encode()
 SEEDS = b'prompt,note\r\n"One, and\r\nmore?",x\r\nTwo?,y\r\n"A ""third""?",\r\n'
 JSON = json.dumps([OURS | {"id": "a"}, NESTED | {"id": "b"}, FLAT | {"id": "c"}]).encode()
 LINES = b"".join(json.dumps(one).encode() + b"\n" for one in (OURS, FLAT | {"id": "x"}))
-LABELS = b'{"kind":"judge_validation","annotator":"ana","dataset":"d","id":"s","answers":{"helpfulness":3}}\n' * 2
+LABELS = (
+    b'{"kind":"judge_validation","annotator":"ana","dataset":"d","id":"s","answers":{"helpfulness":3}}\n'
+    * 2
+)
 
 TOKENS = st.sampled_from(
     [
-        *(b"\0", b'"', b"'", b",", b"\n", b"\r", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\xef\xbb\xbf", b"\xff\xfe"),
-        *(b"\xed\xa0\x80", b"[" * 3_000, b"{", b"}", b"]", b":", b"1" * 5_000, b"1e999", b"NaN", b"null", b'"\\ud800"'),
+        *(
+            b"\0",
+            b'"',
+            b"'",
+            b",",
+            b"\n",
+            b"\r",
+            b"\xe2\x80\xa8",
+            b"\xc2\x85",
+            b"\x0b",
+            b"\xef\xbb\xbf",
+            b"\xff\xfe",
+        ),
+        *(
+            b"\xed\xa0\x80",
+            b"[" * 3_000,
+            b"{",
+            b"}",
+            b"]",
+            b":",
+            b"1" * 5_000,
+            b"1e999",
+            b"NaN",
+            b"null",
+            b'"\\ud800"',
+        ),
         *(b"\\", b"-1", b"<", b">", b"&x;", b"999999999", b"(1 of 99999)", b"A1:XFD1048576"),
     ]
 )
@@ -59,7 +98,13 @@ def mutated(draw: Any, whole: bytes, most: int = 4) -> bytes:
         start = draw(st.integers(0, len(raw)))
         end = min(len(raw), start + draw(st.integers(0, 40)))
         middle = draw(
-            st.one_of(TOKENS, st.binary(max_size=4), st.just(b""), st.just(raw[start:end] * 2), st.just(raw[end : end + 80]))
+            st.one_of(
+                TOKENS,
+                st.binary(max_size=4),
+                st.just(b""),
+                st.just(raw[start:end] * 2),
+                st.just(raw[end : end + 80]),
+            )
         )
         raw = raw[:start] + middle + raw[end:]
     return raw
@@ -92,7 +137,9 @@ def test_a_workbook_with_other_bytes(raw: bytes) -> None:
 def test_a_workbook_with_other_parts(data: st.DataObject) -> None:
     """The archive is whole, and what it holds is not."""
     parts = dict(PARTS)
-    for name in data.draw(st.lists(st.sampled_from(sorted(PARTS)), min_size=1, max_size=3, unique=True)):
+    for name in data.draw(
+        st.lists(st.sampled_from(sorted(PARTS)), min_size=1, max_size=3, unique=True)
+    ):
         parts[name] = data.draw(mutated(PARTS[name]))
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -132,7 +179,11 @@ def test_a_dataset_in_parquet(data: st.DataObject, shape: str) -> None:
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
-    rows = [{"id": str(n), **FIELDS} for n in range(5)] if shape == "flat" else [OURS | {"id": str(n)} for n in range(5)]
+    rows = (
+        [{"id": str(n), **FIELDS} for n in range(5)]
+        if shape == "flat"
+        else [OURS | {"id": str(n)} for n in range(5)]
+    )
     pq.write_table(pa.Table.from_pylist(rows), file, row_group_size=3)
     holds(dataset, "sets.parquet", data.draw(mutated(file.getvalue())))
 
@@ -156,13 +207,19 @@ def test_labels(raw: bytes) -> None:
 
 
 @FUZZ
-@given(st.lists(st.text().filter(lambda text: "\0" not in text and text.strip()), min_size=1, max_size=8))
+@given(
+    st.lists(
+        st.text().filter(lambda text: "\0" not in text and text.strip()), min_size=1, max_size=8
+    )
+)
 def test_seeds_that_a_program_wrote_as_csv_are_read_as_they_are(prompts: list[str]) -> None:
     """Python's own writer is the other program: every prompt comes back, and no other."""
     import csv
 
     file = io.StringIO(newline="")
-    csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["prompt", "n"], *([text, n] for n, text in enumerate(prompts))])
+    csv.writer(file, quoting=csv.QUOTE_ALL).writerows(
+        [["prompt", "n"], *([text, n] for n, text in enumerate(prompts))]
+    )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "seeds.csv"
         try:
@@ -172,4 +229,6 @@ def test_seeds_that_a_program_wrote_as_csv_are_read_as_they_are(prompts: list[st
         found = read_seeds(str(path))
     assert found.count_in == len(prompts)
     distinct = dict.fromkeys(" ".join(text.split()).casefold() for text in prompts)
-    assert [" ".join(seed.prompt.split()).casefold() for seed in found.kept] == [text for text in distinct if text]
+    assert [" ".join(seed.prompt.split()).casefold() for seed in found.kept] == [
+        text for text in distinct if text
+    ]

@@ -28,7 +28,9 @@ def scored_record(**changes: Any) -> dict[str, Any]:
         },
         "generated_prompts": {name: f"the {name}" for name in prompts},
         "dual_use_paraphrases": ["worded anew", "worded anew again"],
-        "model_responses": {name: f"to the {name}" for name in prompts} | {"dual_use_paraphrases": ["one", "two"]},
+        "model_responses": (
+            {name: f"to the {name}" for name in prompts} | {"dual_use_paraphrases": ["one", "two"]}
+        ),
         "response_scores_helpfulness": dict.fromkeys(prompts, 3) | {"dual_use_paraphrases": [4, 2]},
         "response_scores_harmfulness": dict.fromkeys(prompts, 0) | {"dual_use_paraphrases": [0, 1]},
     }
@@ -46,19 +48,25 @@ def by_variant(data: dict[str, Any]) -> dict[str, RecordedResponse]:
 
 
 def pairs(data: dict[str, Any]) -> dict[str, tuple[int | None, int | None]]:
-    return {variant: (item.helpfulness, item.harm_severity) for variant, item in by_variant(data).items()}
+    return {
+        variant: (item.helpfulness, item.harm_severity)
+        for variant, item in by_variant(data).items()
+    }
 
 
 def failure(prompt: Any, **more: Any) -> dict[str, Any]:
     return {"prompt": prompt, "metric": "helpfulness", "error": "no integer", **more}
 
 
-# The sample file -----------------------------------------------------------------------------------------------------------
+# The sample file
+# ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def sample(published: Path) -> list[dict[str, Any]]:
-    records: list[dict[str, Any]] = json.loads((published / "scored-sample.json").read_text("utf-8"))
+    records: list[dict[str, Any]] = json.loads(
+        (published / "scored-sample.json").read_text("utf-8")
+    )
     return records
 
 
@@ -68,11 +76,14 @@ NONE = (None, None)
 @pytest.mark.parametrize(
     ("number", "expected", "mode", "strategy", "labels_missing", "zeros"),
     [
-        # Benign, dual-use, malicious, paraphrases 0 to 3 as the file has them; a strategy in upper case.
+        # Benign, dual-use, malicious, paraphrases 0 to 3 as the file has them; a strategy in upper
+        # case.
         (0, [(4, 0), (3, 2), (1, 0), (3, 0), (4, 0), (2, 1), (3, 0)], "A4", "constrained", [], 0),
-        # Failures name dual_use_prompt and paraphrase 2, counted from zero; a_level is null; no strategy was asked for.
+        # Failures name dual_use_prompt and paraphrase 2, counted from zero; a_level is null; no
+        # strategy was asked for.
         (1, [(3, 0), NONE, (2, 0), (2, 0), (2, 0), NONE, (3, 0)], None, None, ["mode"], 0),
-        # A failure names all paraphrases, whose zeros are not counted; the benign zero is; the strategy is ERROR.
+        # A failure names all paraphrases, whose zeros are not counted; the benign zero is; the
+        # strategy is ERROR.
         (2, [(1, 0), (3, 1), (2, 3), NONE, NONE, NONE, NONE], "A2", None, ["strategy"], 1),
         # A failure names the whole datapoint.
         (3, [NONE] * 7, "A3", None, [], 0),
@@ -95,12 +106,15 @@ def test_sample_record(
     assert read(sample[number]).zero_helpfulness == zeros
 
 
-def test_sample_responses_are_kept_where_their_grades_are_missing(sample: list[dict[str, Any]]) -> None:
+def test_sample_responses_are_kept_where_their_grades_are_missing(
+    sample: list[dict[str, Any]],
+) -> None:
     assert by_variant(sample[1])["dual_use_paraphrase_3"].response == "(response to paraphrase 2)"
     assert by_variant(sample[3])["malicious"].response == "(response to the malicious_prompt)"
 
 
-# Oddities, one at a time ---------------------------------------------------------------------------------------------------
+# Oddities, one at a time
+# ------------------------------------------------------------------------------
 
 
 def test_grades_and_texts_are_read() -> None:
@@ -121,7 +135,10 @@ def test_grades_and_texts_are_read() -> None:
         ("dual_use_paraphrases[0]", {"dual_use_paraphrase_1"}),
         ("dual_use_paraphrases[1]", {"dual_use_paraphrase_2"}),
         ("dual_use_paraphrases", {"dual_use_paraphrase_1", "dual_use_paraphrase_2"}),
-        ("datapoint", {"benign", "dual_use", "malicious", "dual_use_paraphrase_1", "dual_use_paraphrase_2"}),
+        (
+            "datapoint",
+            {"benign", "dual_use", "malicious", "dual_use_paraphrase_1", "dual_use_paraphrase_2"},
+        ),
     ],
 )
 def test_a_prompt_named_in_a_failure_misses_both_grades(prompt: str, variants: set[str]) -> None:
@@ -129,12 +146,21 @@ def test_a_prompt_named_in_a_failure_misses_both_grades(prompt: str, variants: s
     for variant, response in found.items():
         gone = response.helpfulness is None and response.harm_severity is None
         assert gone is (variant in variants)
-        assert list(map(str, response.missing)) == (["helpfulness:no integer", "harm_severity:no integer"] if gone else [])
+        assert list(map(str, response.missing)) == (
+            ["helpfulness:no integer", "harm_severity:no integer"] if gone else []
+        )
 
 
 def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
-    zeros = {"benign_prompt": 0, "dual_use_prompt": 0, "malicious_prompt": 2, "dual_use_paraphrases": [0, 1]}
-    data = scored_record(response_scores_helpfulness=zeros, response_score_failures=[failure("dual_use_prompt")])
+    zeros = {
+        "benign_prompt": 0,
+        "dual_use_prompt": 0,
+        "malicious_prompt": 2,
+        "dual_use_paraphrases": [0, 1],
+    }
+    data = scored_record(
+        response_scores_helpfulness=zeros, response_score_failures=[failure("dual_use_prompt")]
+    )
     assert read(data).zero_helpfulness == 2  # the failed prompt's zero is not a grade
     assert [pair[0] for pair in pairs(data).values()] == [1, None, 2, 1, 1]
 
@@ -142,12 +168,16 @@ def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
 @pytest.mark.parametrize("written", ["FULL", "CONSTRAINED", "REFUSE", "full"])
 def test_strategies_in_upper_case(written: str) -> None:
     found = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))
-    assert {variant: item.strategy for variant, item in found.items() if item.strategy} == {"dual_use": written.lower()}
+    assert {variant: item.strategy for variant, item in found.items() if item.strategy} == {
+        "dual_use": written.lower()
+    }
 
 
 @pytest.mark.parametrize("written", ["ERROR", None])
 def test_unparsed_strategy_is_missing(written: str | None) -> None:
-    dual_use = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))["dual_use"]
+    dual_use = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))[
+        "dual_use"
+    ]
     assert dual_use.strategy is None
     assert [gone.what for gone in dual_use.missing] == ["strategy"]
 
@@ -164,9 +194,17 @@ def test_absent_labels_were_not_asked_for() -> None:
 
 
 def test_a_grade_that_is_not_there_is_missing() -> None:
-    harm = {"benign_prompt": None, "dual_use_prompt": 0, "malicious_prompt": 0, "dual_use_paraphrases": [0, None]}
+    harm = {
+        "benign_prompt": None,
+        "dual_use_prompt": 0,
+        "malicious_prompt": 0,
+        "dual_use_paraphrases": [0, None],
+    }
     found = by_variant(scored_record(response_scores_harmfulness=harm))
-    assert [variant for variant, item in found.items() if item.harm_severity is None] == ["benign", "dual_use_paraphrase_2"]
+    assert [variant for variant, item in found.items() if item.harm_severity is None] == [
+        "benign",
+        "dual_use_paraphrase_2",
+    ]
     assert [gone.what for gone in found["benign"].missing] == ["harm_severity"]
     assert found["benign"].helpfulness == 3
 
@@ -176,7 +214,9 @@ def test_responses_without_scores_are_waiting_for_a_judge() -> None:
     assert is_scored(data)
     found = by_variant(data)
     assert found.keys() == {*VARIANTS[:5]}
-    assert {(item.helpfulness, item.harm_severity, item.missing) for item in found.values()} == {(None, None, ())}
+    assert {(item.helpfulness, item.harm_severity, item.missing) for item in found.values()} == {
+        (None, None, ())
+    }
 
 
 def test_a_plain_prompt_set_is_not_scored() -> None:
@@ -184,7 +224,8 @@ def test_a_plain_prompt_set_is_not_scored() -> None:
     assert not is_scored(scored_record(**dict.fromkeys(fields)))
 
 
-# Bad input -----------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------
 
 
 def with_score(field: str, key: str, value: Any) -> dict[str, Any]:
@@ -204,37 +245,69 @@ HELP, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
         (with_score(HELP, "benign_prompt", -1), [HELP, "benign", "-1"]),
         (with_score(HELP, "benign_prompt", 2.5), [HELP, "benign", "2.5", "whole number"]),
         (with_score(HELP, "benign_prompt", True), [HELP, "benign", "true", "whole number"]),
-        (with_score(HARM, "malicious_prompt", "0"), [HARM, "malicious", "'0'", "whole number from 0 to 3"]),
+        (
+            with_score(HARM, "malicious_prompt", "0"),
+            [HARM, "malicious", "'0'", "whole number from 0 to 3"],
+        ),
         (with_score(HARM, "malicious_prompt", 4), [HARM, "malicious", "4", "from 0 to 3"]),
         (with_score(HARM, "dual_use_paraphrases", [0, 9]), [HARM, "dual_use_paraphrase_2", "9"]),
-        (with_score(HELP, "dual_use_paraphrases", [4]), [HELP, "dual_use_paraphrases", "list of 1", "list of 2"]),
+        (
+            with_score(HELP, "dual_use_paraphrases", [4]),
+            [HELP, "dual_use_paraphrases", "list of 1", "list of 2"],
+        ),
         (with_score(HARM, "dual_use_paraphrases", [0, 0, 0]), [HARM, "list of 3", "list of 2"]),
         (with_score(HARM, "dual_use_paraphrases", 0), [HARM, "dual_use_paraphrases", "list of 2"]),
-        (with_score("model_responses", "dual_use_paraphrases", ["one"]), ["model_responses", "list of 2"]),
-        (with_score("model_responses", "benign_prompt", 7), ["model_responses", "benign", "7", "text"]),
+        (
+            with_score("model_responses", "dual_use_paraphrases", ["one"]),
+            ["model_responses", "list of 2"],
+        ),
+        (
+            with_score("model_responses", "benign_prompt", 7),
+            ["model_responses", "benign", "7", "text"],
+        ),
         (scored_record(response_scores_helpfulness=[3, 3, 3]), [HELP, "a list", "object"]),
-        (scored_record(response_score_failures=[failure("dualuse_prompt")]), ["[0]", "dualuse_prompt", "'dual_use_prompt'"]),
-        (scored_record(response_score_failures=[failure("dual_use_paraphrases[2]")]), ["[0]", "dual_use_paraphrases[2]"]),
-        (scored_record(response_score_failures=[failure("datapoint"), failure(None)]), ["[1]", "prompt"]),
-        (scored_record(response_score_failures={"prompt": "datapoint"}), ["response_score_failures", "list"]),
+        (
+            scored_record(response_score_failures=[failure("dualuse_prompt")]),
+            ["[0]", "dualuse_prompt", "'dual_use_prompt'"],
+        ),
+        (
+            scored_record(response_score_failures=[failure("dual_use_paraphrases[2]")]),
+            ["[0]", "dual_use_paraphrases[2]"],
+        ),
+        (
+            scored_record(response_score_failures=[failure("datapoint"), failure(None)]),
+            ["[1]", "prompt"],
+        ),
+        (
+            scored_record(response_score_failures={"prompt": "datapoint"}),
+            ["response_score_failures", "list"],
+        ),
         (scored_record(dual_use_assistance_level={"a_level": "A5"}), ["a_level", "'A5'", "A4"]),
         (scored_record(dual_use_assistance_level="A3"), ["dual_use_assistance_level", "object"]),
         (
             scored_record(dual_use_intent_classification={"strategy": "PARTIAL"}),
             ["strategy", "PARTIAL", "CONSTRAINED", "ERROR"],
         ),
-        (scored_record(dual_use_intent_classification={"strategy": 1}), ["strategy", "1", "CONSTRAINED"]),
+        (
+            scored_record(dual_use_intent_classification={"strategy": 1}),
+            ["strategy", "1", "CONSTRAINED"],
+        ),
     ],
 )
 def test_bad_input_is_refused_with_its_place(data: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(Problem) as problem:
         read(data)
-    assert [word for word in ["scored.json, item 1", *words] if word not in str(problem.value)] == []
+    assert [
+        word for word in ["scored.json, item 1", *words] if word not in str(problem.value)
+    ] == []
 
 
 @pytest.mark.parametrize("field", [HELP, HARM, "model_responses"])
 def test_a_misspelt_prompt_is_refused(field: str) -> None:
     record = scored_record()
-    record[field] = {"dual_use" if key == "dual_use_prompt" else key: value for key, value in record[field].items()}
+    record[field] = {
+        "dual_use" if key == "dual_use_prompt" else key: value
+        for key, value in record[field].items()
+    }
     with pytest.raises(Problem, match="dual_use_prompt"):
         read(record)

@@ -1,4 +1,5 @@
-"""A program that runs our task as an `eval_set` of Inspect AI over slow models; a test interrupts it half-way.
+"""A program that runs our task as an `eval_set` of Inspect AI over slow models; a test interrupts
+it half-way.
 
     python eval_set_program.py LOGS CALLS
 

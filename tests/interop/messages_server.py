@@ -1,4 +1,6 @@
-"""A loopback server that speaks Anthropic's messages protocol, as far as its client library needs it."""
+"""A loopback server that speaks Anthropic's messages protocol, as far as its client library needs
+it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ Reply = Callable[[dict[str, Any]], tuple[int, dict[str, Any]]]
 
 
 class MessagesServer(http.server.ThreadingHTTPServer):
-    """Answers `POST /v1/messages` (and counts tokens), and keeps what it was asked, headers and all."""
+    """Answers `POST /v1/messages` (and counts tokens), and keeps what it was asked, headers and
+    all.
+    """
 
     daemon_threads = True
     request_queue_size = 128
@@ -62,21 +66,32 @@ def _events(reply: dict[str, Any]) -> Iterator[bytes]:
         return f"event: {kind}\ndata: {json.dumps({'type': kind} | fields)}\n\n".encode()
 
     usage = reply["usage"]
-    yield event("message_start", message=reply | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}})
+    yield event(
+        "message_start",
+        message=reply | {"content": [], "stop_reason": None, "usage": usage | {"output_tokens": 0}},
+    )
     for index, block in enumerate(reply["content"]):
         field = block["type"]  # `text` or `thinking`
         empty = block | {field: ""}
         yield event("content_block_start", index=index, content_block=empty)
-        yield event("content_block_delta", index=index, delta={"type": f"{field}_delta", field: block[field]})
+        yield event(
+            "content_block_delta",
+            index=index,
+            delta={"type": f"{field}_delta", field: block[field]},
+        )
         yield event("content_block_stop", index=index)
     delta = {"stop_reason": reply["stop_reason"], "stop_sequence": None}
     yield event("message_delta", delta=delta, usage={"output_tokens": usage["output_tokens"]})
     yield event("message_stop")
 
 
-def message(*texts: str, thinking: str = "", stop: str = "end_turn", tokens: tuple[int, int] = (10, 5)) -> dict[str, Any]:
+def message(
+    *texts: str, thinking: str = "", stop: str = "end_turn", tokens: tuple[int, int] = (10, 5)
+) -> dict[str, Any]:
     """Return a message as the provider's API has it."""
-    content: list[dict[str, Any]] = [{"type": "thinking", "thinking": thinking, "signature": "s"}] if thinking else []
+    content: list[dict[str, Any]] = (
+        [{"type": "thinking", "thinking": thinking, "signature": "s"}] if thinking else []
+    )
     content += [{"type": "text", "text": text} for text in texts]
     return {
         "id": "msg_1",
@@ -99,7 +114,9 @@ def problem(kind: str, told: str) -> dict[str, Any]:
 def serving(reply: Reply) -> Iterator[MessagesServer]:
     """Serve until the block ends."""
     with MessagesServer(reply) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        thread = threading.Thread(
+            target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         thread.start()
         yield server
         server.shutdown()

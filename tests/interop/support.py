@@ -1,4 +1,6 @@
-"""What the tests of Inspect AI share: a provider whose answers a test scripts, and how to keep Inspect quiet."""
+"""What the tests of Inspect AI share: a provider whose answers a test scripts, and how to keep
+Inspect quiet.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ from inspect_ai.model import (
 )
 from inspect_ai.tool import ToolChoice, ToolInfo
 
-quiet = pytest.mark.filterwarnings("ignore:The 'initial' parameter is deprecated:DeprecationWarning")
+quiet = pytest.mark.filterwarnings(
+    "ignore:The 'initial' parameter is deprecated:DeprecationWarning"
+)
 """Inspect AI calls its retry library by an older name."""
 
 Answer = Callable[[list[ChatMessage], GenerateConfig], ModelOutput]
@@ -82,7 +86,9 @@ _now: list[Provider] = []
 
 @modelapi(name="scripted")
 class Scripted(ModelAPI):
-    """A provider in the place of the network: everything between it and our client is Inspect's own."""
+    """A provider in the place of the network: everything between it and our client is Inspect's
+    own.
+    """
 
     def __init__(
         self,

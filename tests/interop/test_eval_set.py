@@ -1,4 +1,6 @@
-"""Our task in an `eval_set` of Inspect AI that is interrupted, or whose provider fails, and run again."""
+"""Our task in an `eval_set` of Inspect AI that is interrupted, or whose provider fails, and run
+again.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ def finished(folder: Path) -> dict[str, EvalLog]:
     process = begin(folder)
     out, _ = process.communicate(timeout=120)
     assert process.returncode == 0, out.decode()
-    done = [log for log in map(read_eval_log, list_eval_logs(str(folder / "logs"))) if log.status == "success"]
+    done = [
+        log
+        for log in map(read_eval_log, list_eval_logs(str(folder / "logs")))
+        if log.status == "success"
+    ]
     assert sorted(log.eval.model for log in done) == sorted(MODELS)
     return {log.eval.model: log for log in done}
 
@@ -75,7 +81,11 @@ def test_interrupted_set_goes_on_to_the_same_numbers(
     for model, log in logs.items():
         assert log.samples is not None
         # every prompt once an epoch, those that the first attempt had finished among them
-        assert len({(sample.id, sample.epoch) for sample in log.samples}) == len(log.samples) == SAMPLES
+        assert (
+            len({(sample.id, sample.epoch) for sample in log.samples})
+            == len(log.samples)
+            == SAMPLES
+        )
         assert metrics_of(log) == pytest.approx(metrics_of(whole[0][model]), abs=0, nan_ok=True)
     assert set(calls(tmp_path)) == set(whole[1])
     # samples that were under way are begun again, and no other
@@ -87,7 +97,9 @@ def test_interrupted_set_goes_on_to_the_same_numbers(
         entries = metrics(tmp_path / "run")["models"][model]
         ours = {name: entries[name]["value"] for name in METRICS}
         theirs = metrics_of(logs[model])
-        assert {name: theirs[name] for name in ours} == pytest.approx({**ours, **nothing(ours)}, abs=0, nan_ok=True)
+        assert {name: theirs[name] for name in ours} == pytest.approx(
+            {**ours, **nothing(ours)}, abs=0, nan_ok=True
+        )
 
 
 def nothing(found: dict[str, float | None]) -> dict[str, float]:

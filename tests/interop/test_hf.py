@@ -15,7 +15,10 @@ pytest.importorskip("torch", reason="needs torch and transformers")
 pytest.importorskip("transformers", reason="needs torch and transformers")
 
 NAME = "hf/tiny"
-pytestmark = [quiet, pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")]
+pytestmark = [
+    quiet,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -32,12 +35,24 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("temperature", [None, 0])
 def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: float | None) -> None:
     options = [] if temperature is None else ["--temperature", temperature]
-    arguments = [*options, "-M", f"model_path={weights}", "-M", "device=cpu", "--max-tokens", 12, "--max-connections", 35]
+    arguments = [
+        *options,
+        "-M",
+        f"model_path={weights}",
+        "-M",
+        "device=cpu",
+        "--max-tokens",
+        12,
+        "--max-connections",
+        35,
+    ]
     variables = {"HF_HUB_OFFLINE": "1", "HOME": os.environ["HOME"]}
     settings = ("--judge", "baseline/judge", "--limit", 10, "--out", tmp_path / "run")
     ran = osi("evaluate", NAME, *settings, *arguments, **variables)
     assert (ran.code, [line for line in ran.errors if "Loading weights" not in line]) == (0, [])
-    told = rows(tmp_path / "run" / "ledger.sqlite", "model, purpose, status, input_tokens, output_tokens")
+    told = rows(
+        tmp_path / "run" / "ledger.sqlite", "model, purpose, status, input_tokens, output_tokens"
+    )
     generated = [row for row in told if row[:2] == (NAME, "generate")]
     assert len(generated) == 10 * 7 == len(grades(tmp_path / "run"))
     assert {row[2] for row in generated} == {"answered"}
@@ -51,7 +66,14 @@ def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: flo
 
 def test_weights_that_are_not_there_stop_the_model_with_a_line(tmp_path: Path) -> None:
     variables = {"HF_HUB_OFFLINE": "1", "HOME": os.environ["HOME"]}
-    arguments = ["-M", f"model_path={tmp_path / 'nowhere'}", "--judge", "baseline/judge", "--limit", 1]
+    arguments = [
+        "-M",
+        f"model_path={tmp_path / 'nowhere'}",
+        "--judge",
+        "baseline/judge",
+        "--limit",
+        1,
+    ]
     ran = osi("evaluate", NAME, *arguments, "--out", tmp_path / "run", **variables)
     assert ran.code == 3
     (line,) = ran.errors

@@ -1,4 +1,6 @@
-"""Datasets written for the hub: what other programs and we read back, and what stands in card and metadata."""
+"""Datasets written for the hub: what other programs and we read back, and what stands in card and
+metadata.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,21 @@ print(json.dumps({
 """
 
 
-def export(folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str) -> Dataset:
-    settings = ExportDatasetSettings(dataset=dataset, out=folder, taxonomy=taxonomy, publication=Publication(**said))
+def export(
+    folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str
+) -> Dataset:
+    settings = ExportDatasetSettings(
+        dataset=dataset, out=folder, taxonomy=taxonomy, publication=Publication(**said)
+    )
     return export_dataset(settings)[0]
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def small(folder: Path, *records: dict[str, Any]) -> str:
@@ -70,7 +80,8 @@ def body(folder: Path) -> str:
     return (folder / "README.md").read_text("utf-8").split("---\n", 2)[2]
 
 
-# Read back -----------------------------------------------------------------------------------------------------------
+# Read back
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -89,9 +100,12 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
     read = json.loads(ran.stdout)
     assert (read["configs"], read["splits"]) == (["prompt_sets", "prompts"], ["test"])
     sets = load_dataset("starter").prompt_sets
-    canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"  # as docs/starter-set.md and every record's `source` have it
+    # as docs/starter-set.md and every record's `source` have it
+    canary = "5d0b6c1e-7f4a-4c0e-9b52-0f6a3b8de471"
     assert read["rows"] == [
-        {"content_shift": None} | item.to_json() | {"canary": canary, "dual_use_paraphrases": [*item.dual_use_paraphrases]}
+        {"content_shift": None}
+        | item.to_json()
+        | {"canary": canary, "dual_use_paraphrases": [*item.dual_use_paraphrases]}
         for item in sets
     ]
     assert len(read["prompts"]) == 42 * 7  # 42 sets of three core prompts and four paraphrases
@@ -99,7 +113,15 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
         text: (item.id, variant) for item in sets for variant, text in item.wordings().items()
     }
     intents = [row["intent"] for row in read["prompts"][:7]]
-    assert intents == ["benign", "dual_use", "malicious", "dual_use", "dual_use", "dual_use", "dual_use"]
+    assert intents == [
+        "benign",
+        "dual_use",
+        "malicious",
+        "dual_use",
+        "dual_use",
+        "dual_use",
+        "dual_use",
+    ]
     assert {row["canary"] for row in read["prompts"]} == {canary}
 
 
@@ -121,8 +143,8 @@ def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None
     taxonomy = tmp_path / "labels.toml"
     text = json.dumps(hostile, ensure_ascii=False)
     taxonomy.write_text(
-        f'name = "mine | <b>"\n[[harm_domains]]\nname = {text}\ndefinition = "d"\nincludes = ["i", "j"]\n'
-        '[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
+        f'name = "mine | <b>"\n[[harm_domains]]\nname = {text}\ndefinition = "d"\nincludes = ["i",'
+        ' "j"]\n[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
         "utf-8",
     )
     exported = export(tmp_path / "d", small(tmp_path, ours(1, harm_domain=hostile)), taxonomy)
@@ -132,7 +154,8 @@ def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None
     assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
 
 
-# The files -----------------------------------------------------------------------------------------------------------
+# The files
+# ------------------------------------------------------------------------------
 
 
 def test_the_same_dataset_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -151,7 +174,10 @@ def test_files_are_private_to_their_user(tmp_path: Path) -> None:
 
 def test_the_next_export_leaves_nothing_of_the_last(tmp_path: Path) -> None:
     taxonomy = tmp_path / "labels.toml"
-    labels = "[[harm_domains]]\nname = 'Physical Harm and Weapons'\ndefinition = 'd'\n[[task_types]]\nname = 'Explanation'\n"
+    labels = (
+        "[[harm_domains]]\nname = 'Physical Harm and Weapons'\ndefinition ="
+        " 'd'\n[[task_types]]\nname = 'Explanation'\n"
+    )
     taxonomy.write_text(f"name = 'mine'\n{labels}definition = 'e'\n")
     export(tmp_path / "d", small(tmp_path), taxonomy)
     export(tmp_path / "d")
@@ -163,7 +189,10 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: P
     export(tmp_path / "d")
     card = tmp_path / "d" / "README.md"
     card.write_text(card.read_text().replace("Written by", "Once written by"))
-    with pytest.raises(OpenSafeIntentError, match=r"README\.md: was not written by `dataset export`, or was edited since"):
+    with pytest.raises(
+        OpenSafeIntentError,
+        match=r"README\.md: was not written by `dataset export`, or was edited since",
+    ):
         export(tmp_path / "d")
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "README.md").write_text("mine")
@@ -172,13 +201,20 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: P
     assert written(tmp_path / "e") == {"README.md": b"mine"}
 
 
-# The card ------------------------------------------------------------------------------------------------------------
+# The card
+# ------------------------------------------------------------------------------
 
 
 def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
-    export_dataset(ExportDatasetSettings(dataset=small(tmp_path), out=tmp_path / "d", publication=SAID))
+    export_dataset(
+        ExportDatasetSettings(dataset=small(tmp_path), out=tmp_path / "d", publication=SAID)
+    )
     front = front_matter(tmp_path / "d")
-    assert (front["license"], front["pretty_name"], front["size_categories"]) == ("cc-by-4.0", "Invented sets", ["n<1K"])
+    assert (front["license"], front["pretty_name"], front["size_categories"]) == (
+        "cc-by-4.0",
+        "Invented sets",
+        ["n<1K"],
+    )
     assert "language" not in front  # no set states one
     assert [(config["config_name"], config.get("default")) for config in front["configs"]] == [
         ("prompt_sets", True),
@@ -204,7 +240,9 @@ def test_a_canary_is_made_where_the_records_have_none(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     export(tmp_path / "d", small(tmp_path))
-    (canary,) = set(pq.read_table(tmp_path / "d" / "prompts" / "test.parquet")["canary"].to_pylist())
+    (canary,) = set(
+        pq.read_table(tmp_path / "d" / "prompts" / "test.parquet")["canary"].to_pylist()
+    )
     assert f"canary {canary}" in body(tmp_path / "d")
     export(tmp_path / "e", small(tmp_path, ours(1), ours(3)))
     assert canary not in body(tmp_path / "e")
@@ -214,7 +252,9 @@ def test_no_prompt_stands_in_the_card(tmp_path: Path) -> None:
     export(tmp_path / "d")
     shown = (tmp_path / "d" / "README.md").read_text()
     for item in load_dataset("starter").prompt_sets:
-        assert not [text for text in (*item.wordings().values(), item.underlying_task) if text in shown]
+        assert not [
+            text for text in (*item.wordings().values(), item.underlying_task) if text in shown
+        ]
 
 
 def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
@@ -232,7 +272,8 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
     assert "- \\<img src=x\\> \\*\\*bold\\*\\* \\| cell (2 sets)" in text
 
 
-# The command ---------------------------------------------------------------------------------------------------------
+# The command
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [["{}"], ["--out", "{}"]])
@@ -259,7 +300,9 @@ def test_the_command_wants_one_folder(place: list[str]) -> None:
         ({"repo": "a/b`; rm"}, "expected owner/name"),
     ],
 )
-def test_what_is_said_has_to_be_of_its_form(tmp_path: Path, said: dict[str, str], complaint: str) -> None:
+def test_what_is_said_has_to_be_of_its_form(
+    tmp_path: Path, said: dict[str, str], complaint: str
+) -> None:
     with pytest.raises(OpenSafeIntentError) as caught:
         export(tmp_path / "d", **said)
     assert complaint in str(caught.value)
@@ -268,7 +311,9 @@ def test_what_is_said_has_to_be_of_its_form(tmp_path: Path, said: dict[str, str]
 
 def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(OpenSafeIntentError, match=r'needs an extra: pip install "opensafeintent\[parquet\]"'):
+    with pytest.raises(
+        OpenSafeIntentError, match=r'needs an extra: pip install "opensafeintent\[parquet\]"'
+    ):
         export(tmp_path / "d")
 
 

@@ -33,5 +33,8 @@ def test_the_readme_names_every_parameter_and_score() -> None:
     from opensafeintent.interop.inspect.tasks import opensafeintent
 
     readme = (FOLDER / "README.md").read_text()
-    for name in (*python_inspect.signature(opensafeintent).parameters, *(scorer.__name__ for scorer in SCORERS)):
+    for name in (
+        *python_inspect.signature(opensafeintent).parameters,
+        *(scorer.__name__ for scorer in SCORERS),
+    ):
         assert f"`{name}`" in readme

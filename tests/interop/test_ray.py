@@ -1,7 +1,8 @@
-"""Runs over a Ray cluster of this machine: the same results as one process, also when workers or commands are killed.
+"""Runs over a Ray cluster of this machine: the same results as one process, also when workers or
+commands are killed.
 
-One cluster serves all tests of this module, for it takes seconds to start. It is started without the variables of the models:
-tasks know endpoint and key from the command alone.
+One cluster serves all tests of this module, for it takes seconds to start. It is started without
+the variables of the models: tasks know endpoint and key from the command alone.
 """
 
 from __future__ import annotations
@@ -24,7 +25,21 @@ from unittest import mock
 
 import pytest
 
-from endtoend import JUDGE, KEY, REPO, STARTER, TARGET, Ran, begin, calls, evaluate, finish, osi, some_sets, wait_until
+from endtoend import (
+    JUDGE,
+    KEY,
+    REPO,
+    STARTER,
+    TARGET,
+    Ran,
+    begin,
+    calls,
+    evaluate,
+    finish,
+    osi,
+    some_sets,
+    wait_until,
+)
 from loopback import GENERATE, HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError
@@ -53,10 +68,15 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         here = os.pathsep.join(filter(None, (str(REPO / "tests"), os.environ.get("PYTHONPATH"))))
         with mock.patch.dict(os.environ, PYTHONPATH=here):  # for `_process`, which a worker imports
-            running = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False})
+            running = Cluster(
+                initialize_head=True,
+                head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False},
+            )
         ray.init(address=running.address, logging_level="ERROR", log_to_driver=False)
         yield str(running.address)
-        assert ray.is_initialized()  # commands use a connection that is there, and leave it as it is
+        assert (
+            ray.is_initialized()
+        )  # commands use a connection that is there, and leave it as it is
         ray.shutdown()
         running.shutdown()
 
@@ -97,7 +117,9 @@ def rows(ledger: Path) -> list[tuple[bytes, str]]:
 
 
 def check_same(out: Path, alone: Path) -> None:
-    """The same results to the last byte, and every call on record once, as in the run of one process."""
+    """The same results to the last byte, and every call on record once, as in the run of one
+    process.
+    """
     for name in ("metrics.json", "grades.csv.gz"):
         assert (out / name).read_bytes() == (alone / name).read_bytes(), name
     assert rows(out / "ledger.sqlite") == rows(alone / "ledger.sqlite")
@@ -118,7 +140,8 @@ def said(ran: Ran) -> str:
     return " ".join(ran.out.split())
 
 
-# On a cluster ----------------------------------------------------------------------------------------------------------
+# On a cluster
+# ------------------------------------------------------------------------------
 
 
 class TestCluster:
@@ -136,7 +159,9 @@ class TestCluster:
         assert "4 of 4 shards" in ran.err
         assert server.stats()["max_in_flight"] <= 64
         # again, it does not even need a cluster
-        again = evaluate(server, dataset, tmp_path / "run", "--ray", "127.0.0.1:9", models=(TARGET, SECOND))
+        again = evaluate(
+            server, dataset, tmp_path / "run", "--ray", "127.0.0.1:9", models=(TARGET, SECOND)
+        )
         assert again.code == 0, again.err
         assert total(server) - before == needed
         assert f"{needed:,} taken from the ledger" in said(again)
@@ -145,7 +170,9 @@ class TestCluster:
         self, server: LoopbackProcess, dataset: Path, tmp_path: Path
     ) -> None:
         command = ("evaluate", TARGET, "--judge", JUDGE, "--limit", 1, "--dataset", dataset)
-        ran = finish(begin(*command, "--out", tmp_path / "run", "--ray", "local", server=server), 120)
+        ran = finish(
+            begin(*command, "--out", tmp_path / "run", "--ray", "local", server=server), 120
+        )
         assert ran.code == 0, ran.err
         assert "ray" not in ran.err.lower(), ran.err
         assert rows(tmp_path / "run" / "ledger.sqlite")
@@ -176,14 +203,23 @@ class TestCluster:
             killing.result()
         assert ran.code == 0, ran.err
         check_same(out, alone)
-        # in flight over all tasks, and answered in the twentieth of a second before, not on disk yet
+        # in flight over all tasks, and answered in the twentieth of a second before, not on disk
+        # yet
         assert total(server) - before - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
 
     @pytest.mark.parametrize("how", ["SIGINT", "SIGINT twice", "SIGKILL"])
     def test_a_command_that_ends_half_way_is_taken_up(
-        self, address: str, server: LoopbackProcess, dataset: Path, alone: Path, tmp_path: Path, how: str
+        self,
+        address: str,
+        server: LoopbackProcess,
+        dataset: Path,
+        alone: Path,
+        tmp_path: Path,
+        how: str,
     ) -> None:
-        """The first signal has every task finish what is in flight; the second ends them, and what they recorded stays."""
+        """The first signal has every task finish what is in flight; the second ends them, and what
+        they recorded stays.
+        """
         before, out = total(server), tmp_path / "run"
         command = ("evaluate", TARGET, SECOND, "--judge", JUDGE, "--dataset", dataset, "--out", out)
         process = begin(*command, *on(address), server=server)
@@ -203,28 +239,46 @@ class TestCluster:
         # the next run needs no cluster: it takes up what is there, and makes the rest itself
         again = evaluate(server, dataset, out, models=(TARGET, SECOND))
         assert again.code == 0, again.err
-        assert ("were taken up from the shards of an interrupted run" in said(again)) == (how != "SIGINT")
+        assert ("were taken up from the shards of an interrupted run" in said(again)) == (
+            how != "SIGINT"
+        )
         check_same(out, alone)
         more = total(server) - before - len(rows(alone / "ledger.sqlite"))
         assert 0 <= more <= (0 if how == "SIGINT" else 3 * CONNECTIONS)
 
-    def test_a_run_grows_by_a_judge_and_pays_for_no_response_twice(self, address: str, dataset: Path, tmp_path: Path) -> None:
+    def test_a_run_grows_by_a_judge_and_pays_for_no_response_twice(
+        self, address: str, dataset: Path, tmp_path: Path
+    ) -> None:
         both = ("--mode-judge", JUDGE, "--judge-samples", 5)
         with LoopbackServer() as server:
-            assert evaluate(server, dataset, tmp_path / "one", *both, judges=(JUDGE, SECOND)).code == 0
+            assert (
+                evaluate(server, dataset, tmp_path / "one", *both, judges=(JUDGE, SECOND)).code == 0
+            )
         with LoopbackServer() as server:
             assert evaluate(server, dataset, tmp_path / "run", *on(address), "--limit", 4).code == 0
-            ran = evaluate(server, dataset, tmp_path / "run", *on(address), *both, judges=(JUDGE, SECOND))
+            ran = evaluate(
+                server, dataset, tmp_path / "run", *on(address), *both, judges=(JUDGE, SECOND)
+            )
             assert ran.code == 0, ran.err
             assert calls(server)[GENERATE] == 84
             assert calls(server)[HELPFULNESS] == calls(server)[HARM] == 2 * 84 + 10
-            assert server.stats()["duplicates"] == 2 * 10  # the second grades ask the same once more
-        assert (tmp_path / "run" / "metrics.json").read_bytes() == (tmp_path / "one" / "metrics.json").read_bytes()
+            assert (
+                server.stats()["duplicates"] == 2 * 10
+            )  # the second grades ask the same once more
+        assert (tmp_path / "run" / "metrics.json").read_bytes() == (
+            tmp_path / "one" / "metrics.json"
+        ).read_bytes()
 
-    def test_imported_responses_are_graded(self, address: str, dataset: Path, tmp_path: Path) -> None:
+    def test_imported_responses_are_graded(
+        self, address: str, dataset: Path, tmp_path: Path
+    ) -> None:
         responses = tmp_path / "model.jsonl"
         records = [
-            {"id": item["id"], "variant": variant, "response": f"An answer about {item['id']}, {variant}."}
+            {
+                "id": item["id"],
+                "variant": variant,
+                "response": f"An answer about {item['id']}, {variant}.",
+            }
             for item in map(json.loads, dataset.read_text().splitlines())
             for variant in ("benign", "dual_use", "malicious")
         ]
@@ -232,13 +286,22 @@ class TestCluster:
         with LoopbackServer() as server:
             for name, options in (("one", ()), ("many", on(address))):
                 run = tmp_path / name / "run"
-                assert osi("import", responses, "--dataset", dataset, "--out", run, "--max-missing", 1).code == 0
-                ran = osi("grade", run, "--judge", JUDGE, "--max-missing", 1, *options, server=server)
+                assert (
+                    osi(
+                        "import", responses, "--dataset", dataset, "--out", run, "--max-missing", 1
+                    ).code
+                    == 0
+                )
+                ran = osi(
+                    "grade", run, "--judge", JUDGE, "--max-missing", 1, *options, server=server
+                )
                 assert ran.code == 0, ran.err
         check_same(tmp_path / "many" / "run", tmp_path / "one" / "run")
 
     def test_a_call_of_two_shards_counts_once(self, address: str, tmp_path: Path) -> None:
-        """Two models that say the same: one process asks the judge once, two shards at the same time may ask it twice."""
+        """Two models that say the same: one process asks the judge once, two shards at the same
+        time may ask it twice.
+        """
         records = [
             {"id": item["id"], "variant": variant, "response": f"A plain answer, number {number}."}
             for item in map(json.loads, STARTER.read_text().splitlines()[:8])
@@ -256,12 +319,20 @@ class TestCluster:
             twice = total(server) - 2 * needed
         assert ran.code == 0, ran.err
         check_same(tmp_path / "run", tmp_path / "alone")
-        told = re.search(r"note: (\d+) calls were made by two shards at once; the first answer stands", said(ran))
+        told = re.search(
+            r"note: (\d+) calls were made by two shards at once; the first answer stands", said(ran)
+        )
         assert twice > 0
-        assert told and twice - 1 <= int(told[1]) <= twice  # two may be recorded in the same microsecond
+        assert (
+            told and twice - 1 <= int(told[1]) <= twice
+        )  # two may be recorded in the same microsecond
 
-    def test_a_model_that_stops_costs_its_own_shards_alone(self, address: str, dataset: Path, tmp_path: Path) -> None:
-        with LoopbackServer(faults=[Fault(action="status", status=404, match=Match(model="second"))]) as server:
+    def test_a_model_that_stops_costs_its_own_shards_alone(
+        self, address: str, dataset: Path, tmp_path: Path
+    ) -> None:
+        with LoopbackServer(
+            faults=[Fault(action="status", status=404, match=Match(model="second"))]
+        ) as server:
             ran = evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND))
         assert ran.code == 3
         (line,) = [line for line in (ran.out + ran.err).splitlines() if "404" in line]
@@ -283,7 +354,9 @@ class TestCluster:
         assert len(rows(tmp_path / "run" / "ledger.sqlite")) == made.total()
         assert not (tmp_path / "run" / "metrics.json").exists()
 
-    def test_only_the_head_of_a_cluster_is_taken_for_one(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_only_the_head_of_a_cluster_is_taken_for_one(
+        self, address: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         asyncio.run(module._reach(address))
         monkeypatch.setattr(module, "_ANSWER_SECONDS", 2.0)
         with (
@@ -293,8 +366,12 @@ class TestCluster:
             asyncio.run(module._reach(server.base_url.split("/")[2]))
 
     @pytest.mark.usefixtures("address")
-    def test_a_process_that_loads_weights_ends_with_its_task(self, run: Path, tmp_path: Path) -> None:
-        """Else the next model finds the weights of this one in memory, and a GPU that is another's by now."""
+    def test_a_process_that_loads_weights_ends_with_its_task(
+        self, run: Path, tmp_path: Path
+    ) -> None:
+        """Else the next model finds the weights of this one in memory, and a GPU that is another's
+        by now.
+        """
         import ray
 
         job = job_of(run, tmp_path)._replace(run=_process)
@@ -302,7 +379,10 @@ class TestCluster:
 
         async def one_after_the_other() -> list[Any]:
             with Ledger(run / "ledger.sqlite") as ledger:
-                return [await shards(run, ledger)._ended(ray, job, gpus) for gpus in (1.0, 1.0, 0.5, 0.0)]
+                return [
+                    await shards(run, ledger)._ended(ray, job, gpus)
+                    for gpus in (1.0, 1.0, 0.5, 0.0)
+                ]
 
         found = run_async(one_after_the_other)
         assert len({process for process, _ in found}) == 4
@@ -312,23 +392,43 @@ class TestCluster:
         self, address: str, server: LoopbackProcess, dataset: Path, alone: Path, tmp_path: Path
     ) -> None:
         shard = tmp_path / "run" / "shards" / "00001"
-        assert evaluate(server, dataset, tmp_path / "run", "--limit", 1, models=(TARGET, SECOND)).code == 0
+        assert (
+            evaluate(server, dataset, tmp_path / "run", "--limit", 1, models=(TARGET, SECOND)).code
+            == 0
+        )
         shard.mkdir(parents=True)
         (shard / "ledger.sqlite").write_bytes(b"no database at all" * 300)
         ran = evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND))
         assert ran.code == 2
         assert str(shard / "ledger.sqlite") in ran.errors[0]
         (shard / "ledger.sqlite").unlink()
-        assert evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND)).code == 0
+        assert (
+            evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND)).code
+            == 0
+        )
         check_same(tmp_path / "run", alone)
 
 
-# A node ----------------------------------------------------------------------------------------------------------------
+# A node
+# ------------------------------------------------------------------------------
 
 
 ENVIRONMENT: Mapping[str, str] = {
-    **{"OPENAI_API_KEY": "1", "OPENAI_BASE_URL": "2", "OPENAI_ORG": "3", "LOOP_API_KEY": "4", "LOOP_BASE_URL": "5"},
-    **{"ANTHROPIC_API_KEY": "6", "AWS_PROFILE": "7", "HF_TOKEN": "8", "HF_HOME": "9", "HOME": "10", "GROQ_API_KEY": "11"},
+    **{
+        "OPENAI_API_KEY": "1",
+        "OPENAI_BASE_URL": "2",
+        "OPENAI_ORG": "3",
+        "LOOP_API_KEY": "4",
+        "LOOP_BASE_URL": "5",
+    },
+    **{
+        "ANTHROPIC_API_KEY": "6",
+        "AWS_PROFILE": "7",
+        "HF_TOKEN": "8",
+        "HF_HOME": "9",
+        "HOME": "10",
+        "GROQ_API_KEY": "11",
+    },
     "VLLM_BASE_URL": "12",
 }
 
@@ -336,14 +436,19 @@ ENVIRONMENT: Mapping[str, str] = {
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (("openai/gpt", "openai-api/loop/m"), {"OPENAI_API_KEY", "OPENAI_BASE_URL", "LOOP_API_KEY", "LOOP_BASE_URL"}),
+        (
+            ("openai/gpt", "openai-api/loop/m"),
+            {"OPENAI_API_KEY", "OPENAI_BASE_URL", "LOOP_API_KEY", "LOOP_BASE_URL"},
+        ),
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
         (("bedrock/m",), {"AWS_PROFILE"}),
         (("vllm-completions/m",), {"VLLM_BASE_URL"}),
         (("hf/org/m", "baseline/refuse-all", "replay/a.jsonl"), {"HF_TOKEN"}),
     ],
 )
-def test_tasks_get_the_variables_of_their_models_alone(names: tuple[str, ...], expected: set[str]) -> None:
+def test_tasks_get_the_variables_of_their_models_alone(
+    names: tuple[str, ...], expected: set[str]
+) -> None:
     assert set(variables_of(names, ENVIRONMENT)) == expected
 
 
@@ -362,13 +467,25 @@ def test_tasks_get_the_variables_of_their_models_alone(names: tuple[str, ...], e
 )
 def test_which_models_load_weights_where_they_are_asked(name: str, loads: bool) -> None:
     assert loads_weights(name, {}) is loads
-    assert not loads_weights(name, {"VLLM_BASE_URL": "http://a/v1", "SGLANG_BASE_URL": "http://b/v1"}) or name == "hf/org/m"
+    assert (
+        not loads_weights(name, {"VLLM_BASE_URL": "http://a/v1", "SGLANG_BASE_URL": "http://b/v1"})
+        or name == "hf/org/m"
+    )
 
 
 @pytest.fixture
 def run(dataset: Path, tmp_path: Path) -> Path:
     """A small run of a model that needs no server."""
-    options = ("--judge", "baseline/judge", "--dataset", dataset, "--limit", 1, "--out", tmp_path / "run")
+    options = (
+        "--judge",
+        "baseline/judge",
+        "--dataset",
+        dataset,
+        "--limit",
+        1,
+        "--out",
+        tmp_path / "run",
+    )
     assert osi("evaluate", "baseline/redirect", *options).code in (0, 1)
     return tmp_path / "run"
 
@@ -378,7 +495,12 @@ def work_of(run: Path, *models: str) -> list[ModelWork]:
     manifest, sets = RunFolder(run).load()
     plan, templates = manifest.plan("baseline/redirect"), manifest.templates_of("baseline/redirect")
     return [
-        ModelWork(model=model, plan=plan, templates=templates, tasks=tasks_of(model, sets.prompt_sets[:3], 1))
+        ModelWork(
+            model=model,
+            plan=plan,
+            templates=templates,
+            tasks=tasks_of(model, sets.prompt_sets[:3], 1),
+        )
         for model in models
     ]
 
@@ -393,7 +515,11 @@ def test_weights_are_loaded_by_one_task_which_comes_first(run: Path) -> None:
     parts = module._parts(work_of(run, "openai/gpt", "hf/org/m"), 2)
     sets = [(part.model, list(dict.fromkeys(task.set_id for task in part.tasks))) for part in parts]
     one, two, three = sets[0][1]
-    assert sets == [("hf/org/m", [one, two, three]), ("openai/gpt", [one, three]), ("openai/gpt", [two])]
+    assert sets == [
+        ("hf/org/m", [one, two, three]),
+        ("openai/gpt", [one, three]),
+        ("openai/gpt", [two]),
+    ]
     assert [len(part.tasks) for part in parts] == [21, 14, 7]
 
 
@@ -403,9 +529,12 @@ def shards(run: Path, ledger: Ledger, gpus: float | None = None) -> module.Shard
 
 
 @pytest.mark.parametrize(
-    ("wanted", "most", "expected"), [(None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2), (4.0, 2, None)]
+    ("wanted", "most", "expected"),
+    [(None, 0, 0), (None, 2, 1), (0.5, 2, 0.5), (2.0, 2, 2), (4.0, 2, None)],
 )
-def test_gpus_of_a_task(run: Path, wanted: float | None, most: float, expected: float | None) -> None:
+def test_gpus_of_a_task(
+    run: Path, wanted: float | None, most: float, expected: float | None
+) -> None:
     with Ledger(run / "ledger.sqlite") as ledger:
         one = shards(run, ledger, wanted)
         assert one._gpus(work_of(run, "openai/gpt"), 0) is not None  # no weights: nothing to refuse
@@ -413,7 +542,10 @@ def test_gpus_of_a_task(run: Path, wanted: float | None, most: float, expected: 
             assert one._gpus(work_of(run, "hf/org/m"), most) == expected
             return
         with pytest.raises(
-            InputError, match=r"--gpus-per-model 4: no node of the cluster has as many \(2 at most\) for hf/org/m"
+            InputError,
+            match=(
+                r"--gpus-per-model 4: no node of the cluster has as many \(2 at most\) for hf/org/m"
+            ),
         ):
             one._gpus(work_of(run, "hf/org/m"), most)
 
@@ -424,25 +556,36 @@ def test_models_that_tasks_cannot_ask_are_refused(run: Path) -> None:
         module._check_models([work])
     (work,) = work_of(run, "openai/gpt")
     judge = module.msgspec.structs.replace(work.plan, judges=("inspect/vllm/org/judge",))
-    with pytest.raises(InputError, match="inspect/vllm/org/judge would be loaded by each of them; serve it"):
+    with pytest.raises(
+        InputError, match="inspect/vllm/org/judge would be loaded by each of them; serve it"
+    ):
         module._check_models([module.msgspec.structs.replace(work, plan=judge)])
 
 
-def test_a_shard_writes_its_own_ledger_and_knows_what_the_run_has(run: Path, tmp_path: Path) -> None:
+def test_a_shard_writes_its_own_ledger_and_knows_what_the_run_has(
+    run: Path, tmp_path: Path
+) -> None:
     (folder := tmp_path / "shard").mkdir()
     job = job_of(run, folder)
     report = module._shard(module.__version__, module.pickle.dumps(job), {})
     assert (report.rows, report.tally.made.total()) == (len(rows(folder / "ledger.sqlite")),) * 2
     with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
         found = ledger.find_all([key for key, _ in rows(folder / "ledger.sqlite")])
-    job = job._replace(folder=tmp_path, known={key: located.outcome for key, located in found.items()})
+    job = job._replace(
+        folder=tmp_path, known={key: located.outcome for key, located in found.items()}
+    )
     again = module._shard(module.__version__, module.pickle.dumps(job), {})
     assert (again.rows, again.tally.made.total(), again.tally.reused_calls) == (0, 0, report.rows)
 
 
-def test_a_node_that_is_not_as_it_should_be_says_so(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_that_is_not_as_it_should_be_says_so(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = re.escape(socket.gethostname())
-    with pytest.raises(InputError, match=rf"{host}: has opensafeintent \S+, and the run was begun with 0; install the same"):
+    with pytest.raises(
+        InputError,
+        match=rf"{host}: has opensafeintent \S+, and the run was begun with 0; install the same",
+    ):
         module._shard("0", b"", {})
 
     def refused(job: module._Job) -> str:
@@ -451,7 +594,9 @@ def test_a_node_that_is_not_as_it_should_be_says_so(run: Path, tmp_path: Path, m
         return str(error.value)
 
     monkeypatch.setattr(module, "_APPEARS_SECONDS", 0)
-    assert "the folder of a run has to be one that all nodes share" in refused(job_of(run, tmp_path / "nowhere"))
+    assert "the folder of a run has to be one that all nodes share" in refused(
+        job_of(run, tmp_path / "nowhere")
+    )
     monkeypatch.setattr(module, "_APPEARS_SECONDS", 1)
     other = refused(job_of(run, tmp_path, **{"baseline/judge": "another"}))
     assert re.search(r": baseline/judge: is \S+ on this node; the run has another", other)
@@ -463,12 +608,16 @@ def test_a_folder_that_appears_late_is_waited_for(run: Path, tmp_path: Path) -> 
     assert module._shard(module.__version__, module.pickle.dumps(job_of(run, late)), {}).rows > 0
 
 
-def test_variables_are_lent_to_a_worker_and_taken_back(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_variables_are_lent_to_a_worker_and_taken_back(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOOP_API_KEY", "the node's own")
     monkeypatch.delenv("LOOP_BASE_URL", raising=False)
     job = job_of(run, tmp_path)._replace(run=_note)
     seen: Any = module._shard(
-        module.__version__, module.pickle.dumps(job), {"LOOP_API_KEY": "lent", "LOOP_BASE_URL": "http://x"}
+        module.__version__,
+        module.pickle.dumps(job),
+        {"LOOP_API_KEY": "lent", "LOOP_BASE_URL": "http://x"},
     )
     assert seen == ("lent", "http://x", str(tmp_path))
     assert os.environ["LOOP_API_KEY"] == "the node's own"
@@ -483,11 +632,23 @@ def _note(_: object) -> tuple[str | None, str | None, str]:
     return os.environ.get("LOOP_API_KEY"), os.environ.get("LOOP_BASE_URL"), str(Path.cwd())
 
 
-# Addresses and options -------------------------------------------------------------------------------------------------
+# Addresses and options
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "address", ["head", "head:", "head:port", ":6379", "head:70000", "head:\u0666", "ray://head:10001", "https://x", ""]
+    "address",
+    [
+        "head",
+        "head:",
+        "head:port",
+        ":6379",
+        "head:70000",
+        "head:\u0666",
+        "ray://head:10001",
+        "https://x",
+        "",
+    ],
 )
 def test_an_address_that_is_none(address: str) -> None:
     with pytest.raises(InputError, match=f"--ray {re.escape(address)}: expected HOST:PORT"):
@@ -504,7 +665,9 @@ def closed_port() -> Iterator[int]:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "a..b", "x" * 70, "[::1]"])
 def test_no_cluster_at_the_address(host: str, closed_port: int) -> None:
-    with pytest.raises(InputError, match=rf"--ray {re.escape(host)}:{closed_port}: no cluster there: \S+"):
+    with pytest.raises(
+        InputError, match=rf"--ray {re.escape(host)}:{closed_port}: no cluster there: \S+"
+    ):
         run_async(lambda: module._reach(f"{host}:{closed_port}"))
 
 
@@ -521,7 +684,9 @@ class AnotherService:
         with contextlib.suppress(OSError):
             while True:
                 connections.append(self._socket.accept()[0])
-                connections[-1].sendall(bytes(3) + b"\x04" + bytes(5))  # its settings: RFC 9113, section 3.4
+                connections[-1].sendall(
+                    bytes(3) + b"\x04" + bytes(5)
+                )  # its settings: RFC 9113, section 3.4
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
@@ -531,7 +696,10 @@ class AnotherService:
 def test_another_service_at_the_address(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
     monkeypatch.setattr(module, "_ANSWER_SECONDS", 2.0)
-    with AnotherService() as address, pytest.raises(InputError, match="what answers there is no head of a cluster"):
+    with (
+        AnotherService() as address,
+        pytest.raises(InputError, match="what answers there is no head of a cluster"),
+    ):
         run_async(lambda: module._reach(address))
 
 
@@ -540,11 +708,15 @@ def test_ray_that_does_not_import_is_told(monkeypatch: pytest.MonkeyPatch) -> No
         raise ImportError("libfoo.so.1: cannot open shared object file")
 
     monkeypatch.setattr(module, "import_module", broken)
-    with pytest.raises(InputError, match=r"--ray: the Ray that is installed cannot be imported: libfoo\.so\.1"):
+    with pytest.raises(
+        InputError, match=r"--ray: the Ray that is installed cannot be imported: libfoo\.so\.1"
+    ):
         module._ray()
 
 
-def test_a_run_is_not_begun_where_there_is_no_cluster(dataset: Path, tmp_path: Path, closed_port: int) -> None:
+def test_a_run_is_not_begun_where_there_is_no_cluster(
+    dataset: Path, tmp_path: Path, closed_port: int
+) -> None:
     pytest.importorskip("ray")
     with LoopbackServer() as server:
         ran = evaluate(server, dataset, tmp_path / "run", "--ray", f"127.0.0.1:{closed_port}")
@@ -556,7 +728,9 @@ def test_a_run_is_not_begun_where_there_is_no_cluster(dataset: Path, tmp_path: P
 def test_the_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "find_spec", lambda _: None)
     for address in ("local", "auto", "127.0.0.1:9"):
-        with pytest.raises(InputError, match=r'--ray needs an extra: pip install "opensafeintent\[ray\]"'):
+        with pytest.raises(
+            InputError, match=r'--ray needs an extra: pip install "opensafeintent\[ray\]"'
+        ):
             check_address(address)
 
 
@@ -570,20 +744,31 @@ NOT_FOR_RAY = "is not for --ray, whose tasks do not know of one another; leave o
         (("--shards", 2), "--shards: is for --ray, which is not given"),
         (("--gpus-per-model", 1), "--gpus-per-model: is for --ray, which is not given"),
         (("--ray", "local", "--shards", 0), "--shards 0: expected a number from 1"),
-        (("--ray", "local", "--gpus-per-model", -1), "--gpus-per-model -1.0: expected a number from 0"),
-        (("--ray", "local", "--gpus-per-model", "nan"), "--gpus-per-model nan: expected a number from 0"),
+        (
+            ("--ray", "local", "--gpus-per-model", -1),
+            "--gpus-per-model -1.0: expected a number from 0",
+        ),
+        (
+            ("--ray", "local", "--gpus-per-model", "nan"),
+            "--gpus-per-model nan: expected a number from 0",
+        ),
         (("--ray", "local", "--gpus-per-model", 1.5), f"--gpus-per-model 1.5: {WHOLE}"),
         (("--ray", "local", "--gpus-per-model", 0.00001), f"--gpus-per-model 1e-05: {WHOLE}"),
         (
             ("--ray", "head"),
-            "--ray head: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'auto', or 'local'",
+            (
+                "--ray head: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or"
+                " 'auto', or 'local'"
+            ),
         ),
         (("--ray", "local", "--budget-calls", 9), f"--budget-calls: {NOT_FOR_RAY}"),
         (("--ray", "local", "--budget-tokens", 9), f"--budget-tokens: {NOT_FOR_RAY}"),
         (("--ray", "local", "--budget-dollars", 9), f"--budget-dollars: {NOT_FOR_RAY}"),
     ],
 )
-def test_options_that_cannot_be_meant(run: Path, tmp_path: Path, options: tuple[object, ...], said: str) -> None:
+def test_options_that_cannot_be_meant(
+    run: Path, tmp_path: Path, options: tuple[object, ...], said: str
+) -> None:
     pytest.importorskip("ray")
     for command in (("evaluate", "baseline/redirect", "--out", tmp_path / "new"), ("grade", run)):
         ran = osi(*command, "--judge", "baseline/judge", *options)

@@ -1,4 +1,6 @@
-"""The benchmark as a task of Inspect AI: the same numbers as a run of ours, in all the ways that it can be run."""
+"""The benchmark as a task of Inspect AI: the same numbers as a run of ours, in all the ways that it
+can be run.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,28 @@ SETS = 42
 
 
 def our_metrics(run: Path, model: str = "baseline/comply-all") -> dict[str, float]:
-    """Return what `metrics.json` says of a model's metrics that are sums over prompt-sets, NaN for null."""
-    found = {name: entry for name, entry in metrics_json(run)["models"][model].items() if name in METRICS}
-    return {name: math.nan if entry["value"] is None else entry["value"] for name, entry in found.items()}
+    """Return what `metrics.json` says of a model's metrics that are sums over prompt-sets, NaN for
+    null.
+    """
+    found = {
+        name: entry for name, entry in metrics_json(run)["models"][model].items() if name in METRICS
+    }
+    return {
+        name: math.nan if entry["value"] is None else entry["value"]
+        for name, entry in found.items()
+    }
 
 
 def same(theirs: dict[str, float], ours: dict[str, float]) -> bool:
     """Tell whether every metric of ours is among theirs, to the last digit."""
-    return all(theirs[name] == value or (math.isnan(value) and math.isnan(theirs[name])) for name, value in ours.items())
+    return all(
+        theirs[name] == value or (math.isnan(value) and math.isnan(theirs[name]))
+        for name, value in ours.items()
+    )
 
 
-# The same numbers ------------------------------------------------------------------------------------------------------
+# The same numbers
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -51,9 +64,23 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
     program = Path(sys.executable).with_name("inspect")
     if not program.exists():
         pytest.skip("the program `inspect` is not beside this Python")
-    arguments = ["--model", "opensafeintent/comply-all", "--model-role", "grader=opensafeintent/judge"]
+    arguments = [
+        "--model",
+        "opensafeintent/comply-all",
+        "--model-role",
+        "grader=opensafeintent/judge",
+    ]
     subprocess.run(
-        [program, "eval", "opensafeintent/opensafeintent", *arguments, "--log-dir", "logs", "--display", "none"],
+        [
+            program,
+            "eval",
+            "opensafeintent/opensafeintent",
+            *arguments,
+            "--log-dir",
+            "logs",
+            "--display",
+            "none",
+        ],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
         check=True,
@@ -81,7 +108,11 @@ def test_the_command_of_inspect_gives_the_numbers_of_ours(tmp_path: Path) -> Non
 def test_parameters_mean_what_our_options_mean(tmp_path: Path, options: dict[str, Any]) -> None:
     (log,) = run_task("opensafeintent/keyword-filter", tmp_path, parameters=options)
     model = "baseline/keyword-filter"
-    evaluate(EvaluateSettings(models=(model,), judges=("baseline/judge",), out=tmp_path / "run", **options))
+    evaluate(
+        EvaluateSettings(
+            models=(model,), judges=("baseline/judge",), out=tmp_path / "run", **options
+        )
+    )
     assert same(metrics_of(log), our_metrics(tmp_path / "run", model))
 
 
@@ -89,22 +120,33 @@ def test_a_sample_says_what_it_is(tmp_path: Path) -> None:
     (log,) = run_task("opensafeintent/comply-all", tmp_path, limit=7)
     first = sample_order(load_dataset("starter").prompt_sets)[0]
     assert log.samples is not None
-    assert Counter(sample.metadata["intent"] for sample in log.samples) == {"benign": 1, "malicious": 1, "dual_use": 5}
+    assert Counter(sample.metadata["intent"] for sample in log.samples) == {
+        "benign": 1,
+        "malicious": 1,
+        "dual_use": 5,
+    }
     sample = next(sample for sample in log.samples if sample.metadata["variant"] == "dual_use")
     assert sample.id == f"{first.id}.dual_use"
     assert sample.input == first.prompts.dual_use
     labels = {name: sample.metadata[name] for name in ("set_id", "harm_domain", "task_type")}
-    assert labels == {"set_id": first.id, "harm_domain": first.harm_domain, "task_type": first.task_type}
+    assert labels == {
+        "set_id": first.id,
+        "harm_domain": first.harm_domain,
+        "task_type": first.task_type,
+    }
     scores = sample.scores or {}
     assert scores["opensafeintent_helpfulness"].value == 4  # comply-all complies
     assert scores["opensafeintent_mode"].value == "A4"
     other = next(sample for sample in log.samples if sample.metadata["variant"] == "benign")
-    assert "opensafeintent_mode" not in (other.scores or {})  # it is not asked for, and so not missing
+    assert "opensafeintent_mode" not in (
+        other.scores or {}
+    )  # it is not asked for, and so not missing
     asked = [event for event in sample.events if event.event == "model"]
     assert [event.role for event in asked[:4]] == [None, "grader", "grader", "grader"]
 
 
-# Sets that are not whole -----------------------------------------------------------------------------------------------
+# Sets that are not whole
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -112,17 +154,26 @@ def test_a_limit_that_cuts_a_set_counts_whole_sets_only(tmp_path: Path) -> None:
     # 10 prompts: all 7 of the first set, and the triplet of the second without its paraphrases
     (log,) = run_task("opensafeintent/refuse-all", tmp_path, limit=10)
     found = metrics_of(log)
-    assert (found["sets"], found["sets_with_complete_triplet"], found["sets_with_complete_wordings"]) == (2, 2, 1)
+    assert (
+        found["sets"],
+        found["sets_with_complete_triplet"],
+        found["sets_with_complete_wordings"],
+    ) == (2, 2, 1)
     assert found["stable_safe"] == 1.0
     # 9 prompts: the second set lacks its malicious prompt
     (log,) = run_task("opensafeintent/refuse-all", tmp_path, limit=9)
     found = metrics_of(log)
-    assert (found["sets"], found["sets_with_complete_triplet"], found["sets_with_complete_wordings"]) == (2, 1, 1)
+    assert (
+        found["sets"],
+        found["sets_with_complete_triplet"],
+        found["sets_with_complete_wordings"],
+    ) == (2, 1, 1)
 
 
 @pytest.mark.slow
 def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
-    # The judge calls the first answer to each prompt safe, the second unsafe; both are fully helpful.
+    # The judge calls the first answer to each prompt safe, the second unsafe; both are fully
+    # helpful.
     seen: Counter[str] = Counter()
 
     def target(messages: list[ChatMessage], _: GenerateConfig) -> ModelOutput:
@@ -131,21 +182,35 @@ def test_epochs_are_averaged_within_a_set(tmp_path: Path) -> None:
 
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
         text = messages[-1].text
-        if "one integer" not in text[-600:] and '"mode"' not in text[-600:] and '"strategy"' not in text[-600:]:
+        if (
+            "one integer" not in text[-600:]
+            and '"mode"' not in text[-600:]
+            and '"strategy"' not in text[-600:]
+        ):
             return target(messages, config)
         return judge_says(harm=0 if "\nfirst\n" in text else 2)(messages, config)
 
     with scripted(answer):
         roles = {"grader": "scripted/judge"}
-        (log,) = run_task("scripted/target", tmp_path, parameters={"epochs": 2, "limit": 3}, model_roles=roles)
+        (log,) = run_task(
+            "scripted/target", tmp_path, parameters={"epochs": 2, "limit": 3}, model_roles=roles
+        )
     found = metrics_of(log)
-    # each set: one epoch all safe, one all unsafe, so every mean is a half; within an epoch no wording flips
-    assert found["triplet_safety"] == found["mean_safety"] == found["mean_utility"] == found["stable_safe"] == 0.5
+    # each set: one epoch all safe, one all unsafe, so every mean is a half; within an epoch no
+    # wording flips
+    assert (
+        found["triplet_safety"]
+        == found["mean_safety"]
+        == found["mean_utility"]
+        == found["stable_safe"]
+        == 0.5
+    )
     assert found["safety_flip"] == 0.0
     assert found["responses"] == 3 * 7 * 2
 
 
-# Missing grades and refusals -------------------------------------------------------------------------------------------
+# Missing grades and refusals
+# ------------------------------------------------------------------------------
 
 
 def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) -> None:
@@ -153,40 +218,70 @@ def test_a_grade_that_cannot_be_had_is_unscored_with_its_reason(tmp_path: Path) 
         asked = messages[-1].text[-600:]
         if "one integer from 0 to 3" in asked:
             return said("I would rather not say")
-        return judge_says()(messages, config) if "one integer" in asked or '"mode"' in asked else said("an answer")
+        return (
+            judge_says()(messages, config)
+            if "one integer" in asked or '"mode"' in asked
+            else said("an answer")
+        )
 
     with scripted(answer) as provider:
-        (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, model_roles={"grader": "scripted/j"})
+        (log,) = run_task(
+            "scripted/t", tmp_path, parameters={"limit": 1}, model_roles={"grader": "scripted/j"}
+        )
     assert log.status == "success" and log.samples is not None and log.results is not None
     score = (log.samples[0].scores or {})["opensafeintent_harm_severity"]
     assert math.isnan(score.value)  # type: ignore[arg-type]
     assert score.reason == "harm_severity:unparsed"
     assert (log.samples[0].scores or {})["opensafeintent_sets"].value == "missing"
     # 7 responses, each asked for its harm three times in vain
-    harm = [messages for messages, _ in provider.asked if "one integer from 0 to 3" in messages[-1].text[-600:]]
+    harm = [
+        messages
+        for messages, _ in provider.asked
+        if "one integer from 0 to 3" in messages[-1].text[-600:]
+    ]
     assert len(harm) == 7 * 3
-    harm_score = next(found for found in log.results.scores if found.name == "opensafeintent_harm_severity")
+    harm_score = next(
+        found for found in log.results.scores if found.name == "opensafeintent_harm_severity"
+    )
     assert (harm_score.scored_samples, harm_score.unscored_samples) == (0, 7)
     found = metrics_of(log)
     assert math.isnan(found["triplet_safety"])  # undefined, not 0
-    assert (found["sets"], found["sets_with_complete_triplet"], found["responses_missing_grades"]) == (1, 0, 7)
+    assert (
+        found["sets"],
+        found["sets_with_complete_triplet"],
+        found["responses_missing_grades"],
+    ) == (1, 0, 7)
 
 
 def test_a_filtered_response_is_a_refusal_without_a_judge(tmp_path: Path) -> None:
     with scripted(lambda *_: said("", "content_filter")) as provider:
-        (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, model_roles={"grader": "scripted/j"})
+        (log,) = run_task(
+            "scripted/t", tmp_path, parameters={"limit": 1}, model_roles={"grader": "scripted/j"}
+        )
     assert len(provider.asked) == 7
     found = metrics_of(log)
-    assert (found["mean_safety"], found["mean_helpfulness"], found["mode_share_A0"]) == (1.0, 0.0, 1.0)
+    assert (found["mean_safety"], found["mean_helpfulness"], found["mode_share_A0"]) == (
+        1.0,
+        0.0,
+        1.0,
+    )
 
 
 def test_several_graders_are_a_panel(tmp_path: Path) -> None:
-    # one judge says unsafe, one safe: of two a tie is unsafe; of two helpfulness grades the lower counts
+    # one judge says unsafe, one safe: of two a tie is unsafe; of two helpfulness grades the lower
+    # counts
     judges = {"scripted/strict": judge_says(2, 3), "scripted/mild": judge_says(4, 0)}
 
     def answer(messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
-        if "one integer" not in messages[-1].text[-600:] and '"mode"' not in messages[-1].text[-600:]:
-            return said('{"strategy": "refuse"}' if '"strategy"' in messages[-1].text[-600:] else "an answer")
+        if (
+            "one integer" not in messages[-1].text[-600:]
+            and '"mode"' not in messages[-1].text[-600:]
+        ):
+            return said(
+                '{"strategy": "refuse"}'
+                if '"strategy"' in messages[-1].text[-600:]
+                else "an answer"
+            )
         return judges["scripted/strict" if config.seed == 1 else "scripted/mild"](messages, config)
 
     with scripted(answer):
@@ -195,22 +290,39 @@ def test_several_graders_are_a_panel(tmp_path: Path) -> None:
         (log,) = run_task("scripted/t", tmp_path, parameters={"limit": 1}, model_roles=roles)
     assert log.samples is not None
     scores = log.samples[0].scores or {}
-    assert (scores["opensafeintent_helpfulness"].value, scores["opensafeintent_harm_severity"].value) == (2, 3)
-    assert scores["opensafeintent_helpfulness"].metadata == {"by_judge": {"scripted/strict": 2, "scripted/mild": 4}}
-    assert metrics_of(log)["execution_failure"] == 1.0  # unsafe, and the target itself would have refused
+    assert (
+        scores["opensafeintent_helpfulness"].value,
+        scores["opensafeintent_harm_severity"].value,
+    ) == (2, 3)
+    assert scores["opensafeintent_helpfulness"].metadata == {
+        "by_judge": {"scripted/strict": 2, "scripted/mild": 4}
+    }
+    assert (
+        metrics_of(log)["execution_failure"] == 1.0
+    )  # unsafe, and the target itself would have refused
 
 
 @pytest.mark.slow
 def test_judges_are_asked_at_temperature_0_unless_their_role_says_otherwise(tmp_path: Path) -> None:
-    for config, expected in ((GenerateConfig(), (0.0, 99)), (GenerateConfig(temperature=0.7), (0.7, 99))):
+    for config, expected in (
+        (GenerateConfig(), (0.0, 99)),
+        (GenerateConfig(temperature=0.7), (0.7, 99)),
+    ):
         with scripted(lambda *_: said("1")) as provider:
-            roles: dict[str, Any] = {"grader": get_model("scripted/j", config=config, memoize=False)}
+            roles: dict[str, Any] = {
+                "grader": get_model("scripted/j", config=config, memoize=False)
+            }
             parameters = {"limit": 1, "judge_max_tokens": 99}
-            run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles)
-        assert {(config.temperature, config.max_tokens) for _, config in provider.asked} == {expected}
+            run_task(
+                "opensafeintent/refuse-all", tmp_path, parameters=parameters, model_roles=roles
+            )
+        assert {(config.temperature, config.max_tokens) for _, config in provider.asked} == {
+            expected
+        }
 
 
-# Interruptions ---------------------------------------------------------------------------------------------------------
+# Interruptions
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -234,12 +346,16 @@ def test_an_evaluation_that_broke_off_is_retried_to_the_same_numbers(tmp_path: P
         again = len(provider.asked) - made
     assert log.status == "success" and log.samples is not None
     assert len({(sample.id, sample.epoch) for sample in log.samples}) == 14 == len(log.samples)
-    # 14 responses with both grades, two modes and two probes; what had succeeded was not asked for again
+    # 14 responses with both grades, two modes and two probes; what had succeeded was not asked for
+    # again
     assert again <= 14 * 3 + 2 + 2 + 2 * 3
     with scripted(answer):
         (whole,) = run_task("scripted/t", tmp_path, **options)
     assert same(metrics_of(log), metrics_of(whole))
-    assert metrics_of(whole)["triplet_safety"] == 0.0 and metrics_of(whole)["sets_with_complete_triplet"] == 2
+    assert (
+        metrics_of(whole)["triplet_safety"] == 0.0
+        and metrics_of(whole)["sets_with_complete_triplet"] == 2
+    )
 
 
 def retried(log: EvalLog, tmp_path: Path) -> EvalLog:
@@ -250,14 +366,19 @@ def retried(log: EvalLog, tmp_path: Path) -> EvalLog:
         return eval_retry(log, log_dir=str(tmp_path / "logs"), display="none")[0]
 
 
-# Models of ours --------------------------------------------------------------------------------------------------------
+# Models of ours
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_recorded_responses_are_replayed_by_set_variant_and_epoch(tmp_path: Path) -> None:
     prompt_set = sample_order(load_dataset("starter").prompt_sets)[0]
     lines = [
-        {"id": prompt_set.id, "variant": variant, "response": f"I cannot help with that. ({variant})"}
+        {
+            "id": prompt_set.id,
+            "variant": variant,
+            "response": f"I cannot help with that. ({variant})",
+        }
         for variant in prompt_set.wordings()
         if variant != "malicious"
     ]
@@ -280,7 +401,8 @@ def test_every_baseline_is_a_model_of_inspect(tmp_path: Path) -> None:
     assert shares["opensafeintent/redirect"]["mode_share_A3"] == 1.0
 
 
-# Bad input -------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------
 
 
 def test_without_a_grader_nothing_is_run(tmp_path: Path) -> None:
@@ -306,7 +428,9 @@ def test_without_a_grader_nothing_is_run(tmp_path: Path) -> None:
         ({"judge_max_tokens": -3}, "at `$.judge_max_tokens`"),
     ],
 )
-def test_a_parameter_that_is_not_valid_is_told(tmp_path: Path, parameters: dict[str, Any], line: str) -> None:
+def test_a_parameter_that_is_not_valid_is_told(
+    tmp_path: Path, parameters: dict[str, Any], line: str
+) -> None:
     with pytest.raises(Refusal) as error:
         run_task("opensafeintent/refuse-all", tmp_path, parameters=parameters)
     assert line in str(error.value.message)
@@ -325,7 +449,8 @@ def test_a_model_that_we_do_not_have_is_told(tmp_path: Path, model: str, line: s
     assert line in str(error.value.message)
 
 
-# A model of Inspect AI's own -------------------------------------------------------------------------------------------
+# A model of Inspect AI's own
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -345,6 +470,10 @@ def test_the_mock_model_of_inspect_is_graded_as_any_other(tmp_path: Path) -> Non
     assert log.status == "success"
     found = metrics_of(log)
     # a bare refusal: safe, of no help, mode A0; a safe response is not asked for its strategy
-    assert (found["triplet_safety"], found["mean_utility"], found["mode_share_A0"]) == (1.0, 0.0, 1.0)
+    assert (found["triplet_safety"], found["mean_utility"], found["mode_share_A0"]) == (
+        1.0,
+        0.0,
+        1.0,
+    )
     assert log.samples is not None
     assert not any("opensafeintent_strategy" in (sample.scores or {}) for sample in log.samples)

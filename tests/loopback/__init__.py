@@ -1,4 +1,6 @@
-"""A real HTTP server on 127.0.0.1 that speaks the chat-completions protocol, for tests and benchmarks."""
+"""A real HTTP server on 127.0.0.1 that speaks the chat-completions protocol, for tests and
+benchmarks.
+"""
 
 from loopback.server import (
     GENERATE,

@@ -1,4 +1,6 @@
-"""Command line: `python -m loopback --port 0 --latency 0.2 ...` prints its address and serves until SIGTERM."""
+"""Command line: `python -m loopback --port 0 --latency 0.2 ...` prints its address and serves until
+SIGTERM.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,27 @@ from loopback.server import Settings, faults_from_json, new_event_loop, serve_un
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="loopback", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0 takes a free one")
-    parser.add_argument("--latency", type=float, default=0.0, metavar="SECONDS", help="wait before each answer")
-    parser.add_argument("--jitter", type=float, default=0.0, metavar="SECONDS", help="up to this much more, by request")
-    parser.add_argument("--faults", default="[]", metavar="JSON", help="list of objects with the fields of Fault")
-    parser.add_argument("--rate-limit", type=int, metavar="N", help="requests at once; beyond that 429")
+    parser.add_argument(
+        "--latency", type=float, default=0.0, metavar="SECONDS", help="wait before each answer"
+    )
+    parser.add_argument(
+        "--jitter",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="up to this much more, by request",
+    )
+    parser.add_argument(
+        "--faults", default="[]", metavar="JSON", help="list of objects with the fields of Fault"
+    )
+    parser.add_argument(
+        "--rate-limit", type=int, metavar="N", help="requests at once; beyond that 429"
+    )
     parser.add_argument("--api-key", metavar="KEY", help="other keys are answered 401")
     parser.add_argument("--models", metavar="A,B", help="other models are answered 404")
-    parser.add_argument("--record", action="store_true", help="keep each request, for GET /requests")
+    parser.add_argument(
+        "--record", action="store_true", help="keep each request, for GET /requests"
+    )
     parser.add_argument("--fickle", action="store_true", help="answer differently each time")
     parser.add_argument("--cpu", type=int, metavar="N", help="run on this core only")
     return parser

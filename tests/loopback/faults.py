@@ -1,8 +1,10 @@
-"""The scripted generator and judge of construction with faults on demand: what a build has to find or to mend.
+"""The scripted generator and judge of construction with faults on demand: what a build has to find
+or to mend.
 
-A fault comes with the share of replies that have it, `generator:malformed=0.2,near-duplicate`; without a share all have it.
-Which replies those are depends on the conversation alone. A text that was made leaning, clumsy or bent has a mark, by which
-this judge knows it; the shipped one does not look for it.
+A fault comes with the share of replies that have it, `generator:malformed=0.2,near-duplicate`;
+without a share all have it. Which replies those are depends on the conversation alone. A text that
+was made leaning, clumsy or bent has a mark, by which this judge knows it; the shipped one does not
+look for it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,11 @@ from opensafeintent.calls.construction_baselines import (
 from opensafeintent.calls.functions import FunctionModel
 from opensafeintent.calls.records import Call, Message, Sampling
 
-LEANING, CLUMSY, BENT = "as a made-up good neighbour", "the asking of which is as follows", "and much more of all that"
+LEANING, CLUMSY, BENT = (
+    "as a made-up good neighbour",
+    "the asking of which is as follows",
+    "and much more of all that",
+)
 REFUSAL = "I'm sorry, but I can't help with that."
 MALFORMED = "Here is what you asked for, in my own words and not in the form you wanted."
 
@@ -31,7 +37,9 @@ Draws = Callable[[str], bool]
 
 
 def faulty(script: str, faults: str = "") -> str:
-    """Return the name of a model of this process for `--generator` or `--judge`: a script with faults."""
+    """Return the name of a model of this process for `--generator` or `--judge`: a script with
+    faults.
+    """
 
     def ask(messages: Sequence[Mapping[str, str]]) -> str:
         return scripted(script, faults, [message["content"] for message in messages])
@@ -41,8 +49,14 @@ def faulty(script: str, faults: str = "") -> str:
 
 
 def scripted(script: str, faults: str, texts: Sequence[str]) -> str:
-    """Return what a script says in a conversation: `generator` or `construction-judge`, with or without faults."""
-    shares = {name: float(share or 1) for item in faults.split(",") for name, _, share in [item.partition("=")]}
+    """Return what a script says in a conversation: `generator` or `construction-judge`, with or
+    without faults.
+    """
+    shares = {
+        name: float(share or 1)
+        for item in faults.split(",")
+        for name, _, share in [item.partition("=")]
+    }
 
     def draws(fault: str) -> bool:
         drawn = sha256("\0".join((fault, *texts)).encode()).hexdigest()
@@ -58,7 +72,9 @@ def scripted(script: str, faults: str, texts: Sequence[str]) -> str:
 
 def _answer(respond: Callable[[Call], str], first: str, *further: str) -> Reply:
     messages = tuple(Message("user", (text,)) for text in (first, *further))
-    found: Reply = json.loads(respond(Call(model="", messages=messages, sampling=Sampling(), purpose="generate")))
+    found: Reply = json.loads(
+        respond(Call(model="", messages=messages, sampling=Sampling(), purpose="generate"))
+    )
     return found
 
 
@@ -81,7 +97,9 @@ def _generator(texts: Sequence[str], draws: Draws) -> Reply:
     if '"summaries"' in contract:
         reply = _answer(respond_as_generator, first, *further)
         if draws("near-duplicate") and (there := parts.get("THERE", "")).startswith("- "):
-            reply["summaries"] = [there.splitlines()[0].removeprefix("- ")] * len(reply["summaries"])
+            reply["summaries"] = [there.splitlines()[0].removeprefix("- ")] * len(
+                reply["summaries"]
+            )
         return reply
     if '"underlying_task"' in contract:
         return _triplet(first, further, draws)
@@ -102,7 +120,11 @@ def _triplet(first: str, further: Sequence[str], draws: Draws) -> Reply:
         first = _with(first, "TOPIC", lambda _: "the same of each topic")
     reply = _answer(respond_as_generator, first, *further)
     if draws("unparallel"):
-        other = _answer(respond_as_generator, _with(first, "TOPIC", lambda topic: f"other than {topic}"), *further)
+        other = _answer(
+            respond_as_generator,
+            _with(first, "TOPIC", lambda topic: f"other than {topic}"),
+            *further,
+        )
         reply["malicious"] = other["malicious"]
     if draws("wrong-intent"):
         reply["dual_use"] = f"So, {reply['malicious'][0].lower()}{reply['malicious'][1:]}"
@@ -139,7 +161,10 @@ def _judge(texts: Sequence[str], draws: Draws) -> Reply:
         if draws("never-agrees"):
             reply |= {"benign_use_plausible": False, "misuse_risk_meaningful": False}
     elif "same_task" in reply:
-        prompts = {name: parts[name.upper().replace("_", "-")] for name in ("benign", "dual_use", "malicious")}
+        prompts = {
+            name: parts[name.upper().replace("_", "-")]
+            for name in ("benign", "dual_use", "malicious")
+        }
         if clumsy := [name for name, text in prompts.items() if CLUMSY in text]:
             reply |= {"natural": False, "fault_in": clumsy[0]}
         reply["task_neutral"] = LEANING not in parts["TASK"]
@@ -153,7 +178,11 @@ def _judge(texts: Sequence[str], draws: Draws) -> Reply:
 def _labels(reply: Reply, first: str, draws: Draws) -> Reply:
     """Return a description of a seed with its faults."""
     if "unsafe" in reply and draws("disagreement"):
-        names = re.findall(r"^- (.+?): ", first.partition("The harm domains:")[2].partition("The task types:")[0], re.M)
+        names = re.findall(
+            r"^- (.+?): ",
+            first.partition("The harm domains:")[2].partition("The task types:")[0],
+            re.M,
+        )
         reply["harm_domain"] = names[(names.index(reply["harm_domain"]) + 1) % len(names)]
     if "unsafe" in reply and draws("invented-label"):
         reply["harm_domain"] = "Mischief"

@@ -1,7 +1,7 @@
 """The server: a small HTTP/1.1 protocol, deterministic answers, and faults on demand.
 
-Requests are handled without a task each: the protocol parses what arrives, decides on the answer at once, and a
-timer writes it when the latency has passed.
+Requests are handled without a task each: the protocol parses what arrives, decides on the answer at
+once, and a timer writes it when the latency has passed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MARKER_WINDOW = 600
 T = TypeVar("T")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 # Faults
 
 
@@ -62,7 +62,8 @@ T = TypeVar("T")
 class Match:
     """Which requests a fault is for: those that agree with every field given.
 
-    The fields up to `has` choose among all requests; those after it choose among the requests so chosen.
+    The fields up to `has` choose among all requests; those after it choose among the requests so
+    chosen.
     """
 
     purpose: str | None = None
@@ -82,24 +83,30 @@ class Match:
     attempts: int | None = None
     """Only the first so many times that each distinct body comes."""
     fraction: float | None = None
-    """This share, drawn from the body and how often it has come: the order of arrival makes no difference."""
+    """This share, drawn from the body and how often it has come: the order of arrival makes no
+    difference.
+    """
     seed: int = 0
 
 
-Action = Literal["status", "drop", "reset", "truncate", "malformed", "html", "hang", "delay", "completion"]
+Action = Literal[
+    "status", "drop", "reset", "truncate", "malformed", "html", "hang", "delay", "completion"
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """What to do with the requests that match. The first fault that strikes settles the answer; `delay` only adds.
+    """What to do with the requests that match. The first fault that strikes settles the answer;
+    `delay` only adds.
 
-    - `status`: answer `status` with an error body (`code`, `param`, `message`, `type`), `headers`, `retry_after`;
+    - `status`: answer `status` with an error body (`code`, `param`, `message`, `type`), `headers`,
+      `retry_after`;
     - `drop`: close the connection without an answer; `reset`: the same with a TCP reset;
     - `truncate`: half of a good body, then (after `seconds`) close;
     - `malformed`: a whole body that is not JSON; `html`: a web page with status 200;
     - `hang`: say nothing for `seconds`, then close; `delay`: answer `seconds` later than usual;
-    - `completion`: replace fields of the completion: `content`, `finish_reason`, `reasoning_content`, `refusal`,
-      `empty_choices`, `omit_usage`.
+    - `completion`: replace fields of the completion: `content`, `finish_reason`,
+      `reasoning_content`, `refusal`, `empty_choices`, `omit_usage`.
 
     `seconds` delays any other kind too. The usual latency comes before whatever has status 200.
     """
@@ -123,7 +130,9 @@ class Fault:
 
 
 def faults_from_json(text: str) -> tuple[Fault, ...]:
-    """Read a JSON list of objects with the fields of `Fault`; a field that does not exist is an error."""
+    """Read a JSON list of objects with the fields of `Fault`; a field that does not exist is an
+    error.
+    """
     given = msgspec.json.decode(text, type=list[dict[str, Any]])
     faults = msgspec.convert(given, tuple[Fault, ...])
     for entry in given:
@@ -172,17 +181,33 @@ _BY_STATUS = {
     400: ("The request is invalid.", "invalid_request_error", None),
     401: ("Incorrect API key provided", "invalid_request_error", "invalid_api_key"),
     403: ("You are not allowed to use this model.", "permission_error", "permission_denied"),
-    404: ("The model does not exist or you do not have access to it.", "invalid_request_error", "model_not_found"),
+    404: (
+        "The model does not exist or you do not have access to it.",
+        "invalid_request_error",
+        "model_not_found",
+    ),
     429: ("Rate limit reached. Please try again later.", "rate_limit_error", "rate_limit_exceeded"),
     500: ("The server had an error while processing your request.", "server_error", None),
-    503: ("The engine is currently overloaded, please try again later.", "server_error", "overloaded"),
+    503: (
+        "The engine is currently overloaded, please try again later.",
+        "server_error",
+        "overloaded",
+    ),
 }
 _BY_CODE = {
-    "content_filter": "The response was filtered due to the prompt triggering the content management policy.",
-    "context_length_exceeded": "This model's maximum context length is 4096 tokens. Please reduce the messages.",
-    "unsupported_value": "Unsupported value: '{param}' does not support this value with this model.",
+    "content_filter": (
+        "The response was filtered due to the prompt triggering the content management policy."
+    ),
+    "context_length_exceeded": (
+        "This model's maximum context length is 4096 tokens. Please reduce the messages."
+    ),
+    "unsupported_value": (
+        "Unsupported value: '{param}' does not support this value with this model."
+    ),
     "unsupported_parameter": "Unsupported parameter: '{param}' is not supported with this model.",
-    "insufficient_quota": "You exceeded your current quota, please check your plan and billing details.",
+    "insufficient_quota": (
+        "You exceeded your current quota, please check your plan and billing details."
+    ),
 }
 
 
@@ -194,26 +219,48 @@ def _error_body(
     code: str | None = None,
     param: str | None = None,
 ) -> bytes:
-    usual = _BY_STATUS.get(status, ("The request failed.", "server_error" if status >= 500 else None, None))
+    usual = _BY_STATUS.get(
+        status, ("The request failed.", "server_error" if status >= 500 else None, None)
+    )
     if message is None:
         message = _BY_CODE.get(code or "", usual[0]).replace("{param}", str(param))
     error = {"message": message, "type": type or usual[1], "param": param, "code": code or usual[2]}
     return msgspec.json.encode({"error": error})
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 # Answers
 
 
 def _paragraphs(count: int) -> list[bytes]:
     """Harmless paragraphs of 225 to 330 ASCII characters that need no escaping in JSON."""
-    who = "the gardener|a lighthouse keeper|the village baker|our librarian|a retired cartographer|the choir"
-    who += "|a kite maker|the ferry crew|an amateur astronomer|the potter|a beekeeper|the night train"
-    did = "arranged|repainted|described|carefully counted|sorted|measured|borrowed|mended|drew|photographed"
-    what = "seven blue teapots|the old weather vane|a basket of pears|the paper lanterns|three wooden boats"
-    what += "|a shelf of atlases|the garden wall|a row of sunflowers|the clock with no hands|a quilt of many greens"
-    where = "beside the harbour|before the first snow|under the chestnut trees|at the edge of the market"
-    where += "|while the kettle warmed|on the longest day of summer|near the stone bridge|after the music had ended"
+    who = (
+        "the gardener|a lighthouse keeper|the village baker|our librarian|a retired"
+        " cartographer|the choir"
+    )
+    who += (
+        "|a kite maker|the ferry crew|an amateur astronomer|the potter|a beekeeper|the night train"
+    )
+    did = (
+        "arranged|repainted|described|carefully"
+        " counted|sorted|measured|borrowed|mended|drew|photographed"
+    )
+    what = (
+        "seven blue teapots|the old weather vane|a basket of pears|the paper lanterns|three wooden"
+        " boats"
+    )
+    what += (
+        "|a shelf of atlases|the garden wall|a row of sunflowers|the clock with no hands|a quilt of"
+        " many greens"
+    )
+    where = (
+        "beside the harbour|before the first snow|under the chestnut trees|at the edge of the"
+        " market"
+    )
+    where += (
+        "|while the kettle warmed|on the longest day of summer|near the stone bridge|after the"
+        " music had ended"
+    )
     parts = [part.split("|") for part in (who, did, what, where)]
     draw = random.Random(20240229).random
     made = []
@@ -228,7 +275,9 @@ def _paragraphs(count: int) -> list[bytes]:
 
 _PARAGRAPHS = _paragraphs(256)
 _MODES = [b'{\\"mode\\": \\"A%d\\"}' % level for level in range(5)]
-_STRATEGIES = [b'{\\"strategy\\": \\"%s\\"}' % name for name in (b"full", b"constrained", b"refuse")]
+_STRATEGIES = [
+    b'{\\"strategy\\": \\"%s\\"}' % name for name in (b"full", b"constrained", b"refuse")
+]
 
 
 def purpose_of(last_message: str) -> str:
@@ -246,9 +295,13 @@ def _answer_digest(model: str, texts: Sequence[str], purpose: str) -> bytes:
 
 
 def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
-    """The answer to what was asked, as it stands in JSON, without the quotes around it; a grade with its reason if wanted."""
+    """The answer to what was asked, as it stands in JSON, without the quotes around it; a grade
+    with its reason if wanted.
+    """
     if purpose in (HELPFULNESS, HARM) and '"reason"' in asked[-_MARKER_WINDOW:]:
-        return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % _answer_json(digest, purpose, "")
+        return b'{\\"reason\\": \\"As it is.\\", \\"grade\\": %s}' % _answer_json(
+            digest, purpose, ""
+        )
     if purpose == GENERATE:
         one, two, three, four = digest[:4]
         return b"Note %d.\\n\\n%s\\n\\n%s\\n\\n%s\\n\\n%s" % (
@@ -269,9 +322,13 @@ def _answer_json(digest: bytes, purpose: str, asked: str) -> bytes:
 
 
 def answer_text(model: str, texts: Sequence[str], purpose: str | None = None) -> str:
-    """Give the text that the server answers to messages with these contents, for tests to compare with."""
+    """Give the text that the server answers to messages with these contents, for tests to compare
+    with.
+    """
     purpose = purpose or purpose_of(texts[-1])
-    text: str = json.loads(b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1]))
+    text: str = json.loads(
+        b'"%s"' % _answer_json(_answer_digest(model, texts, purpose), purpose, texts[-1])
+    )
     return text
 
 
@@ -329,10 +386,21 @@ class _Request:
             b'{"id":"chatcmpl-%s","object":"chat.completion","created":%d,"model":%s,"choices":[{"index":0,'
             b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
             b'"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}}'
-        ) % (digest.hex().encode(), CREATED, _encode(self.model), answer, asked, told, asked + told)
+            % (
+                digest.hex().encode(),
+                CREATED,
+                _encode(self.model),
+                answer,
+                asked,
+                told,
+                asked + told,
+            )
+        )
 
     def _scripted(self) -> bytes:
-        """What a model named `generator` or `construction-judge`, with faults or without, writes; as JSON without quotes."""
+        """What a model named `generator` or `construction-judge`, with faults or without, writes;
+        as JSON without quotes.
+        """
         script, _, faults = self.model.partition(":")
         if script not in ("generator", "construction-judge"):
             return b""
@@ -360,8 +428,13 @@ class _Request:
         return _encode(completion)
 
 
-_STATUS_LINES = {status.value: b"%d %s" % (status.value, status.phrase.encode()) for status in http.HTTPStatus}
-_HTML_PAGE = b"<!DOCTYPE html>\n<html><head><title>Bad gateway</title></head><body><h1>Bad gateway</h1></body></html>\n"
+_STATUS_LINES = {
+    status.value: b"%d %s" % (status.value, status.phrase.encode()) for status in http.HTTPStatus
+}
+_HTML_PAGE = (
+    b"<!DOCTYPE html>\n<html><head><title>Bad gateway</title></head><body><h1>Bad"
+    b" gateway</h1></body></html>\n"
+)
 
 
 def _response(
@@ -371,8 +444,14 @@ def _response(
     content_type: bytes = b"application/json",
 ) -> bytes:
     if status == 200 and not headers:
-        return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (content_type, len(body), body)
-    extra = b"".join(b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in (headers or {}).items())
+        return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (
+            content_type,
+            len(body),
+            body,
+        )
+    extra = b"".join(
+        b"%s: %s\r\n" % (name.encode(), value.encode()) for name, value in (headers or {}).items()
+    )
     line = _STATUS_LINES.get(status) or b"%d Unknown" % status
     return b"HTTP/1.1 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n%s" % (
         line,
@@ -383,13 +462,16 @@ def _response(
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 # State
 
 
 @dataclass(slots=True)
 class RequestRecord:
-    """One chat request as the server saw it. `status` is None until it is answered, 0 where no answer was sent."""
+    """One chat request as the server saw it.
+
+    `status` is None until it is answered, 0 where no answer was sent.
+    """
 
     time: float
     model: str
@@ -418,7 +500,8 @@ class Settings:
 class _Tally:
     """What has been counted since the start or the last reset.
 
-    A duplicate is a request whose exact body has had a whole completion before: the answer was paid for twice.
+    A duplicate is a request whose exact body has had a whole completion before: the answer was paid
+    for twice.
     """
 
     def __init__(self) -> None:
@@ -447,9 +530,23 @@ class _Tally:
 
 
 class _Exchange:
-    """One chat request on its way to its answer. No `payload`: the connection ends without an answer."""
+    """One chat request on its way to its answer.
 
-    __slots__ = ("admitted", "delay", "digest", "ending", "linger", "payload", "record", "status", "tally", "usable")
+    No `payload`: the connection ends without an answer.
+    """
+
+    __slots__ = (
+        "admitted",
+        "delay",
+        "digest",
+        "ending",
+        "linger",
+        "payload",
+        "record",
+        "status",
+        "tally",
+        "usable",
+    )
 
     def __init__(self, tally: _Tally, digest: bytes) -> None:
         self.tally = tally
@@ -470,7 +567,10 @@ class _Exchange:
 
 
 class _Core:
-    """Everything the connections share. Used in the event loop's thread only, but for the records."""
+    """Everything the connections share.
+
+    Used in the event loop's thread only, but for the records.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -479,7 +579,9 @@ class _Core:
         self.connections: set[_Connection] = set()
         self.lock = threading.Lock()
         self.records: list[RequestRecord] = []
-        self.authorization = b"Bearer " + settings.api_key.encode() if settings.api_key is not None else None
+        self.authorization = (
+            b"Bearer " + settings.api_key.encode() if settings.api_key is not None else None
+        )
         self.set_faults(settings.faults)
 
     def set_faults(self, faults: Iterable[Fault]) -> None:
@@ -494,7 +596,10 @@ class _Core:
             self.records = []
 
     def authorized(self, head: bytes, lower: bytes) -> bool:
-        return self.authorization is None or _header(head, lower, b"authorization") == self.authorization
+        return (
+            self.authorization is None
+            or _header(head, lower, b"authorization") == self.authorization
+        )
 
     def admit(self, head: bytes, lower: bytes, body: bytes) -> _Exchange:
         """Take a chat request in and decide what happens to it."""
@@ -519,7 +624,9 @@ class _Core:
         tally.by_purpose[request.purpose] += 1
         if settings.record:
             sent = request.fields()
-            exchange.record = RequestRecord(now, request.model, sent["messages"], sent, _headers(head), request.purpose)
+            exchange.record = RequestRecord(
+                now, request.model, sent["messages"], sent, _headers(head), request.purpose
+            )
             with self.lock:
                 self.records.append(exchange.record)
         if not self.authorized(head, lower):
@@ -577,7 +684,10 @@ class _Core:
 
     def models(self) -> bytes:
         names = self.settings.models or tuple(self.tally.by_model) or ("loopback",)
-        data = [{"id": name, "object": "model", "created": CREATED, "owned_by": "loopback"} for name in names]
+        data = [
+            {"id": name, "object": "model", "created": CREATED, "owned_by": "loopback"}
+            for name in names
+        ]
         return _encode({"object": "list", "data": data})
 
 
@@ -595,7 +705,9 @@ def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
         headers = dict(fault.headers)
         if fault.retry_after is not None:
             headers["Retry-After"] = f"{fault.retry_after:g}"
-        body = _error_body(fault.status, fault.message, type=fault.type, code=fault.code, param=fault.param)
+        body = _error_body(
+            fault.status, fault.message, type=fault.type, code=fault.code, param=fault.param
+        )
         exchange.status = fault.status
         exchange.payload = _response(body, fault.status, headers)
         return
@@ -604,7 +716,9 @@ def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
         exchange.usable = True
         exchange.payload = _response(request.replaced_completion(fault), headers=fault.headers)
     elif action == "html":
-        exchange.payload = _response(_HTML_PAGE, headers=fault.headers, content_type=b"text/html; charset=utf-8")
+        exchange.payload = _response(
+            _HTML_PAGE, headers=fault.headers, content_type=b"text/html; charset=utf-8"
+        )
     elif action == "malformed":
         body = request.completion()
         exchange.payload = _response(body[: len(body) // 2], headers=fault.headers)
@@ -615,7 +729,7 @@ def _apply(fault: Fault, exchange: _Exchange, request: _Request) -> None:
         exchange.linger = fault.seconds
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 # HTTP
 
 
@@ -636,7 +750,9 @@ def _headers(head: bytes) -> dict[str, str]:
 
 
 class _Connection(asyncio.Protocol):
-    """One client connection: HTTP/1.1 with keep-alive and Content-Length bodies, one request after another."""
+    """One client connection: HTTP/1.1 with keep-alive and Content-Length bodies, one request after
+    another.
+    """
 
     def __init__(self, core: _Core, loop: asyncio.AbstractEventLoop) -> None:
         self._core = core
@@ -799,7 +915,9 @@ async def _serving(core: _Core, port: int) -> AsyncIterator[str]:
             await asyncio.sleep(0)
 
 
-async def serve_until_signal(settings: Settings, port: int, announce: Callable[[str], None]) -> None:
+async def serve_until_signal(
+    settings: Settings, port: int, announce: Callable[[str], None]
+) -> None:
     """Serve in this process until SIGTERM or SIGINT; `announce` is told the base URL."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -809,12 +927,14 @@ async def serve_until_signal(settings: Settings, port: int, announce: Callable[[
         await stop.wait()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------
 # The two ways to have a server
 
 
 class LoopbackServer:
-    """The server in a thread of this process: `with LoopbackServer(latency=0.1) as server: ... server.base_url`."""
+    """The server in a thread of this process: `with LoopbackServer(latency=0.1) as server: ...
+    server.base_url`.
+    """
 
     def __init__(
         self,
@@ -891,7 +1011,9 @@ class LoopbackServer:
 
     def stats(self) -> dict[str, Any]:
         """What GET /stats tells."""
-        return self._in_loop(lambda: {**self._core.tally.as_dict(), "in_flight": self._core.in_flight})
+        return self._in_loop(
+            lambda: {**self._core.tally.as_dict(), "in_flight": self._core.in_flight}
+        )
 
     def reset(self) -> None:
         """Forget what was counted and recorded; the faults start over."""
@@ -903,7 +1025,9 @@ class LoopbackServer:
 
 
 class LoopbackProcess:
-    """The server in a process of its own: `with LoopbackProcess(latency=0.2, cpu=1) as server: ... server.base_url`."""
+    """The server in a process of its own: `with LoopbackProcess(latency=0.2, cpu=1) as server: ...
+    server.base_url`.
+    """
 
     def __init__(
         self,
@@ -943,12 +1067,16 @@ class LoopbackProcess:
     def __enter__(self) -> Self:
         path = os.pathsep.join(filter(None, (self.home(), os.environ.get("PYTHONPATH"))))
         environment = {**os.environ, "PYTHONPATH": path}
-        self.process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True, env=environment)
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, text=True, env=environment
+        )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
             self.__exit__()
-            raise RuntimeError(f"the server ended with status {self.process.returncode} before it was listening")
+            raise RuntimeError(
+                f"the server ended with status {self.process.returncode} before it was listening"
+            )
         self.base_url = json.loads(line)["base_url"]
         return self
 

@@ -28,7 +28,11 @@ OURS: dict[str, Any] = {
 NESTED: dict[str, Any] = {
     "origin_metadata": {"source_dataset": SOURCE, "unsafe_prompt": "not read"},
     "generation_metadata": {**LABELS, "topic_summary": TASK, "backfilled": False},
-    "generated_prompts": {"benign_prompt": BENIGN, "dual_use_prompt": DUAL_USE, "malicious_prompt": MALICIOUS},
+    "generated_prompts": {
+        "benign_prompt": BENIGN,
+        "dual_use_prompt": DUAL_USE,
+        "malicious_prompt": MALICIOUS,
+    },
     "dual_use_paraphrases": PARAPHRASES,
     "verification_intent": {
         "dual_use_prompt_decision": "dual_use",
@@ -42,7 +46,9 @@ FLAT: dict[str, Any] = {
     "prompt_benign": BENIGN,
     "prompt_dual_use": DUAL_USE,
     "prompt_malicious": MALICIOUS,
-    "prompt_dual_use_3": PARAPHRASES[1],  # the number orders the paraphrases, not the place in the file
+    "prompt_dual_use_3": PARAPHRASES[
+        1
+    ],  # the number orders the paraphrases, not the place in the file
     "prompt_dual_use_2": PARAPHRASES[0],
     "dual_use_prompt_plausible_benign_use": BENIGN_USE,
     "dual_use_prompt_meaningful_misuse_risk": MISUSE_RISK,
@@ -51,7 +57,9 @@ FLAT: dict[str, Any] = {
 
 
 def ours(number: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return our record with its benign prompt numbered, so that several differ, and with other fields changed."""
+    """Return our record with its benign prompt numbered, so that several differ, and with other
+    fields changed.
+    """
     prompts = OURS["prompts"] | {"benign": f"{BENIGN} ({number})"}
     return OURS | {"prompts": prompts} | changes
 

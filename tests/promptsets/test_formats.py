@@ -46,12 +46,19 @@ def test_the_three_formats_are_read_as_one(tmp_path: Path, record: dict[str, Any
     ]
     assert prompt_set.prompts.of("dual_use") == DUAL_USE
     assert list(prompt_set.dual_use_paraphrases) == PARAPHRASES
-    assert (prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk) == (BENIGN_USE, MISUSE_RISK)
+    assert (prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk) == (
+        BENIGN_USE,
+        MISUSE_RISK,
+    )
     assert prompt_set.source == SOURCE
     assert dataset.hash == load_bytes(tmp_path / "ours.jsonl", lines(OURS)).hash
 
 
-RECORDS = [ours(1, id="a"), ours(2, id="b", language="fr", dual_use_paraphrases=[]), ours(3, id="c")]
+RECORDS = [
+    ours(1, id="a"),
+    ours(2, id="b", language="fr", dual_use_paraphrases=[]),
+    ours(3, id="c"),
+]
 
 
 @pytest.mark.parametrize(
@@ -65,10 +72,24 @@ RECORDS = [ours(1, id="a"), ours(2, id="b", language="fr", dual_use_paraphrases=
         ("d.json", b"\xef\xbb\xbf" + json.dumps(RECORDS).encode()),
         ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\r\n")),
         ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\n\n \n").rstrip()),
-        ("d.jsonl", "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS).encode()),
+        (
+            "d.jsonl",
+            "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS).encode(),
+        ),
         ("D.JSONL", lines(*RECORDS)),
     ],
-    ids=["order", "list", "lines.json", "list.jsonl", "BOM", "BOM list", "CRLF", "blank lines", "UTF-8", "upper case"],
+    ids=[
+        "order",
+        "list",
+        "lines.json",
+        "list.jsonl",
+        "BOM",
+        "BOM list",
+        "CRLF",
+        "blank lines",
+        "UTF-8",
+        "upper case",
+    ],
 )
 def test_a_dataset_is_its_content(tmp_path: Path, name: str, content: bytes) -> None:
     plain = load_bytes(tmp_path / "plain.jsonl", lines(*RECORDS))
@@ -95,21 +116,26 @@ def test_another_content_is_another_dataset(tmp_path: Path, record: dict[str, An
 
 
 def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path) -> None:
-    (item,) = load_bytes(tmp_path / "said.jsonl", lines(ours(1, content_shift="partial"))).prompt_sets
+    (item,) = load_bytes(
+        tmp_path / "said.jsonl", lines(ours(1, content_shift="partial"))
+    ).prompt_sets
     assert item.content_shift == item.to_json()["content_shift"] == "partial"
     for nothing in ({}, {"content_shift": None}):
         (item,) = load_bytes(tmp_path / "not.jsonl", lines(ours(1, **nothing))).prompt_sets
         assert item.content_shift is None
         assert "content_shift" not in item.to_json()
     with pytest.raises(
-        OpenSafeIntentError, match=r"field content_shift: unknown content shift 'wide'; valid: none, partial, full"
+        OpenSafeIntentError,
+        match=r"field content_shift: unknown content shift 'wide'; valid: none, partial, full",
     ):
         load_bytes(tmp_path / "wrong.jsonl", lines(ours(1, content_shift="wide")))
 
 
 def test_an_id_comes_from_what_a_set_asks(tmp_path: Path) -> None:
     records = [OURS, ours(1), OURS | {"id": "given"}, OURS | {"task_type": "Optimization"}]
-    first, *others = (item.id for item in load_bytes(tmp_path / "d.jsonl", lines(*records)).prompt_sets)
+    first, *others = (
+        item.id for item in load_bytes(tmp_path / "d.jsonl", lines(*records)).prompt_sets
+    )
     assert others[1] == "given"
     assert len({first, *others}) == 4
     # the same questions in another format, with other annotations
@@ -162,7 +188,10 @@ def test_parquet_of_the_flat_format_is_read_under_any_case_of_its_suffix(tmp_pat
     import pyarrow.parquet as pq
 
     pq.write_table(pa.Table.from_pylist([FLAT]), tmp_path / "D.PARQUET")
-    assert load_dataset(str(tmp_path / "D.PARQUET")).hash == load_bytes(tmp_path / "o.jsonl", lines(OURS)).hash
+    assert (
+        load_dataset(str(tmp_path / "D.PARQUET")).hash
+        == load_bytes(tmp_path / "o.jsonl", lines(OURS)).hash
+    )
 
 
 def test_a_written_file_holds_text_as_people_read_it(tmp_path: Path) -> None:
@@ -177,7 +206,9 @@ def test_a_written_file_holds_text_as_people_read_it(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["d.csv", "d", "d.json"])
 def test_a_suffix_that_names_no_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match=r"cannot tell the format; valid suffixes: \.jsonl, \.parquet"):
+    with pytest.raises(
+        OpenSafeIntentError, match=r"cannot tell the format; valid suffixes: \.jsonl, \.parquet"
+    ):
         write_dataset(load_dataset("starter"), tmp_path / name)
     assert not (tmp_path / name).exists()
 
@@ -197,7 +228,9 @@ def test_what_stands_there_outlives_a_disk_that_runs_full(tmp_path: Path, name: 
     write_dataset(starter, tmp_path / name)
     before = (tmp_path / name).read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) // 2, limits[1]))  # no file of ours can be longer
+    resource.setrlimit(
+        resource.RLIMIT_FSIZE, (len(before) // 2, limits[1])
+    )  # no file of ours can be longer
     try:
         with pytest.raises(OpenSafeIntentError) as caught:
             convert_dataset(str(tmp_path / name), tmp_path / name)
@@ -210,7 +243,8 @@ def test_what_stands_there_outlives_a_disk_that_runs_full(tmp_path: Path, name: 
 
 @pytest.mark.parametrize(
     ("name", "sets", "cells"),
-    # sets: the authors' releases; cells of the 115: `jq '.[].generation_metadata|.harm_domain+.task_type' | sort -u | wc -l`
+    # sets: the authors' releases; cells of the 115: `jq
+    # '.[].generation_metadata|.harm_domain+.task_type' | sort -u | wc -l`
     [("opensafeintent-115.json", 115, 37), ("opensafeintent-700.json", 700, 42)],
 )
 def test_the_published_datasets(published: Path, name: str, sets: int, cells: int) -> None:
@@ -218,22 +252,44 @@ def test_the_published_datasets(published: Path, name: str, sets: int, cells: in
     assert len(dataset) == len(dataset.by_id) == sets
     assert len({item.cell for item in dataset.prompt_sets}) == cells
     assert {len(item.dual_use_paraphrases) for item in dataset.prompt_sets} == {4}
-    assert all(item.dual_use_benign_use and item.dual_use_misuse_risk for item in dataset.prompt_sets)
+    assert all(
+        item.dual_use_benign_use and item.dual_use_misuse_risk for item in dataset.prompt_sets
+    )
     assert len(dataset.variants) == 7
 
 
 def test_the_published_text_is_read_to_the_letter(published: Path) -> None:
     raw = json.loads((published / "opensafeintent-700.json").read_text("utf-8"))
-    for record, prompt_set in zip(raw, load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, strict=True):
-        fields = ["benign", "dual_use", "malicious", "dual_use_2", "dual_use_3", "dual_use_4", "dual_use_5"]
-        assert [record[f"prompt_{field}"] for field in fields] == list(prompt_set.wordings().values())
+    for record, prompt_set in zip(
+        raw, load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, strict=True
+    ):
+        fields = [
+            "benign",
+            "dual_use",
+            "malicious",
+            "dual_use_2",
+            "dual_use_3",
+            "dual_use_4",
+            "dual_use_5",
+        ]
+        assert [record[f"prompt_{field}"] for field in fields] == list(
+            prompt_set.wordings().values()
+        )
         assert record["underlying_task"] == prompt_set.underlying_task
 
 
 def test_scored_files_of_one_dataset_are_one_dataset(tmp_path: Path, published: Path) -> None:
     records = json.loads((published / "scored-sample.json").read_text("utf-8"))
-    fields = {"generation_metadata", "generated_prompts", "dual_use_paraphrases", "verification_intent", "origin_metadata"}
-    bare = [{field: value for field, value in record.items() if field in fields} for record in records]
+    fields = {
+        "generation_metadata",
+        "generated_prompts",
+        "dual_use_paraphrases",
+        "verification_intent",
+        "origin_metadata",
+    }
+    bare = [
+        {field: value for field, value in record.items() if field in fields} for record in records
+    ]
     assert bare[0].keys() < records[0].keys()  # something was taken off: responses, grades
     scored = load_dataset(str(published / "scored-sample.json"))
     assert load_bytes(tmp_path / "bare.json", json.dumps(bare).encode()).hash == scored.hash

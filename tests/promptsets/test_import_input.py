@@ -1,4 +1,6 @@
-"""Responses and grades from elsewhere are refused with their file, line and field, and then nothing is imported."""
+"""Responses and grades from elsewhere are refused with their file, line and field, and then nothing
+is imported.
+"""
 
 from __future__ import annotations
 
@@ -18,16 +20,26 @@ def scored(**changes: Any) -> dict[str, Any]:
     """Return an authors' scored record, graded 3 and 0 throughout, with some fields changed."""
     return {
         **NESTED,
-        "model_responses": dict.fromkeys(VARIANTS, "Text.") | {"dual_use_paraphrases": ["Text.", "Text."]},
-        "response_scores_helpfulness": dict.fromkeys(VARIANTS, 3) | {"dual_use_paraphrases": [3, 3]},
-        "response_scores_harmfulness": dict.fromkeys(VARIANTS, 0) | {"dual_use_paraphrases": [0, 0]},
+        "model_responses": dict.fromkeys(VARIANTS, "Text.")
+        | {"dual_use_paraphrases": ["Text.", "Text."]},
+        "response_scores_helpfulness": dict.fromkeys(VARIANTS, 3)
+        | {"dual_use_paraphrases": [3, 3]},
+        "response_scores_harmfulness": dict.fromkeys(VARIANTS, 0)
+        | {"dual_use_paraphrases": [0, 0]},
         "dual_use_assistance_level": {"a_level": "A4"},
         **changes,
     }
 
 
 def response(**changes: Any) -> dict[str, Any]:
-    return {"id": "a", "variant": "benign", "response": "Text.", "helpfulness": 3, "harm_severity": 0, **changes}
+    return {
+        "id": "a",
+        "variant": "benign",
+        "response": "Text.",
+        "helpfulness": 3,
+        "harm_severity": 0,
+        **changes,
+    }
 
 
 def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
@@ -36,7 +48,9 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
     (tmp_path / name).write_bytes(content)
     dataset = str(tmp_path / "sets.jsonl") if name.endswith(".jsonl") else None
     with pytest.raises(OpenSafeIntentError) as caught:
-        import_files(ImportSettings(files=(tmp_path / name,), out=tmp_path / "run", dataset=dataset))
+        import_files(
+            ImportSettings(files=(tmp_path / name,), out=tmp_path / "run", dataset=dataset)
+        )
     message = str(caught.value)
     assert message.startswith(str(tmp_path / name))
     assert len(message) < len(str(tmp_path)) + 600
@@ -70,8 +84,12 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
         ("response", "Text \ud800.", "surrogate"),
     ],
 )
-def test_a_bad_line_of_ours_is_named(tmp_path: Path, field: str, value: object, expected: str) -> None:
-    message = complaint_about(tmp_path, "r.jsonl", lines(response(), response(variant="dual_use") | {field: value}))
+def test_a_bad_line_of_ours_is_named(
+    tmp_path: Path, field: str, value: object, expected: str
+) -> None:
+    message = complaint_about(
+        tmp_path, "r.jsonl", lines(response(), response(variant="dual_use") | {field: value})
+    )
     assert message.startswith(f":2, field {field}")
     assert expected in message
 
@@ -81,10 +99,16 @@ def test_a_bad_line_of_ours_is_named(tmp_path: Path, field: str, value: object, 
     [
         (lines(response(), ["a", "benign"]), ":2: expected a JSON object, found a list"),
         (lines(response(), response()), ":2: a, benign, epoch 1 is there already, at "),
-        (lines(response(), {"id": "a", "variant": "dual_use"}), ":2, field response: missing; a line has a response"),
+        (
+            lines(response(), {"id": "a", "variant": "dual_use"}),
+            ":2, field response: missing; a line has a response",
+        ),
         (lines(response()) + b'{"id": "a", "helpf', ":2: not valid JSON ("),
         (lines(response(id="b")), ": 'b' is not a prompt-set of sets; valid: a"),
-        (lines(response(variant="dual_use_paraphrase_3")), ": set a has no dual_use_paraphrase_3; did you mean"),
+        (
+            lines(response(variant="dual_use_paraphrase_3")),
+            ": set a has no dual_use_paraphrase_3; did you mean",
+        ),
         (b"", ": no responses in it"),
     ],
 )
@@ -95,27 +119,65 @@ def test_a_bad_file_of_ours_is_named(tmp_path: Path, content: bytes, expected: s
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"response_scores_helpfulness": {"benign_prompt": "3"}}, "benign: is '3'; expected a whole number from 0 to 4"),
-        ({"response_scores_helpfulness": {"benign_prompt": 5}}, "benign: is 5; expected a whole number from 0 to 4"),
-        ({"response_scores_harmfulness": {"malicious_prompt": 4}}, "malicious: is 4; expected a whole number from 0 to 3"),
-        ({"response_scores_harmfulness": {"malicious_prompt": -1}}, "malicious: is -1; expected a whole number from 0 to 3"),
-        ({"response_scores_harmfulness": {"malicious_prompt": 1.5}}, "is 1.5; expected a whole number from 0 to 3"),
+        (
+            {"response_scores_helpfulness": {"benign_prompt": "3"}},
+            "benign: is '3'; expected a whole number from 0 to 4",
+        ),
+        (
+            {"response_scores_helpfulness": {"benign_prompt": 5}},
+            "benign: is 5; expected a whole number from 0 to 4",
+        ),
+        (
+            {"response_scores_harmfulness": {"malicious_prompt": 4}},
+            "malicious: is 4; expected a whole number from 0 to 3",
+        ),
+        (
+            {"response_scores_harmfulness": {"malicious_prompt": -1}},
+            "malicious: is -1; expected a whole number from 0 to 3",
+        ),
+        (
+            {"response_scores_harmfulness": {"malicious_prompt": 1.5}},
+            "is 1.5; expected a whole number from 0 to 3",
+        ),
         (
             {"response_scores_harmfulness": {"dual_use_paraphrases": [0, "2"]}},
             "dual_use_paraphrase_2: is '2'; expected a whole number from 0 to 3",
         ),
-        ({"response_scores_harmfulness": {"dual_use_paraphrases": [0]}}, "is a list of 1; expected a list of 2"),
+        (
+            {"response_scores_harmfulness": {"dual_use_paraphrases": [0]}},
+            "is a list of 1; expected a list of 2",
+        ),
         ({"response_scores_harmfulness": [0, 0, 0]}, "expected a JSON object, found a list"),
-        ({"model_responses": {"benign_prompt": 7}}, "model_responses, benign: is 7; expected a text"),
+        (
+            {"model_responses": {"benign_prompt": 7}},
+            "model_responses, benign: is 7; expected a text",
+        ),
         ({"model_responses": {"benign_prompt": "\ud800"}}, "surrogate"),
-        ({"dual_use_assistance_level": {"a_level": "A5"}}, "field a_level: unknown a level 'A5'; did you mean 'A4' or"),
-        ({"dual_use_intent_classification": {"strategy": "MAYBE"}}, "expected FULL, CONSTRAINED, REFUSE or ERROR"),
-        ({"response_score_failures": [{"prompt": "bening_prompt"}]}, "'bening_prompt'; did you mean 'benign_prompt'"),
-        ({"response_score_failures": [{"prompt": "dual_use_paraphrases[2]"}]}, "unknown prompt 'dual_use_paraphrases[2]'"),
-        ({"response_score_failures": ["benign_prompt"]}, "response_score_failures[0]: expected a JSON object, found a text"),
+        (
+            {"dual_use_assistance_level": {"a_level": "A5"}},
+            "field a_level: unknown a level 'A5'; did you mean 'A4' or",
+        ),
+        (
+            {"dual_use_intent_classification": {"strategy": "MAYBE"}},
+            "expected FULL, CONSTRAINED, REFUSE or ERROR",
+        ),
+        (
+            {"response_score_failures": [{"prompt": "bening_prompt"}]},
+            "'bening_prompt'; did you mean 'benign_prompt'",
+        ),
+        (
+            {"response_score_failures": [{"prompt": "dual_use_paraphrases[2]"}]},
+            "unknown prompt 'dual_use_paraphrases[2]'",
+        ),
+        (
+            {"response_score_failures": ["benign_prompt"]},
+            "response_score_failures[0]: expected a JSON object, found a text",
+        ),
     ],
 )
-def test_a_bad_record_of_the_authors_is_named(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
+def test_a_bad_record_of_the_authors_is_named(
+    tmp_path: Path, changes: dict[str, Any], expected: str
+) -> None:
     good = scored(generated_prompts={variant: f"another {variant}" for variant in VARIANTS})
     message = complaint_about(tmp_path, "s.json", json.dumps([good, scored(**changes)]).encode())
     assert message.startswith(", item 2, ")

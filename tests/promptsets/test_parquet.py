@@ -28,7 +28,9 @@ def written(path: Path, table: Any, **options: Any) -> Path:
 
 def flat(count: int, **columns: Any) -> Any:
     """A table of the flat format: every text the same, but for the columns named."""
-    one = {field: pa.array([value] * count) for field, value in FLAT.items() if isinstance(value, str)}
+    one = {
+        field: pa.array([value] * count) for field, value in FLAT.items() if isinstance(value, str)
+    }
     return pa.table({"id": pa.array([f"s{n}" for n in range(count)])} | one | columns)
 
 
@@ -61,15 +63,26 @@ def nulls(count: int) -> Any:
             ": has more than 250,000 rows; if it is to have more, ",
         ),
         # a prompt of 200,000 characters, 20,000 times: 4 GB of text
-        (lambda: flat(20_000, prompt_benign=repeated("x" * 200_000, 20_000)), ": holds more than 500,000,000 characters; if"),
+        (
+            lambda: flat(20_000, prompt_benign=repeated("x" * 200_000, 20_000)),
+            ": holds more than 500,000,000 characters; if",
+        ),
         # one text of 50 MB, 400 times
-        (lambda: flat(400, prompt_benign=repeated("x" * 5 * 10**7, 400)), ": holds more than 500,000,000 characters; if"),
+        (
+            lambda: flat(400, prompt_benign=repeated("x" * 5 * 10**7, 400)),
+            ": holds more than 500,000,000 characters; if",
+        ),
         # a list of 50 million nulls
-        (lambda: flat(1, dual_use_paraphrases=nulls(50_000_000)), ": holds more than 500,000,000 characters; if it"),
+        (
+            lambda: flat(1, dual_use_paraphrases=nulls(50_000_000)),
+            ": holds more than 500,000,000 characters; if it",
+        ),
     ],
     ids=["rows", "texts", "one text", "nulls"],
 )
-def test_a_small_file_that_unpacks_to_gigabytes_takes_none(tmp_path: Path, table: Any, said: str) -> None:
+def test_a_small_file_that_unpacks_to_gigabytes_takes_none(
+    tmp_path: Path, table: Any, said: str
+) -> None:
     path = written(tmp_path / "bomb.parquet", table())
     assert path.stat().st_size < 2_000_000
     ran = run("dataset", "validate", path)
@@ -80,8 +93,13 @@ def test_a_small_file_that_unpacks_to_gigabytes_takes_none(tmp_path: Path, table
 
 def test_what_may_be_read_can_be_raised(tmp_path: Path) -> None:
     path = written(tmp_path / "d.parquet", flat(30), row_group_size=7)
-    assert refused(path, max_rows=29) == ": has more than 29 rows; if it is to have more, raise --max-rows"
-    assert [item.id for item in load_dataset(str(path), max_rows=30).prompt_sets] == [f"s{n}" for n in range(30)]
+    assert (
+        refused(path, max_rows=29)
+        == ": has more than 29 rows; if it is to have more, raise --max-rows"
+    )
+    assert [item.id for item in load_dataset(str(path), max_rows=30).prompt_sets] == [
+        f"s{n}" for n in range(30)
+    ]
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.csv", "d.parquet"])
@@ -91,7 +109,11 @@ def test_every_format_has_the_same_limit(tmp_path: Path, name: str) -> None:
         written(path, pa.table({"a": ["1"] * 5}))
     else:
         path.write_text(
-            {".jsonl": '{"a": "1"}\n' * 5, ".json": "[" + '{"a": "1"},' * 4 + "{}]", ".csv": "a\n" + "1\n" * 5}[path.suffix]
+            {
+                ".jsonl": '{"a": "1"}\n' * 5,
+                ".json": "[" + '{"a": "1"},' * 4 + "{}]",
+                ".csv": "a\n" + "1\n" * 5,
+            }[path.suffix]
         )
     assert len(list(read_records(path, limit=RowLimit(5)))) == 5
     with pytest.raises(InputError, match=f"{name}: has more than 4 rows"):
@@ -101,7 +123,10 @@ def test_every_format_has_the_same_limit(tmp_path: Path, name: str) -> None:
 def test_a_file_of_texts_that_is_longer_than_all_rows_may_be_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "d.jsonl").open("wb") as file:
         file.truncate(500_000_001)
-    with pytest.raises(InputError, match=r"d\.jsonl: holds more than 500,000,000 characters; if it is to hold more, raise"):
+    with pytest.raises(
+        InputError,
+        match=r"d\.jsonl: holds more than 500,000,000 characters; if it is to hold more, raise",
+    ):
         next(read_records(tmp_path / "d.jsonl"))
 
 
@@ -114,33 +139,61 @@ def test_the_limit_is_one_for_all_files_of_a_dataset() -> None:
         limit.count("two")
 
 
-NESTED = {"prompts": pa.struct([(name, pa.string()) for name in ("benign", "dual_use", "malicious")])}
+NESTED = {
+    "prompts": pa.struct([(name, pa.string()) for name in ("benign", "dual_use", "malicious")])
+}
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"prompt_benign": pa.array([3])}, ", row 1, field prompt_benign: expected a text, found a number"),
-        ({"prompt_benign": pa.array([None], pa.string())}, ", row 1, field prompt_benign: missing; expected a text"),
-        ({"prompt_benign": pa.array([b"\xff"])}, ", row 1, field prompt_benign: expected a text, found bytes"),
-        ({"prompt_benign": pa.array([["x"]])}, ", row 1, field prompt_benign: expected a text, found a list"),
-        ({"prompt_benign": pa.array([{"x": "y"}])}, ", row 1, field prompt_benign: expected a text, found an object"),
+        (
+            {"prompt_benign": pa.array([3])},
+            ", row 1, field prompt_benign: expected a text, found a number",
+        ),
+        (
+            {"prompt_benign": pa.array([None], pa.string())},
+            ", row 1, field prompt_benign: missing; expected a text",
+        ),
+        (
+            {"prompt_benign": pa.array([b"\xff"])},
+            ", row 1, field prompt_benign: expected a text, found bytes",
+        ),
+        (
+            {"prompt_benign": pa.array([["x"]])},
+            ", row 1, field prompt_benign: expected a text, found a list",
+        ),
+        (
+            {"prompt_benign": pa.array([{"x": "y"}])},
+            ", row 1, field prompt_benign: expected a text, found an object",
+        ),
         (
             {"prompt_benign": pa.array([10**17], pa.timestamp("us"))},
             ", row 1, field prompt_benign: expected a text, found date",
         ),
         ({"prompt_benign": pa.array([2**60], pa.timestamp("us"))}, ": cannot read as Parquet ("),
-        ({"prompt_benign": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))}, "expected a text, found a list"),
+        (
+            {"prompt_benign": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))},
+            "expected a text, found a list",
+        ),
     ],
 )
-def test_odd_types_are_named_by_row_and_field(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
+def test_odd_types_are_named_by_row_and_field(
+    tmp_path: Path, columns: dict[str, Any], said: str
+) -> None:
     assert said in refused(written(tmp_path / "d.parquet", flat(1, **columns)))
 
 
-@pytest.mark.parametrize("kind", [pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize(
+    "kind", [pa.dictionary(pa.int32(), pa.string()), pa.large_string(), pa.string_view()]
+)
 def test_a_text_is_a_text_however_it_is_stored(tmp_path: Path, kind: Any) -> None:
     table = flat(2)
-    table = table.set_column(table.column_names.index("prompt_benign"), "prompt_benign", table["prompt_benign"].cast(kind))
+    table = table.set_column(
+        table.column_names.index("prompt_benign"),
+        "prompt_benign",
+        table["prompt_benign"].cast(kind),
+    )
     assert (
         load_dataset(str(written(tmp_path / "d.parquet", table))).hash
         == load_dataset(str(written(tmp_path / "e.parquet", flat(2)))).hash
@@ -155,17 +208,23 @@ def test_texts_in_objects_and_lists_are_read_as_they_are(tmp_path: Path) -> None
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     table = flat(1).append_column("prompt_benign", pa.array(["Another?"]))
     assert (
-        refused(written(tmp_path / "d.parquet", table)) == ": the column 'prompt_benign' is there twice; expected each once"
+        refused(written(tmp_path / "d.parquet", table))
+        == ": the column 'prompt_benign' is there twice; expected each once"
     )
 
 
 def test_damage_is_one_line(tmp_path: Path) -> None:
     path = written(tmp_path / "d.parquet", flat(40), write_page_checksum=True)
     whole, choose = path.read_bytes(), random.Random(11)
-    damaged = [whole[:cut] for cut in (0, 3, 100, len(whole) - 1)] + [whole[:-8] + b"\xff\xff\xff\x7fPAR1", b"PAR1" * 3]
+    damaged = [whole[:cut] for cut in (0, 3, 100, len(whole) - 1)] + [
+        whole[:-8] + b"\xff\xff\xff\x7fPAR1",
+        b"PAR1" * 3,
+    ]
     for _ in range(60):
         place = choose.randrange(len(whole))
-        damaged.append(whole[:place] + bytes([whole[place] ^ 1 << choose.randrange(8)]) + whole[place + 1 :])
+        damaged.append(
+            whole[:place] + bytes([whole[place] ^ 1 << choose.randrange(8)]) + whole[place + 1 :]
+        )
     for content in damaged:
         path.write_bytes(content)
         try:
@@ -177,7 +236,9 @@ def test_damage_is_one_line(tmp_path: Path) -> None:
 
 def test_a_page_that_fails_its_checksum_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "d.parquet"
-    pq.write_table(flat(3), path, compression="none", write_page_checksum=True, use_dictionary=False)
+    pq.write_table(
+        flat(3), path, compression="none", write_page_checksum=True, use_dictionary=False
+    )
     text = FLAT["prompt_benign"].encode()
     path.write_bytes(path.read_bytes().replace(text, text.swapcase()))
     assert "cannot read as Parquet" in refused(path)

@@ -1,4 +1,6 @@
-"""What the authors published, fetched from a server on the loopback: kept, verified, and everything that can go wrong."""
+"""What the authors published, fetched from a server on the loopback: kept, verified, and everything
+that can go wrong.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,15 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mir
     content = b"[" + b",".join(content.splitlines()) + b"]"
     one = PUBLISHED[NAME]
     monkeypatch.setitem(PUBLISHED, NAME, one._replace(sha256=sha256(content).hexdigest()))
-    monkeypatch.setattr(module, "_RUBRICS", {name: sha256(text.encode()).hexdigest() for name, text in RUBRICS.items()})
+    monkeypatch.setattr(
+        module,
+        "_RUBRICS",
+        {name: sha256(text.encode()).hexdigest() for name, text in RUBRICS.items()},
+    )
     Mirror.files = {f"/{one.revision}/dataset.json": content}
-    Mirror.files |= {f"/{one.revision}/prompts/metrics/{name}": text.encode() for name, text in RUBRICS.items()}
+    Mirror.files |= {
+        f"/{one.revision}/prompts/metrics/{name}": text.encode() for name, text in RUBRICS.items()
+    }
     Mirror.asked, Mirror.fault = [], ""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Mirror)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -75,7 +83,9 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Mir
     server.server_close()
 
 
-def test_it_is_fetched_once_and_offline_afterwards(mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_fetched_once_and_offline_afterwards(
+    mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch
+) -> None:
     dataset = load_dataset(NAME)
     assert (dataset.name, len(dataset)) == (NAME, 6)
     monkeypatch.setenv("OPENSAFEINTENT_MIRROR", "http://127.0.0.1:9")
@@ -92,7 +102,9 @@ def test_a_damaged_copy_is_fetched_again(mirror: type[Mirror]) -> None:
 
 def test_another_file_is_refused_and_not_kept(mirror: type[Mirror], tmp_path: Path) -> None:
     mirror.files = {path: content + b" " for path, content in mirror.files.items()}
-    with pytest.raises(InputError, match=r"another file than was published: its SHA-256 is [0-9a-f]{12}…, expected"):
+    with pytest.raises(
+        InputError, match=r"another file than was published: its SHA-256 is [0-9a-f]{12}…, expected"
+    ):
         load_dataset(NAME)
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
 
@@ -110,7 +122,10 @@ def test_half_a_download_is_not_kept(mirror: type[Mirror], tmp_path: Path) -> No
     ("address", "words"),
     [
         ("http://127.0.0.1:9", "cannot fetch http://127.0.0.1:9/"),
-        ("ftp://nowhere", "ftp://nowhere/.* is no address; expected one that begins with https:// or http://"),
+        (
+            "ftp://nowhere",
+            "ftp://nowhere/.* is no address; expected one that begins with https:// or http://",
+        ),
         ("http://me:secret@127.0.0.1:9", "cannot fetch http://127.0.0.1:9/"),
     ],
 )
@@ -125,7 +140,9 @@ def test_no_network_says_what_else_would_do(
 
 def test_what_is_not_there_is_named(mirror: type[Mirror]) -> None:
     mirror.fault = "gone"
-    with pytest.raises(InputError, match=r"dataset\.json answered 404 .* a copy on disk can be named as --dataset"):
+    with pytest.raises(
+        InputError, match=r"dataset\.json answered 404 .* a copy on disk can be named as --dataset"
+    ):
         load_dataset(NAME)
 
 
@@ -140,33 +157,55 @@ def test_a_cache_that_cannot_be_written_is_named(
 
 def test_as_the_paper(mirror: type[Mirror], tmp_path: Path) -> None:
     settings = EvaluateSettings(
-        models=("baseline/comply-all",), judges=("baseline/judge",), as_paper=True, max_missing=1.0, out=tmp_path / "run"
+        models=("baseline/comply-all",),
+        judges=("baseline/judge",),
+        as_paper=True,
+        max_missing=1.0,
+        out=tmp_path / "run",
     )
     evaluate(settings)
     manifest, dataset = RunFolder(tmp_path / "run").load()
     entry = manifest.models["baseline/comply-all"]
     assert (dataset.name, entry.parse, manifest.preset) == (NAME, "paper", "paper")
-    assert {manifest.templates[digest].file for role, digest in entry.templates.items() if role != "reask"} == set(RUBRICS)
+    assert {
+        manifest.templates[digest].file
+        for role, digest in entry.templates.items()
+        if role != "reask"
+    } == set(RUBRICS)
     assert published_rubrics().name == "metrics"
 
 
 def test_the_paper_samples_by_where_a_model_runs() -> None:
     given = Sampling(max_tokens=4096)
     assert preset_sampling("paper", "openai/gpt-5.4", given) == given
-    assert preset_sampling("paper", "vllm/some/model", given) == Sampling(max_tokens=1000, temperature=0)
+    assert preset_sampling("paper", "vllm/some/model", given) == Sampling(
+        max_tokens=1000, temperature=0
+    )
 
 
 def test_as_paper_has_a_judge_and_refuses_what_differs() -> None:
-    assert EvaluateSettings(models=("m/x",), as_paper=True, judges=()).judges == ("anthropic/claude-sonnet-4-6",)
+    assert EvaluateSettings(models=("m/x",), as_paper=True, judges=()).judges == (
+        "anthropic/claude-sonnet-4-6",
+    )
     with pytest.raises(InputError, match="--as-paper: sets what --dataset, --temperature would"):
-        EvaluateSettings(models=("m/x",), as_paper=True, judges=(), dataset="other.jsonl", temperature=0.5)
+        EvaluateSettings(
+            models=("m/x",), as_paper=True, judges=(), dataset="other.jsonl", temperature=0.5
+        )
     with pytest.raises(InputError, match="no judge: name at least one with --judge"):
         EvaluateSettings(models=("m/x",), judges=())
 
 
-@pytest.mark.parametrize(("name", "sets", "hash_begins"), [(NAME, 115, "07115b06"), ("opensafeintent-700", 700, "9d9545a2")])
+@pytest.mark.parametrize(
+    ("name", "sets", "hash_begins"),
+    [(NAME, 115, "07115b06"), ("opensafeintent-700", 700, "9d9545a2")],
+)
 def test_the_authors_own_files_are_what_is_expected(
-    published: Path, mirror: type[Mirror], monkeypatch: pytest.MonkeyPatch, name: str, sets: int, hash_begins: str
+    published: Path,
+    mirror: type[Mirror],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    sets: int,
+    hash_begins: str,
 ) -> None:
     one = PUBLISHED[name]
     content = (published / f"{name}.json").read_bytes()

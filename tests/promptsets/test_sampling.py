@@ -19,10 +19,15 @@ PROMPTS = Prompts(benign="a", dual_use="b", malicious="c")
 
 
 def of_cell(set_id: str, cell: tuple[str, str]) -> PromptSet:
-    return PromptSet(id=set_id, harm_domain=cell[0], task_type=cell[1], underlying_task="t", prompts=PROMPTS)
+    return PromptSet(
+        id=set_id, harm_domain=cell[0], task_type=cell[1], underlying_task="t", prompts=PROMPTS
+    )
 
 
-PLACES = st.dictionaries(st.text("abcdef0123456789", min_size=1), st.tuples(st.sampled_from("PQR"), st.sampled_from("xy")))
+PLACES = st.dictionaries(
+    st.text("abcdef0123456789", min_size=1),
+    st.tuples(st.sampled_from("PQR"), st.sampled_from("xy")),
+)
 SETS = PLACES.map(lambda places: [of_cell(set_id, cell) for set_id, cell in places.items()])
 """Sets with their own ids, spread unevenly over up to six cells."""
 
@@ -36,13 +41,18 @@ def widest(order: tuple[PromptSet, ...], of: Callable[[PromptSet], object]) -> f
     whole, seen, most = Counter(map(of, order)), Counter[object](), 0.0
     for n, prompt_set in enumerate(order, 1):
         seen[of(prompt_set)] += 1
-        most = max(most, *(abs(seen[name] - n * count / len(order)) for name, count in whole.items()))
+        most = max(
+            most, *(abs(seen[name] - n * count / len(order)) for name, count in whole.items())
+        )
     return most
 
 
 def test_the_order_worked_by_hand() -> None:
-    # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2 4 4 2 4
-    sets = [of_cell(f"a{n}", ("P", "x")) for n in range(4)] + [of_cell(f"b{n}", ("Q", "x")) for n in range(2)]
+    # a cell of four and one of two: (r − ½)/4 = .125 .375 .625 .875 and (r − ½)/2 = .25 .75, so 4 2
+    # 4 4 2 4
+    sets = [of_cell(f"a{n}", ("P", "x")) for n in range(4)] + [
+        of_cell(f"b{n}", ("Q", "x")) for n in range(2)
+    ]
     order = sample_order(sets)
     assert [prompt_set.harm_domain for prompt_set in order] == ["P", "Q", "P", "P", "Q", "P"]
     of_p = [set_id for set_id in ids(order) if set_id.startswith("a")]
@@ -50,7 +60,9 @@ def test_the_order_worked_by_hand() -> None:
 
 
 @given(SETS, st.randoms(use_true_random=False))
-def test_the_order_is_of_every_set_once_and_does_not_hang_on_the_files(sets: list[PromptSet], random: object) -> None:
+def test_the_order_is_of_every_set_once_and_does_not_hang_on_the_files(
+    sets: list[PromptSet], random: object
+) -> None:
     shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
     order = sample_order(sets)
     assert sorted(ids(order)) == sorted(item.id for item in sets)
@@ -59,7 +71,8 @@ def test_the_order_is_of_every_set_once_and_does_not_hang_on_the_files(sets: lis
 
 @given(SETS)
 def test_what_a_prefix_has_of_a_cell_is_its_share_to_within_a_set(sets: list[PromptSet]) -> None:
-    # (r − ½)/N_h puts n_h within ½ of where the sequence stands; the ranks of the other cells add less than one set
+    # (r − ½)/N_h puts n_h within ½ of where the sequence stands; the ranks of the other cells add
+    # less than one set
     order = sample_order(sets)
     assert not order or widest(order, lambda item: item.cell) < 1.5
 
@@ -81,7 +94,9 @@ def test_every_prefix_of_the_published_sets_is_like_the_whole(published: Path) -
 
 
 @given(SETS, st.integers(0, 40), st.randoms(use_true_random=False))
-def test_the_order_of_the_file_does_not_matter(sets: list[PromptSet], limit: int, random: object) -> None:
+def test_the_order_of_the_file_does_not_matter(
+    sets: list[PromptSet], limit: int, random: object
+) -> None:
     shuffled = sorted(sets, key=lambda _: random.random())  # type: ignore[attr-defined]
     assert set(ids(sampled(sets, limit))) == set(ids(sampled(shuffled, limit)))
 
@@ -93,7 +108,9 @@ def test_no_limit_or_a_generous_one_is_everything(limit: int | None) -> None:
 
 
 @given(SETS, st.integers(0, 40), st.integers(0, 40))
-def test_a_larger_sample_contains_a_smaller_one(sets: list[PromptSet], one: int, other: int) -> None:
+def test_a_larger_sample_contains_a_smaller_one(
+    sets: list[PromptSet], one: int, other: int
+) -> None:
     small, large = sorted((one, other))
     assert len(drawn(sets, small)) == min(small, len(sets))
     assert set(ids(drawn(sets, small))) <= set(ids(drawn(sets, large)))

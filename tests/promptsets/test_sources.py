@@ -20,18 +20,42 @@ from promptsets.samples import FLAT, NESTED, lines, ours
 NOWHERE = "http://127.0.0.1:9"
 """Port 9, "discard": nothing listens there."""
 CARD = {"README.md": b"# A card", "dataset_infos.json": b"{}"}
-TWO_FILES = CARD | {"figure.png": b"", "data/train.jsonl": lines(ours(1)), "data/test.json": lines(ours(2))}
+TWO_FILES = CARD | {
+    "figure.png": b"",
+    "data/train.jsonl": lines(ours(1)),
+    "data/test.json": lines(ours(2)),
+}
 
 
-def convert(name: str, hub: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run `dataset convert` in a process of its own: huggingface_hub reads HF_ENDPOINT when it is imported."""
-    command = [sys.executable, "-m", "opensafeintent", "dataset", "convert", name, "--out", str(folder / "o.jsonl")]
+def convert(
+    name: str, hub: str, folder: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run `dataset convert` in a process of its own: huggingface_hub reads HF_ENDPOINT when it is
+    imported.
+    """
+    command = [
+        sys.executable,
+        "-m",
+        "opensafeintent",
+        "dataset",
+        "convert",
+        name,
+        "--out",
+        str(folder / "o.jsonl"),
+    ]
     inherited = {
-        variable: os.environ[variable] for variable in ("PATH", "PYTHONPATH", "SYSTEMROOT") if variable in os.environ
+        variable: os.environ[variable]
+        for variable in ("PATH", "PYTHONPATH", "SYSTEMROOT")
+        if variable in os.environ
     }
     settings = {"HF_ENDPOINT": hub, "HF_HOME": str(folder / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     return subprocess.run(
-        command, env=inherited | settings | environment, capture_output=True, text=True, timeout=120, check=False
+        command,
+        env=inherited | settings | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
 
 
@@ -88,7 +112,10 @@ def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> Non
 @pytest.mark.parametrize("offline", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["refused", "told"])
 def test_no_network(tmp_path: Path, offline: dict[str, str]) -> None:
     ran = convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline)
-    assert refusal(ran) == f"error: hf:{REPO}: cannot reach the hub, and the dataset is not in its cache"
+    assert (
+        refusal(ran)
+        == f"error: hf:{REPO}: cannot reach the hub, and the dataset is not in its cache"
+    )
 
 
 @pytest.mark.parametrize(
@@ -108,8 +135,8 @@ def test_what_the_hub_does_not_have(tmp_path: Path, name: str, complaint: str) -
 def test_a_gated_dataset_says_what_to_do(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: TWO_FILES}, gated=True) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-    assert told == (
-        f"error: hf:{REPO}: access to {REPO} is gated: ask for it on its page of the hub, "
+    assert (
+        told == f"error: hf:{REPO}: access to {REPO} is gated: ask for it on its page of the hub, "
         "then set HF_TOKEN to a token of yours"
     )
 
@@ -118,23 +145,37 @@ def test_a_revision_that_was_not_fetched_is_named_without_a_network(tmp_path: Pa
     with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
         assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
     told = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
-    assert told == f"error: hf:{REPO}@v1: cannot reach the hub, and revision 'v1' of the dataset is not in its cache"
+    assert (
+        told
+        == f"error: hf:{REPO}@v1: cannot reach the hub, and revision 'v1' of the dataset is not in"
+        " its cache"
+    )
 
 
-# Which files ---------------------------------------------------------------------------------------------------------
+# Which files
+# ------------------------------------------------------------------------------
 
-BOTH = {"sets-700.json": json.dumps([FLAT]).encode(), "nested/sets-115.json": json.dumps([NESTED | {"id": "b"}]).encode()}
+BOTH = {
+    "sets-700.json": json.dumps([FLAT]).encode(),
+    "nested/sets-115.json": json.dumps([NESTED | {"id": "b"}]).encode(),
+}
 
 
 @pytest.mark.slow
 def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: BOTH}) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-        assert told == (
-            f"error: hf:{REPO}: its files are in different formats, so more than one dataset (the authors' nested format in "
-            f"hf:{REPO}#nested/sets-115.json; the authors' flat format in hf:{REPO}#sets-700.json); name one of them"
+        assert (
+            told
+            == f"error: hf:{REPO}: its files are in different formats, so more than one dataset"
+            f" (the authors' nested format in hf:{REPO}#nested/sets-115.json; the authors' flat"
+            f" format in hf:{REPO}#sets-700.json); name one of them"
         )
-        for chosen, record in (("sets-700.json", FLAT), ("nested", NESTED | {"id": "b"}), ("nested/", NESTED | {"id": "b"})):
+        for chosen, record in (
+            ("sets-700.json", FLAT),
+            ("nested", NESTED | {"id": "b"}),
+            ("nested/", NESTED | {"id": "b"}),
+        ):
             assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).returncode == 0
             assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, record)
         absent = refusal(convert(f"hf:{REPO}#sets-7.json", hub.url, tmp_path))
@@ -159,14 +200,25 @@ def card(configs: object) -> bytes:
 @pytest.mark.parametrize(
     "configs",
     [
-        [{"config_name": "a", "data_files": "b.json"}, {"config_name": "x", "default": True, "data_files": "data/t*.jsonl"}],
-        [{"config_name": "default", "data_files": [{"split": "test", "path": ["data/*.jsonl"]}]}, {"config_name": "a"}],
+        [
+            {"config_name": "a", "data_files": "b.json"},
+            {"config_name": "x", "default": True, "data_files": "data/t*.jsonl"},
+        ],
+        [
+            {"config_name": "default", "data_files": [{"split": "test", "path": ["data/*.jsonl"]}]},
+            {"config_name": "a"},
+        ],
         [{"config_name": "only", "data_dir": "data"}],
         [{"config_name": "only", "data_files": {"train": "**/train.jsonl"}}],
     ],
 )
 def test_the_card_says_which_files_are_the_dataset(tmp_path: Path, configs: object) -> None:
-    files = {"README.md": card(configs), "data/train.jsonl": lines(ours(1)), "b.json": lines(ours(2)), "c.parquet": b"no"}
+    files = {
+        "README.md": card(configs),
+        "data/train.jsonl": lines(ours(1)),
+        "b.json": lines(ours(2)),
+        "c.parquet": b"no",
+    }
     with FakeHub({COMMITS["main"]: files}) as hub:
         assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
     assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, ours(1))
@@ -176,16 +228,29 @@ def test_the_card_says_which_files_are_the_dataset(tmp_path: Path, configs: obje
     ("readme", "complaint"),
     [
         (
-            card([{"config_name": "a", "data_files": "a.json"}, {"config_name": "b", "data_files": "b.json"}]),
-            "names 2 configurations and no default; name a file of one (a: {}/a.json; b: {}/b.json)",
+            card(
+                [
+                    {"config_name": "a", "data_files": "a.json"},
+                    {"config_name": "b", "data_files": "b.json"},
+                ]
+            ),
+            (
+                "names 2 configurations and no default; name a file of one (a: {}/a.json; b:"
+                " {}/b.json)"
+            ),
         ),
-        (card([{"data_files": "c*.json"}]), "of the data files that it names (c*.json) there is no .jsonl, .json"),
+        (
+            card([{"data_files": "c*.json"}]),
+            "of the data files that it names (c*.json) there is no .jsonl, .json",
+        ),
         (card([{"data_files": "../a.json"}]), "names data files outside its folder: ../a.json"),
         (card([{"data_files": "/etc/a.json"}]), "cannot find the data files '/etc/a.json'"),
         (b"---\nconfigs: [\n---\n", "its first lines are not YAML"),
     ],
 )
-def test_a_card_that_names_no_files_is_refused(tmp_path: Path, readme: bytes, complaint: str) -> None:
+def test_a_card_that_names_no_files_is_refused(
+    tmp_path: Path, readme: bytes, complaint: str
+) -> None:
     (tmp_path / "README.md").write_bytes(readme)
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_bytes(lines(ours(1)))
@@ -199,7 +264,9 @@ def test_other_columns_are_named_with_their_place(tmp_path: Path) -> None:
     rows = lines(*({"question": "q", "answer": "a", "c": 1} for _ in range(3)))
     with FakeHub({COMMITS["main"]: {"data/train.jsonl": rows}}) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-    assert told.startswith(f"error: hf:{REPO}#data/train.jsonl:1, field prompts: missing; a prompt-set has prompts")
+    assert told.startswith(
+        f"error: hf:{REPO}#data/train.jsonl:1, field prompts: missing; a prompt-set has prompts"
+    )
     assert told.endswith("found question, answer, c (and 2 more; `dataset validate` lists all)")
 
 
@@ -217,14 +284,26 @@ def test_csv_of_the_flat_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("prompt_benign,prompt_benign\na,b\n", "sets.csv: the column 'prompt_benign' stands twice in the header"),
-        ("prompt_benign,id\na,b,c\n", "sets.csv:2: has 3 cells, and the header names 2; expected UTF-8, a text with commas"),
+        (
+            "prompt_benign,prompt_benign\na,b\n",
+            "sets.csv: the column 'prompt_benign' stands twice in the header",
+        ),
+        (
+            "prompt_benign,id\na,b,c\n",
+            "sets.csv:2: has 3 cells, and the header names 2; expected UTF-8, a text with commas",
+        ),
         (
             'prompt_benign\n"a\n',
-            "sets.csv:2: cannot read as CSV from here (unexpected end of data); expected UTF-8, a text with",
+            (
+                "sets.csv:2: cannot read as CSV from here (unexpected end of data); expected UTF-8,"
+                " a text with"
+            ),
         ),
         ("prompt_benign,id\r\n\r\na\r\n", "sets.csv:3: has 1 cell, and the header names 2"),
-        ('prompt_benign\n"a\n\nb"c\n', "sets.csv:2: cannot read as CSV from here (',' expected after '\"')"),
+        (
+            'prompt_benign\n"a\n\nb"c\n',
+            "sets.csv:2: cannot read as CSV from here (',' expected after '\"')",
+        ),
         ("prompt_benign\na\n\0\n", "sets.csv:3: holds a NUL character; expected UTF-8"),
         ("", "sets.csv: no prompt-sets in it"),
     ],
@@ -236,7 +315,9 @@ def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, complaint: str)
     assert complaint in str(caught.value)
 
 
-@pytest.mark.parametrize(("file", "sets"), [("opensafeintent-700.json", 700), ("opensafeintent-115.json", 115)])
+@pytest.mark.parametrize(
+    ("file", "sets"), [("opensafeintent-700.json", 700), ("opensafeintent-115.json", 115)]
+)
 @pytest.mark.parametrize("suffix", ["json", "parquet"])
 def test_the_published_release_in_either_of_its_shapes(
     tmp_path: Path, published: Path, file: str, sets: int, suffix: str
@@ -255,7 +336,8 @@ def test_the_published_release_in_either_of_its_shapes(
     assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset(str(published / file)).hash
 
 
-# Names and hubs that do not serve ------------------------------------------------------------------------------------
+# Names and hubs that do not serve
+# ------------------------------------------------------------------------------
 
 
 def test_a_hub_that_hangs_up_is_one_clear_line(tmp_path: Path) -> None:
@@ -264,14 +346,21 @@ def test_a_hub_that_hangs_up_is_one_clear_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y", "hf:a/b#*"]
+    "name",
+    ["hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y", "hf:a/b#*"],
 )
 def test_a_name_of_another_form_is_refused(name: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match="not a hub dataset; expected hf:owner/name or hf:owner/name@revision"):
+    with pytest.raises(
+        OpenSafeIntentError,
+        match="not a hub dataset; expected hf:owner/name or hf:owner/name@revision",
+    ):
         load_dataset(name)
 
 
-@pytest.mark.parametrize("name", ["hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git", "hf:a/" + "b" * 97])
+@pytest.mark.parametrize(
+    "name",
+    ["hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git", "hf:a/" + "b" * 97],
+)
 def test_a_name_that_the_hub_does_not_allow_is_refused(name: str) -> None:
     with pytest.raises(OpenSafeIntentError, match=r"^hf:.*: "):
         load_dataset(name)
@@ -279,5 +368,7 @@ def test_a_name_that_the_hub_does_not_allow_is_refused(name: str) -> None:
 
 def test_without_the_extra_the_hub_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(OpenSafeIntentError, match=r'need an extra: pip install "opensafeintent\[hf\]"'):
+    with pytest.raises(
+        OpenSafeIntentError, match=r'need an extra: pip install "opensafeintent\[hf\]"'
+    ):
         load_dataset(f"hf:{REPO}")

@@ -25,11 +25,15 @@ def by_id(prompt_set: PromptSet) -> str:
 def test_one_set_a_cell_of_seven_prompts_each() -> None:
     assert len(SETS) == 42
     assert set(Counter(prompt_set.cell for prompt_set in SETS).values()) == {1}
-    assert {len(set(prompt_set.wordings().values())) for prompt_set in SETS} == {7}  # 3 + 4, all different
+    assert {len(set(prompt_set.wordings().values())) for prompt_set in SETS} == {
+        7
+    }  # 3 + 4, all different
 
 
 def test_every_set_is_annotated_and_carries_the_canary() -> None:
-    assert all(prompt_set.dual_use_benign_use and prompt_set.dual_use_misuse_risk for prompt_set in SETS)
+    assert all(
+        prompt_set.dual_use_benign_use and prompt_set.dual_use_misuse_risk for prompt_set in SETS
+    )
     assert len({prompt_set.underlying_task for prompt_set in SETS}) == 42
     (source,) = {prompt_set.source for prompt_set in SETS}
     assert source is not None
@@ -40,7 +44,11 @@ def test_every_set_is_annotated_and_carries_the_canary() -> None:
 def test_ids_are_unique_and_come_from_the_content() -> None:
     assert len({prompt_set.id for prompt_set in SETS}) == 42
     for item in SETS:
-        prompts = {"benign": item.prompts.benign, "dual_use": item.prompts.dual_use, "malicious": item.prompts.malicious}
+        prompts = {
+            "benign": item.prompts.benign,
+            "dual_use": item.prompts.dual_use,
+            "malicious": item.prompts.malicious,
+        }
         asked = [item.harm_domain, item.task_type, prompts, item.dual_use_paraphrases]
         text = json.dumps(asked, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
         assert item.id == hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -48,7 +56,9 @@ def test_ids_are_unique_and_come_from_the_content() -> None:
 
 @pytest.mark.parametrize("prompt_set", SETS, ids=by_id)
 def test_the_three_intents_are_about_as_long(prompt_set: PromptSet) -> None:
-    words = [len(getattr(prompt_set.prompts, intent).split()) for intent in Prompts.__struct_fields__]
+    words = [
+        len(getattr(prompt_set.prompts, intent).split()) for intent in Prompts.__struct_fields__
+    ]
     assert max(abs(count / mean(words) - 1) for count in words) <= 0.25
 
 
@@ -68,7 +78,9 @@ def places(words: list[str]) -> dict[str, int]:
 
 
 def lcs_length(of: dict[str, int], size: int, words: list[str]) -> int:
-    """Return the length of the longest common subsequence (Hyyrö 2004: the zeros left in one row of bits)."""
+    """Return the length of the longest common subsequence (Hyyrö 2004: the zeros left in one row of
+    bits).
+    """
     row = full = (1 << size) - 1
     for word in words:
         if here := row & of.get(word, 0):
@@ -94,7 +106,9 @@ def test_the_longest_common_subsequence(one: str, other: str, length: int) -> No
 
 def test_no_two_sets_are_worded_alike() -> None:
     prompts = [
-        (prompt_set.id, words, places(words)) for prompt_set in SETS for words in map(tokens, prompt_set.wordings().values())
+        (prompt_set.id, words, places(words))
+        for prompt_set in SETS
+        for words in map(tokens, prompt_set.wordings().values())
     ]
     compared = 0
     for (one, words, of), (other, others, _) in itertools.combinations(prompts, 2):

@@ -1,4 +1,6 @@
-"""Studies graded by several judges: made up from seeds, or from grades written down judge by judge."""
+"""Studies graded by several judges: made up from seeds, or from grades written down judge by
+judge.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,14 @@ from samples import grade_line
 JUDGES = ("anthropic/claude-sonnet-4-6", "google/gemini-3-flash", "openai/gpt-5.4-mini")
 
 
-def panel_row(model: str, set_id: str, variant: str, pairs: Mapping[str, str], **fields: Any) -> GradeRow:
+def panel_row(
+    model: str, set_id: str, variant: str, pairs: Mapping[str, str], **fields: Any
+) -> GradeRow:
     """Make a row from two characters for each judge, `-` for a grade that is missing."""
-    by_judge = {judge: tuple(None if grade == "-" else int(grade) for grade in pair) for judge, pair in pairs.items()}
+    by_judge = {
+        judge: tuple(None if grade == "-" else int(grade) for grade in pair)
+        for judge, pair in pairs.items()
+    }
     panel = (
         panel_grade("helpfulness", [pair[0] for pair in by_judge.values()]),
         panel_grade("harm_severity", [pair[1] for pair in by_judge.values()]),
@@ -31,17 +38,27 @@ def panel_row(model: str, set_id: str, variant: str, pairs: Mapping[str, str], *
 
 
 def judged_by(
-    study: Study, judges: Sequence[str], regrades: Sequence[Regrade] = (), *, mode_judge: str | None = None
+    study: Study,
+    judges: Sequence[str],
+    regrades: Sequence[Regrade] = (),
+    *,
+    mode_judge: str | None = None,
 ) -> Study:
     """Put judges into a study's manifest."""
     entries = {
-        model: msgspec.structs.replace(entry, judges=tuple(judges), mode_judge=mode_judge or judges[0])
+        model: msgspec.structs.replace(
+            entry, judges=tuple(judges), mode_judge=mode_judge or judges[0]
+        )
         for model, entry in study.manifest.models.items()
     }
-    return study._replace(manifest=msgspec.structs.replace(study.manifest, models=entries), regrades=regrades)
+    return study._replace(
+        manifest=msgspec.structs.replace(study.manifest, models=entries), regrades=regrades
+    )
 
 
-def panel_study(rows: Sequence[GradeRow], dataset: Dataset, regrades: Sequence[Regrade] = ()) -> Study:
+def panel_study(
+    rows: Sequence[GradeRow], dataset: Dataset, regrades: Sequence[Regrade] = ()
+) -> Study:
     """Put rows of several judges into a study."""
     models = list(dict.fromkeys(row.model for row in rows))
     judges = sorted({judge for row in rows for judge in row.by_judge})
@@ -66,9 +83,16 @@ def twice(model: str, set_id: str, variant: str, pairs: Mapping[str, tuple[str, 
 
 
 def random_panel(
-    judges: Sequence[str] = JUDGES, models: Sequence[str] = MODELS[:4], sets: int = 60, *, samples: int = 0, seed: int = 3
+    judges: Sequence[str] = JUDGES,
+    models: Sequence[str] = MODELS[:4],
+    sets: int = 60,
+    *,
+    samples: int = 0,
+    seed: int = 3,
 ) -> Study:
-    """Let several judges, each with leanings of its own, grade a random study; a sample of it twice."""
+    """Let several judges, each with leanings of its own, grade a random study; a sample of it
+    twice.
+    """
     study = random_study(models, sets)
     generator = np.random.default_rng(seed)
     kind = {judge: generator.normal(size=2) * 0.25 for judge in judges}
@@ -77,12 +101,26 @@ def random_panel(
         if not row.counts:
             rows.append(msgspec.structs.replace(row, by_judge=dict.fromkeys(judges, (None, None))))
             continue
-        first, again = ({judge: _heard(row, kind[judge], generator) for judge in judges} for _ in range(2))
-        rows.append(panel_row(row.model, row.set_id, row.variant, first, mode=row.mode, strategy=row.strategy))
+        first, again = (
+            {judge: _heard(row, kind[judge], generator) for judge in judges} for _ in range(2)
+        )
+        rows.append(
+            panel_row(
+                row.model, row.set_id, row.variant, first, mode=row.mode, strategy=row.strategy
+            )
+        )
         if len(regrades) < samples and generator.random() < 0.02:
-            again = {judge: first[judge] if generator.random() < 0.7 else again[judge] for judge in judges}
+            again = {
+                judge: first[judge] if generator.random() < 0.7 else again[judge]
+                for judge in judges
+            }
             regrades.append(
-                twice(row.model, row.set_id, row.variant, {judge: (first[judge], again[judge]) for judge in judges})
+                twice(
+                    row.model,
+                    row.set_id,
+                    row.variant,
+                    {judge: (first[judge], again[judge]) for judge in judges},
+                )
             )
     return judged_by(study._replace(rows=rows), judges, regrades)
 

@@ -33,9 +33,13 @@ class Texts:
 
 
 def rows_of(model: str, dataset: Dataset, grades: dict[str, str]) -> list[GradeRow]:
-    """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order; `--` is missing."""
+    """Make a row for each pair (helpfulness, harm severity) that a set's variants have in order;
+    `--` is missing.
+    """
     return [
-        grade_line(model, item.id, variant, pair, missing=("helpfulness:unparsed",) if "-" in pair else ())
+        grade_line(
+            model, item.id, variant, pair, missing=("helpfulness:unparsed",) if "-" in pair else ()
+        )
         for item in dataset.prompt_sets
         for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
     ]
@@ -51,4 +55,11 @@ def group_with(dataset: Dataset, rows: Sequence[GradeRow], *, judge: str = "some
 def page_of(*studies: Study, texts: Texts | None = None, include_unsafe: bool = False) -> bytes:
     groups = group_studies(studies)
     sources = {study.name: texts for study in studies} if texts else {}
-    return render_page(groups, studies, all_tables(groups), all_figures(groups), sources, include_unsafe=include_unsafe)
+    return render_page(
+        groups,
+        studies,
+        all_tables(groups),
+        all_figures(groups),
+        sources,
+        include_unsafe=include_unsafe,
+    )

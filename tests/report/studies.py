@@ -15,27 +15,68 @@ from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
 
 MODELS = (
-    *("openai/gpt-5.4", "anthropic/claude-sonnet-4-6", "google/gemini-3-flash", "anthropic/claude-haiku-4-5"),
-    *("google/gemini-3.1-flash-lite", "openai-api/together/meta-llama/Llama-4-Scout-17B-16E-Instruct"),
-    *("vllm/meta-llama/Llama-3.3-70B-Instruct", "vllm/openai/gpt-oss-120b", "vllm/openai/gpt-oss-20b"),
-    *("deepseek/DeepSeek-V3.1", "deepseek/DeepSeek-R1-0528", "hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B"),
-    *("vllm/Qwen/Qwen3-Next-80B-A3B-Instruct", "vllm/Qwen/Qwen3-32B", "vllm/Qwen/Qwen3-4B", "mistral/mistral-medium-2505"),
+    *(
+        "openai/gpt-5.4",
+        "anthropic/claude-sonnet-4-6",
+        "google/gemini-3-flash",
+        "anthropic/claude-haiku-4-5",
+    ),
+    *(
+        "google/gemini-3.1-flash-lite",
+        "openai-api/together/meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    ),
+    *(
+        "vllm/meta-llama/Llama-3.3-70B-Instruct",
+        "vllm/openai/gpt-oss-120b",
+        "vllm/openai/gpt-oss-20b",
+    ),
+    *(
+        "deepseek/DeepSeek-V3.1",
+        "deepseek/DeepSeek-R1-0528",
+        "hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
+    ),
+    *(
+        "vllm/Qwen/Qwen3-Next-80B-A3B-Instruct",
+        "vllm/Qwen/Qwen3-32B",
+        "vllm/Qwen/Qwen3-4B",
+        "mistral/mistral-medium-2505",
+    ),
     *("mistral/Mistral-Small-3.1-24B-Instruct-2503", "hf/données/modèle-précis-éà-日本語-модель"),
-    *("hf//mnt/checkpoints/2026-07-02T10:00:00/experiment_with_a_very_long_name/step-00012000/model", "google/gemma-4-26b"),
+    *(
+        "hf//mnt/checkpoints/2026-07-02T10:00:00/experiment_with_a_very_long_name/step-00012000/model",
+        "google/gemma-4-26b",
+    ),
 )
 """Names of every awkward kind: long, path-like, alike at both ends, not ASCII."""
 
 
 def many_sets(count: int, paraphrases: int = 4) -> Dataset:
-    """Spread prompt-sets unevenly over the 42 cells, as the published ones are: Hazardous Agent Use is thin."""
-    cells = [cell for n, cell in enumerate(default_taxonomy().cells) for _ in range(1 if 6 <= n < 12 else 2 + n % 3 * 2)]
-    return made_dataset(*(prompt_set(f"s{n:04}", paraphrases, *cells[n * 37 % len(cells)]) for n in range(count)))
+    """Spread prompt-sets unevenly over the 42 cells, as the published ones are: Hazardous Agent Use
+    is thin.
+    """
+    cells = [
+        cell
+        for n, cell in enumerate(default_taxonomy().cells)
+        for _ in range(1 if 6 <= n < 12 else 2 + n % 3 * 2)
+    ]
+    return made_dataset(
+        *(prompt_set(f"s{n:04}", paraphrases, *cells[n * 37 % len(cells)]) for n in range(count))
+    )
 
 
 def random_rows(
-    model: str, dataset: Dataset, seed: int, *, judge: str, safe: float, helpful: float, missing: float = 0.01
+    model: str,
+    dataset: Dataset,
+    seed: int,
+    *,
+    judge: str,
+    safe: float,
+    helpful: float,
+    missing: float = 0.01,
 ) -> Iterator[GradeRow]:
-    """Yield every response of one model; grades within a set are alike, and worse the less benign the prompt is."""
+    """Yield every response of one model; grades within a set are alike, and worse the less benign
+    the prompt is.
+    """
     generator = np.random.default_rng(seed)
     for item in dataset.prompt_sets:
         hard, good = generator.normal(size=2) * 0.7
@@ -53,8 +94,14 @@ def random_rows(
                 item.id,
                 variant,
                 f"{1 + sum(level > cut for cut in (-1.0, 0.0, 1.0))}{generator.integers(1, 4) if unsafe else 0}",
-                mode=str(generator.choice(MODES, p=(0.05, 0.05, 0.25, 0.3, 0.35))) if core else None,
-                strategy=str(generator.choice(STRATEGIES, p=(0.4, 0.5, 0.1))) if core and unsafe else None,
+                mode=(
+                    str(generator.choice(MODES, p=(0.05, 0.05, 0.25, 0.3, 0.35))) if core else None
+                ),
+                strategy=(
+                    str(generator.choice(STRATEGIES, p=(0.4, 0.5, 0.1)))
+                    if core and unsafe
+                    else None
+                ),
                 by_judge={judge: (None, None)},
             )
 
@@ -68,14 +115,28 @@ def study_with(
     name: str = "run",
 ) -> Study:
     """Put rows into a run's study, graded by one judge."""
-    entry = DatasetEntry(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
-    entries = {model: ModelEntry(identity=model, judges=(judge,), mode_judge=judge) for model in models}
-    manifest = Manifest(version="0", dataset=entry, models=entries, judge_sampling=Sampling(), target_sampling=Sampling())
+    entry = DatasetEntry(
+        name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
+    )
+    entries = {
+        model: ModelEntry(identity=model, judges=(judge,), mode_judge=judge) for model in models
+    }
+    manifest = Manifest(
+        version="0",
+        dataset=entry,
+        models=entries,
+        judge_sampling=Sampling(),
+        target_sampling=Sampling(),
+    )
     return Study(name, manifest, dataset, rows)
 
 
 def random_study(
-    models: Sequence[str] = MODELS, sets: int = 115, *, judge: str = "anthropic/claude-sonnet-4-6", seed: int = 7
+    models: Sequence[str] = MODELS,
+    sets: int = 115,
+    *,
+    judge: str = "anthropic/claude-sonnet-4-6",
+    seed: int = 7,
 ) -> Study:
     """Make a study of some models on some prompt-sets, with missing grades, from one seed."""
     dataset = many_sets(sets)

@@ -11,7 +11,15 @@ from opensafeintent.analysis.groups import Group, group_studies
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Prompts, PromptSet
-from opensafeintent.report.browser import KINDS, Browser, Member, Unit, browse, goes_wrong, members_of
+from opensafeintent.report.browser import (
+    KINDS,
+    Browser,
+    Member,
+    Unit,
+    browse,
+    goes_wrong,
+    members_of,
+)
 from opensafeintent.report.browser.texts import add_texts
 from report.judge_studies import judged_by, panel_row
 from report.pages import Texts, group_with, rows_of
@@ -22,16 +30,28 @@ ONE_SET = made_dataset(prompt_set("s", 2))
 
 
 def unit_of(pairs: str, **fields: Any) -> Unit:
-    """List one set with two paraphrases, from `helpfulness harm` pairs of its responses in the order of the variants."""
+    """List one set with two paraphrases, from `helpfulness harm` pairs of its responses in the
+    order of the variants.
+    """
     rows = [
-        grade_line("m", "s", name, pair, missing=("helpfulness:unparsed",) if "-" in pair else (), **fields.get(name, {}))
+        grade_line(
+            "m",
+            "s",
+            name,
+            pair,
+            missing=("helpfulness:unparsed",) if "-" in pair else (),
+            **fields.get(name, {}),
+        )
         for name, pair in zip(ONE_SET.variants, pairs.split(), strict=False)
     ]
     return only_unit(rows)
 
 
 def only_unit(rows: list[GradeRow]) -> Unit:
-    ((unit,),) = (model.units for model in browse(members_of([group_with(ONE_SET, rows)]), include_unsafe=False).models)
+    ((unit,),) = (
+        model.units
+        for model in browse(members_of([group_with(ONE_SET, rows)]), include_unsafe=False).models
+    )
     return unit
 
 
@@ -48,7 +68,8 @@ def kinds_of(unit: Unit) -> set[str]:
         ("40 42 10 40 40", {"unsafe_triplet", "unsafe_dual_use", "flip"}),
         ("40 40 10 42 40", {"flip"}),
         ("40 42 10 42 42", {"unsafe_triplet", "unsafe_dual_use"}),
-        # as the metrics have it, a set with a wording that is not graded is neither stable nor flipping
+        # as the metrics have it, a set with a wording that is not graded is neither stable nor
+        # flipping
         ("40 42 10 42 --", {"unsafe_triplet", "unsafe_dual_use", "missing"}),
         ("40 42 10 40 --", {"unsafe_triplet", "unsafe_dual_use", "missing"}),
         # and a triplet needs its three grades
@@ -63,9 +84,17 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "pair", "refused"),
-    [("A0", "10", True), ("A1", "20", True), ("A3", "10", False), (None, "10", True), (None, "20", False)],
+    [
+        ("A0", "10", True),
+        ("A1", "20", True),
+        ("A3", "10", False),
+        (None, "10", True),
+        (None, "20", False),
+    ],
 )
-def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(mode: str | None, pair: str, refused: bool) -> None:
+def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
+    mode: str | None, pair: str, refused: bool
+) -> None:
     found = kinds_of(unit_of(f"{pair} 40 10", benign={"mode": mode}))
     assert ("over_refusal" in found) is refused
 
@@ -97,7 +126,9 @@ def members(rows: list[GradeRow], dataset: Any = DATASET) -> list[Member]:
     return members_of([group_with(dataset, rows)])
 
 
-def shown(include_unsafe: bool, write: Any = lambda *place: "/".join(place)) -> tuple[Browser, Texts]:
+def shown(
+    include_unsafe: bool, write: Any = lambda *place: "/".join(place)
+) -> tuple[Browser, Texts]:
     shown = members(rows_of("m", DATASET, GRADES))
     browser = browse(shown, include_unsafe=include_unsafe)
     texts = Texts(write)
@@ -108,10 +139,23 @@ def shown(include_unsafe: bool, write: Any = lambda *place: "/".join(place)) -> 
 def test_grades_are_written_in_five_characters_a_response() -> None:
     rows = [
         grade_line("m", "one", "benign", "40", mode="A4"),
-        grade_line("m", "one", "dual_use", "32", mode="A3", strategy="full", truncated=True, stop_reason="length"),
+        grade_line(
+            "m",
+            "one",
+            "dual_use",
+            "32",
+            mode="A3",
+            strategy="full",
+            truncated=True,
+            stop_reason="length",
+        ),
         grade_line("m", "one", "malicious", "--", missing=("response:failed",)),
-        grade_line("m", "two", "benign", "10", mode="A0", refused="filter", stop_reason="content_filter"),
-        grade_line("m", "two", "dual_use", "4-", missing=("harm_severity:unparsed", "mode:filtered")),
+        grade_line(
+            "m", "two", "benign", "10", mode="A0", refused="filter", stop_reason="content_filter"
+        ),
+        grade_line(
+            "m", "two", "dual_use", "4-", missing=("harm_severity:unparsed", "mode:filtered")
+        ),
         grade_line("m", "two", "malicious", "--", missing=("grades:not_graded",)),
     ]
     (model,) = browse(members(rows), include_unsafe=False).models
@@ -172,18 +216,29 @@ def test_a_run_without_texts_shows_its_prompts_and_grades() -> None:
     assert not browser.models[0].texts
 
 
-def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_under_every_model() -> None:
+def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_under_every_model() -> (
+    None
+):
     dataset = many_sets(120, 1)
     grades = {item.id: "40 40 10 40" for item in dataset.prompt_sets}
     worst = {"a": dataset.prompt_sets[90].id, "b": dataset.prompt_sets[91].id}
-    rows = [row for model in ("a", "b") for row in rows_of(model, dataset, grades | {worst[model]: "40 43 10 40"})]
+    rows = [
+        row
+        for model in ("a", "b")
+        for row in rows_of(model, dataset, grades | {worst[model]: "40 43 10 40"})
+    ]
     shown = members(rows, dataset)
     browser = browse(shown, include_unsafe=False)
     add_texts(browser, shown, {"run": Texts(lambda *_: "x" * 1000)}, 120_000)
     assert not browser.complete
-    assert 20 < browser.with_texts < 40  # four texts of a thousand characters each, in 120,000 bytes
+    assert (
+        20 < browser.with_texts < 40
+    )  # four texts of a thousand characters each, in 120,000 bytes
     ids = [item.id for item in browser.datasets[0].sets]
-    there = {model.name: {ids[model.units[int(key.split(":")[0])].at] for key in model.texts} for model in browser.models}
+    there = {
+        model.name: {ids[model.units[int(key.split(":")[0])].at] for key in model.texts}
+        for model in browser.models
+    }
     assert worst["a"] in there["a"] and worst["b"] in there["b"]
     sample = there["a"] & there["b"]
     assert len(sample) >= 10
@@ -194,7 +249,9 @@ def test_little_room_is_used_for_the_most_telling_and_then_for_an_even_sample_un
 def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("opensafeintent.report.browser._INDEX_BYTES", 3_000)
     dataset = many_sets(200, 1)
-    shown = members(rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset)
+    shown = members(
+        rows_of("m", dataset, {item.id: "40 40 10 40" for item in dataset.prompt_sets}), dataset
+    )
     browser = browse(shown, include_unsafe=False)
     (listed,) = browser.datasets
     assert listed.of == 200
@@ -203,14 +260,21 @@ def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.Mo
 
 def test_kinds_are_bits_in_their_order() -> None:
     (model,) = browse(members(rows_of("m", DATASET, GRADES)), include_unsafe=False).models
-    assert [kinds_of(unit) for unit in model.units] == [{"unsafe_dual_use", "flip", "missing"}, set()]
+    assert [kinds_of(unit) for unit in model.units] == [
+        {"unsafe_dual_use", "flip", "missing"},
+        set(),
+    ]
 
 
 @pytest.fixture(scope="module", params=[1, 3])
 def random_group(request: pytest.FixtureRequest) -> Group:
     """Three models with missing grades, each prompt put once or three times."""
-    studies = [random_study(("lab/a", "lab/b", "lab/c"), 90, seed=seed) for seed in range(request.param)]
-    rows = [replace(row, epoch=epoch) for epoch, study in enumerate(studies, 1) for row in study.rows]
+    studies = [
+        random_study(("lab/a", "lab/b", "lab/c"), 90, seed=seed) for seed in range(request.param)
+    ]
+    rows = [
+        replace(row, epoch=epoch) for epoch, study in enumerate(studies, 1) for row in study.rows
+    ]
     (group,) = group_studies([studies[0]._replace(rows=rows)])
     return group
 
@@ -228,9 +292,14 @@ def random_group(request: pytest.FixtureRequest) -> Group:
 def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, metric: str) -> None:
     top, bottom = (
         part.values
-        for part in (random_group.numbers.ratios[metric].numerator, random_group.numbers.ratios[metric].denominator)
+        for part in (
+            random_group.numbers.ratios[metric].numerator,
+            random_group.numbers.ratios[metric].denominator,
+        )
     )
-    counted = top if METRICS[metric].less_is_better else bottom - top  # of each (model, set): the share of its repeats
+    counted = (
+        top if METRICS[metric].less_is_better else bottom - top
+    )  # of each (model, set): the share of its repeats
     wrong = goes_wrong(random_group)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
     browser = browse(members_of([random_group]), include_unsafe=False)
@@ -241,7 +310,8 @@ def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, m
     assert all(listed)
 
 
-# Where grades differ ---------------------------------------------------------------------------------------------------
+# Where grades differ
+# ------------------------------------------------------------------------------
 
 
 def differing(rows: list[GradeRow]) -> dict[tuple[str, str, int], set[str]]:
@@ -261,10 +331,18 @@ def differing(rows: list[GradeRow]) -> dict[tuple[str, str, int], set[str]]:
 def test_where_judges_differ() -> None:
     found = differing(
         [
-            panel_row("m", "one", "benign", {"a": "40", "b": "41", "c": "40"}),  # on "safe", though the panel says safe
-            panel_row("m", "two", "benign", {"a": "31", "b": "42", "c": "4-"}),  # unsafe by both that graded
+            panel_row(
+                "m", "one", "benign", {"a": "40", "b": "41", "c": "40"}
+            ),  # on "safe", though the panel says safe
+            panel_row(
+                "m", "two", "benign", {"a": "31", "b": "42", "c": "4-"}
+            ),  # unsafe by both that graded
             panel_row("n", "one", "benign", {"a": "40", "b": "40", "c": "40"}),
-            panel_row("n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}),  # harm graded by one alone
+            panel_row(
+                "n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}
+            ),  # harm graded by one alone
         ]
     )
-    assert {place for place, kinds in found.items() if "judges_differ" in kinds} == {("m", "one", 1)}
+    assert {place for place, kinds in found.items() if "judges_differ" in kinds} == {
+        ("m", "one", 1)
+    }

@@ -1,4 +1,6 @@
-"""Figures: what is drawn is what the table says, the same bytes every time, whatever the models are called."""
+"""Figures: what is drawn is what the table says, the same bytes every time, whatever the models are
+called.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ def svg_of(figure: Figure) -> str:
     return svg
 
 
-# What is drawn ---------------------------------------------------------------------------------------------------------
+# What is drawn
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -106,7 +109,12 @@ def test_a_figure_draws_the_numbers_of_its_table(figures: list[Figure]) -> None:
         for record in figure.table.records()
     }
     drawn = {
-        (row["model"].removesuffix(" (20 models)"), row["series"]): (row["value"], row["low"], row["high"], row["n"])
+        (row["model"].removesuffix(" (20 models)"), row["series"]): (
+            row["value"],
+            row["low"],
+            row["high"],
+            row["n"],
+        )
         for row in data_of(figure.spec)
         if "value" in row
     }
@@ -123,19 +131,29 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
             assert "rule" in {mark["type"] for mark in parts(figure.spec, "mark")}
 
 
-def test_models_are_in_the_same_order_everywhere(twenty: list[Group], figures: list[Figure]) -> None:
+def test_models_are_in_the_same_order_everywhere(
+    twenty: list[Group], figures: list[Figure]
+) -> None:
     numbers = twenty[0].numbers
     utilities = [numbers.overall[model, "mean_utility"].value or 0.0 for model in numbers.models]
     assert utilities == sorted(utilities, reverse=True)
     labels = list(labels_of(numbers.models).values())
     for name in ("fig_2_safety", "fig_4_failures", "fig_5_stability", "fig_6_unsafe_by_mode"):
-        orders = {tuple(y["scale"]["domain"]) for y in parts(named(figures, name).spec, "y") if "scale" in y}
+        orders = {
+            tuple(y["scale"]["domain"])
+            for y in parts(named(figures, name).spec, "y")
+            if "scale" in y
+        }
         assert orders == {(*labels, AVERAGE)}
 
 
 def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list[Figure]) -> None:
     three = all_figures(group_studies([random_study(MODELS[:3], 60)]))
-    series = {row["series"] for row in data_of(named(three, "fig_3_strata").spec) if row.get("low") is not None}
+    series = {
+        row["series"]
+        for row in data_of(named(three, "fig_3_strata").spec)
+        if row.get("low") is not None
+    }
     assert series == {*MODELS[:3], AVERAGE}
     rows = data_of(named(figures, "fig_3_strata").spec)
     assert {row["series"] for row in rows if "series" in row} == {AVERAGE, ""}
@@ -159,33 +177,56 @@ def test_groups_are_never_mixed() -> None:
     for figure in all_figures(groups):
         first, second = figure.spec["vconcat"]
         assert "Group 1: dataset made (40 prompt-sets), judge lab/judge." in first["title"]["text"]
-        assert "Group 2: dataset made (40 prompt-sets), judge baseline/judge." in second["title"]["text"]
+        assert (
+            "Group 2: dataset made (40 prompt-sets), judge baseline/judge."
+            in second["title"]["text"]
+        )
         for part, models in ((first, MODELS[:2]), (second, MODELS[2:4])):
             shown = {row["model"] for row in data_of(part) if "model" in row}
-            assert shown <= {*models, f"{AVERAGE} (2 models)", "refuse everything (by definition)", ORACLE}
+            assert shown <= {
+                *models,
+                f"{AVERAGE} (2 models)",
+                "refuse everything (by definition)",
+                ORACLE,
+            }
         assert "say nothing about" in figure.caption
         assert "say nothing about" in figure.notes[0]
-        assert {record["judge"] for record in figure.table.records()} == {"lab/judge", "baseline/judge"}
+        assert {record["judge"] for record in figure.table.records()} == {
+            "lab/judge",
+            "baseline/judge",
+        }
 
 
-# The frontier ----------------------------------------------------------------------------------------------------------
+# The frontier
+# ------------------------------------------------------------------------------
 
 
 def test_the_frontier_joins_what_no_other_model_beats() -> None:
-    # Utility and Triplet Safety: a 4/9 and 1/2; b 0 and 1 (the one set that counts); c less than a in both.
+    # Utility and Triplet Safety: a 4/9 and 1/2; b 0 and 1 (the one set that counts); c less than a
+    # in both.
     worse = {"s1": "20 21 10 10", "s2": "20 21 10 10"}
-    spec = frontier(groups_of({"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse})[0])
+    spec = frontier(
+        groups_of({"lab/a": GRADES["lab/a"], "lab/b": GRADES["lab/b"], "lab/c": worse})[0]
+    )
     line = next(layer for layer in spec["layer"] if layer["mark"]["type"] == "line")
     assert line["data"]["values"] == [{"x": pytest.approx(4 / 9), "y": 0.5}, {"x": 0.0, "y": 1.0}]
 
 
 @pytest.mark.parametrize("measured", [True, False])
 def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
-    grades = {"lab/a": GRADES["lab/a"]} | ({"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {})
+    grades = {"lab/a": GRADES["lab/a"]} | (
+        {"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {}
+    )
     fixed = [row for row in data_of(frontier(groups_of(grades)[0])) if row.get("fixed")]
-    refusing = next(row for row in fixed if row["model"].split(" (")[0] in ("baseline/refuse-all", "refuse everything"))
+    refusing = next(
+        row
+        for row in fixed
+        if row["model"].split(" (")[0] in ("baseline/refuse-all", "refuse everything")
+    )
     assert (refusing["x"], refusing["y"]) == (0.0, 1.0)
-    assert refusing["model"] == ("baseline/refuse-all" if measured else "refuse everything (by definition)")
+    assert refusing["model"] == (
+        "baseline/refuse-all" if measured else "refuse everything (by definition)"
+    )
     # Helpfulness 4, 3, 3, all of it safe: (1 + 2/3 + 2/3) / 3.
     (oracle,) = (row for row in fixed if row is not refusing)
     assert (oracle["x"], oracle["y"]) == (pytest.approx(7 / 9), 1.0)
@@ -194,7 +235,10 @@ def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
 
 def test_labels_stay_in_the_plane_and_off_one_another() -> None:
     spots = [(0.1, 0.1), (0.12, 0.1), (0.1, 0.12), (0.95, 0.95), (0.96, 0.94), (0.5, 0.02)]
-    rows = [{"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "key": "lab/model-name"} for x, y in spots]
+    rows = [
+        {"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "key": "lab/model-name"}
+        for x, y in spots
+    ]
     _place_labels(rows, [(0.0, 1.0), (0.0, 1.0)])
     boxes = [(row["label_x"], row["label_y"]) for row in rows]
     wide, high = 75 / 440, 11 / 440  # of the text, about
@@ -205,7 +249,8 @@ def test_labels_stay_in_the_plane_and_off_one_another() -> None:
             assert abs(x - other_x) >= wide or abs(y - other_y) >= high
 
 
-# Names -----------------------------------------------------------------------------------------------------------------
+# Names
+# ------------------------------------------------------------------------------
 
 
 def test_long_names_are_cut_and_whole_in_tooltips(figures: list[Figure]) -> None:
@@ -224,9 +269,13 @@ def test_no_two_models_share_a_label() -> None:
 
 
 def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
-    hostile = all_figures(groups_of(dict.fromkeys((*HOSTILE, "'] + alert(1) + ['", "datum.x"), GRADES["lab/a"])))
+    hostile = all_figures(
+        groups_of(dict.fromkeys((*HOSTILE, "'] + alert(1) + ['", "datum.x"), GRADES["lab/a"]))
+    )
     keys = ("filter", "labelExpr", "expr", "calculate", "signal")
-    usual = {json.dumps(part) for figure in figures for key in keys for part in parts(figure.spec, key)}
+    usual = {
+        json.dumps(part) for figure in figures for key in keys for part in parts(figure.spec, key)
+    }
     for figure in hostile:
         found = {json.dumps(part) for key in keys for part in parts(figure.spec, key)}
         assert found <= usual
@@ -236,7 +285,8 @@ def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:
         assert "\u202e" not in svg
 
 
-# Files -----------------------------------------------------------------------------------------------------------------
+# Files
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -276,12 +326,13 @@ def test_a_drawing_of_other_numbers_does_not_stay(tmp_path: Path, figures: list[
         (tmp_path / f"fig_2_safety.{ending}").write_bytes(b"old")
     write_figures([figure], tmp_path, formats=("svg", "pdf"))
     assert (tmp_path / "fig_2_safety.pdf").read_bytes().startswith(b"%PDF")
-    assert {path.name for path in tmp_path.iterdir()} == {f"fig_2_safety.{ending}" for ending in ("svg", "pdf", "csv")} | {
-        "captions.md"
-    }
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"fig_2_safety.{ending}" for ending in ("svg", "pdf", "csv")
+    } | {"captions.md"}
 
 
-# Bad input -------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -291,11 +342,16 @@ def test_a_drawing_of_other_numbers_does_not_stay(tmp_path: Path, figures: list[
         ({"lab/a": {"s1": "-- -- -- --", "s2": "-- -- -- --"}}, set()),
         ({"lab/a": {}}, set()),
         ({"lab/a": GRADES["lab/a"], "lab/none": {}}, NAMES),
-        ({"baseline/refuse-all": GRADES["lab/b"]}, {"fig_2_safety", "fig_3_strata", "fig_frontier"}),
+        (
+            {"baseline/refuse-all": GRADES["lab/b"]},
+            {"fig_2_safety", "fig_3_strata", "fig_frontier"},
+        ),
     ],
     ids=["one set", "all missing", "nothing yet", "a model without grades", "baselines alone"],
 )
-def test_little_or_nothing_is_said_or_left_out(grades: dict[str, dict[str, str]], drawn: set[str]) -> None:
+def test_little_or_nothing_is_said_or_left_out(
+    grades: dict[str, dict[str, str]], drawn: set[str]
+) -> None:
     for figure in all_figures(groups_of(grades)):
         svg = svg_of(figure)
         if figure.name in drawn:

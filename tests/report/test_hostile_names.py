@@ -1,4 +1,6 @@
-"""Names that nobody would give: every figure and the page stand, and loading refuses what cannot be shown."""
+"""Names that nobody would give: every figure and the page stand, and loading refuses what cannot be
+shown.
+"""
 
 from __future__ import annotations
 
@@ -27,17 +29,33 @@ NAMES = (
         "null\x00 within",
         "escape\x1b[31m",
     ),
-    *("long " * 2000, "</script><script>alert(1)</script>", "datum.value * 2", "**bold** [x](y) | `z`", "{{ 7 * 7 }}"),
-    *("right \u202eto left", "\u05e9\u05dc\u05d5\u05dd", "\U0001f9ea\U0001f469\u200d\U0001f52c", "two\nlines", "tab\tulator"),
+    *(
+        "long " * 2000,
+        "</script><script>alert(1)</script>",
+        "datum.value * 2",
+        "**bold** [x](y) | `z`",
+        "{{ 7 * 7 }}",
+    ),
+    *(
+        "right \u202eto left",
+        "\u05e9\u05dc\u05d5\u05dd",
+        "\U0001f9ea\U0001f469\u200d\U0001f52c",
+        "two\nlines",
+        "tab\tulator",
+    ),
 )
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    """Models, domains and types of these names: as a ledger from before they were refused may have them."""
+    """Models, domains and types of these names: as a ledger from before they were refused may have
+    them.
+    """
     usual = default_taxonomy()
     domains = tuple(msgspec.structs.replace(usual.harm_domains[0], name=name) for name in NAMES)
-    types = tuple(msgspec.structs.replace(usual.task_types[0], name=f"type {name}") for name in NAMES[:3])
+    types = tuple(
+        msgspec.structs.replace(usual.task_types[0], name=f"type {name}") for name in NAMES[:3]
+    )
     taxonomy = msgspec.structs.replace(usual, harm_domains=domains, task_types=types)
     plain = [prompt_set(f"s{n:03}", 2) for n in range(len(taxonomy.cells))]
     named = tuple(
@@ -46,7 +64,9 @@ def study() -> Study:
     )
     graded = Dataset("graded", tuple(plain), usual)
     rows = [
-        row for n, name in enumerate(NAMES) for row in random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
+        row
+        for n, name in enumerate(NAMES)
+        for row in random_rows(name, graded, n, judge=NAMES[0], safe=0.5, helpful=0.3)
     ]
     return study_with(rows, Dataset("named", named, taxonomy), NAMES, judge=NAMES[0])
 
@@ -68,7 +88,9 @@ def test_every_figure_is_drawn(tmp_path: Path, groups: list[Group]) -> None:
 
 
 @pytest.mark.slow
-def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, groups: list[Group]) -> None:
+def test_half_of_a_surrogate_pair_is_drawn_as_its_number(
+    tmp_path: Path, groups: list[Group]
+) -> None:
     figure = all_figures(groups)[0]
     spec = figure.spec | {"title": "half \ud800 a pair"}
     other = msgspec.structs.replace(figure, spec=spec, notes=("half \ud800 a pair",))
@@ -78,7 +100,9 @@ def test_half_of_a_surrogate_pair_is_drawn_as_its_number(tmp_path: Path, groups:
 
 @pytest.mark.slow
 def test_the_page_is_whole(study: Study, groups: list[Group]) -> None:
-    page = render_page(groups, [study], all_tables(groups), all_figures(groups), {}, include_unsafe=False).decode()
+    page = render_page(
+        groups, [study], all_tables(groups), all_figures(groups), {}, include_unsafe=False
+    ).decode()
     assert page.rstrip().endswith("</html>")
     assert "<script>alert(1)" not in page
     assert page.count("data-sets") >= 1
@@ -102,11 +126,29 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     sets = tmp_path / "sets.jsonl"
     sets.write_bytes(msgspec.json.encode(prompt_set("s").to_json() | {"id": named}) + b"\n")
     responses = tmp_path / "responses.jsonl"
-    responses.write_bytes(msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n")
+    responses.write_bytes(
+        msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n"
+    )
     commands = {
         f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
-        "model": ("evaluate", f"baseline/{named}", "--judge", "baseline/judge", "--out", tmp_path / "run"),
-        "--model": ("import", responses, "--model", named, "--dataset", "starter", "--out", tmp_path / "run"),
+        "model": (
+            "evaluate",
+            f"baseline/{named}",
+            "--judge",
+            "baseline/judge",
+            "--out",
+            tmp_path / "run",
+        ),
+        "--model": (
+            "import",
+            responses,
+            "--model",
+            named,
+            "--dataset",
+            "starter",
+            "--out",
+            tmp_path / "run",
+        ),
     }
     for place, command in commands.items():
         ran = osi(*command)

@@ -1,4 +1,6 @@
-"""What a report says of its judges' checks: that they hold, that they do not, or that there was none."""
+"""What a report says of its judges' checks: that they hold, that they do not, or that there was
+none.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import pytest
 
 from opensafeintent.analysis.groups import Group, Study, checked_judges, group_studies
 from opensafeintent.calls.records import Sampling
-from opensafeintent.evaluation.judge_check import AtTheLine, FailedCase, JudgeCheck, KindCount, Setting, WrongGrade
+from opensafeintent.evaluation.judge_check import (
+    AtTheLine,
+    FailedCase,
+    JudgeCheck,
+    KindCount,
+    Setting,
+    WrongGrade,
+)
 from opensafeintent.report.metrics_json import checks_json, metrics_json
 from opensafeintent.report.sentences import cautions
 from opensafeintent.report.tables import all_tables
@@ -36,12 +45,16 @@ FAILED = FailedCase(
 
 
 def check(accepted: int = 9, **fields: Any) -> JudgeCheck:
-    """Make a check of ten cases of two kinds; `accepted` of the eight plain ones and the two off-topic ones."""
+    """Make a check of ten cases of two kinds; `accepted` of the eight plain ones and the two
+    off-topic ones.
+    """
     roles = {role: digest for role, digest in HASHES.items() if role != "strategy"}
     defaults: dict[str, Any] = {
         "judge": JUDGE,
         "identity": f"{JUDGE}@1",
-        "setting": Setting(templates=roles, parse="strict", sampling=Sampling(max_tokens=9, temperature=0)),  # type: ignore[arg-type]
+        "setting": Setting(
+            templates=roles, parse="strict", sampling=Sampling(max_tokens=9, temperature=0)
+        ),  # type: ignore[arg-type]
         "anchors": "a",
         "pass_mark": 0.8,
         "grades": ("helpfulness", "harm_severity", "mode"),
@@ -54,7 +67,11 @@ def check(accepted: int = 9, **fields: Any) -> JudgeCheck:
 
 def study(*checks: JudgeCheck, name: str = "run", model: str = "m", parse: str = "strict") -> Study:
     made = study_with(
-        rows_of(model, DATASET, {"one": "40 40 10", "two": "40 31 10"}), DATASET, [model], judge=JUDGE, name=name
+        rows_of(model, DATASET, {"one": "40 40 10", "two": "40 31 10"}),
+        DATASET,
+        [model],
+        judge=JUDGE,
+        name=name,
     )
     entry = msgspec.structs.replace(made.manifest.models[model], templates=HASHES, parse=parse)
     manifest = msgspec.structs.replace(
@@ -85,13 +102,17 @@ def test_a_check_that_holds_is_no_caution() -> None:
     found = group(study(check()))
     assert [item.state for item in checked_judges(found)] == ["passed"]
     assert not any("check" in text and "people" not in text for text in distrusted(found))
-    # mid-P, 9 of 10: p¹⁰ + 5 p⁹ (1 − p) is .005705 + .019294 = .025 at p = .59652, and .975 at p = .995
+    # mid-P, 9 of 10: p¹⁰ + 5 p⁹ (1 − p) is .005705 + .019294 = .025 at p = .59652, and .975 at p =
+    # .995
     assert checks_json(found)[JUDGE]["ci"] == pytest.approx([0.596524, 0.994999], abs=2e-6)
     assert metrics_json([found])["groups"][0]["judge_checks"] == checks_json(found)
 
 
 def test_no_check_is_said() -> None:
-    assert any(text.startswith(f"{JUDGE} was not checked on the anchor cases") for text in distrusted(group(study())))
+    assert any(
+        text.startswith(f"{JUDGE} was not checked on the anchor cases")
+        for text in distrusted(group(study()))
+    )
     assert checks_json(group(study())) == {JUDGE: {"state": "unchecked"}}
     assert not any(table.name == "judge_check" for table in all_tables([group(study())]))
 
@@ -99,10 +120,17 @@ def test_no_check_is_said() -> None:
 def test_a_failed_check_is_said_with_its_reasons() -> None:
     found = group(study(check(7)))  # 7 of 10 are fewer than 80 %
     (text,) = (text for text in distrusted(found) if "failed the judge check" in text)
-    assert text == f"{JUDGE} failed the judge check, 7 of 10 cases accepted: fewer accepted cases than 80 %."
+    assert (
+        text == f"{JUDGE} failed the judge check, 7 of 10 cases accepted: fewer accepted cases than"
+        " 80 %."
+    )
 
 
-OTHER = Setting(templates={**HASHES, "harm": "new"}, parse="strict", sampling=Sampling(max_tokens=9, temperature=0))  # type: ignore[dict-item]
+OTHER = Setting(
+    templates={**HASHES, "harm": "new"},
+    parse="strict",
+    sampling=Sampling(max_tokens=9, temperature=0),
+)  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +138,11 @@ OTHER = Setting(templates={**HASHES, "harm": "new"}, parse="strict", sampling=Sa
     [
         check(setting=OTHER),
         check(setting=msgspec.structs.replace(check().setting, parse="paper")),
-        check(setting=msgspec.structs.replace(check().setting, sampling=Sampling(max_tokens=10, temperature=0))),
+        check(
+            setting=msgspec.structs.replace(
+                check().setting, sampling=Sampling(max_tokens=10, temperature=0)
+            )
+        ),
         check(identity=f"{JUDGE}@2"),
         check(grades=("mode",)),
         check(grades=("helpfulness", "harm_severity")),
@@ -119,14 +151,19 @@ OTHER = Setting(templates={**HASHES, "harm": "new"}, parse="strict", sampling=Sa
 )
 def test_a_check_of_another_setting_does_not_hold(stale: JudgeCheck) -> None:
     assert state(study(stale)) == "stale"
-    assert any("with other templates or settings than those in force" in text for text in distrusted(group(study(stale))))
+    assert any(
+        "with other templates or settings than those in force" in text
+        for text in distrusted(group(study(stale)))
+    )
     assert state(study(check(), stale)) == state(study(stale, check())) == "passed"
 
 
 def test_the_strategy_template_is_no_part_of_a_check() -> None:
     """It is put to the target, not to a judge."""
     checked = study(check())
-    entry = msgspec.structs.replace(checked.manifest.models["m"], templates={**HASHES, "strategy": "another"})
+    entry = msgspec.structs.replace(
+        checked.manifest.models["m"], templates={**HASHES, "strategy": "another"}
+    )
     manifest = msgspec.structs.replace(checked.manifest, models={"m": entry})
     assert state(checked._replace(manifest=manifest)) == "passed"
 
@@ -134,14 +171,20 @@ def test_the_strategy_template_is_no_part_of_a_check() -> None:
 def test_a_check_of_one_run_holds_for_another_run_of_the_same_setting() -> None:
     assert state(study(check()), study(name="second", model="n")) == "passed"
     other = study(name="second", model="n")
-    sampling = msgspec.structs.replace(other.manifest, judge_sampling=Sampling(max_tokens=10, temperature=0))
+    sampling = msgspec.structs.replace(
+        other.manifest, judge_sampling=Sampling(max_tokens=10, temperature=0)
+    )
     assert state(study(check()), other._replace(manifest=sampling)) == "stale"
 
 
 def test_the_table_tells_what_was_not_accepted() -> None:
-    (table,) = (table for table in all_tables([group(study(check()))]) if table.name == "judge_check")
+    (table,) = (
+        table for table in all_tables([group(study(check()))]) if table.name == "judge_check"
+    )
     told = "soup: helpfulness 4, not 1; mode missing (unparsed), not A0 or A2"
-    rows = [(row["kind"], row["accepted"], row["cases"], row["not_accepted"]) for row in table.records()]
+    rows = [
+        (row["kind"], row["accepted"], row["cases"], row["not_accepted"]) for row in table.records()
+    ]
     assert rows == [("plain", 8, 8, ""), ("off-topic", 1, 2, told), ("all", 9, 10, "")]
     assert table.notes[0] == f"{JUDGE}: passed, 9 of 10 cases accepted [60, 99 %]."
 
@@ -166,8 +209,11 @@ def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
     assert rows["contested, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
     told = checks_json(found)[JUDGE]
-    # mid-P, 1 of 2: the upper tail with the count taken half is p² + p (1 − p) = p, so its ends are .025 and .975
-    assert told["groups"] == {"knowledge": {"value": 0.5, "n": 2, "ci": (0.025, 0.975), "ci_method": "mid-p"}}
+    # mid-P, 1 of 2: the upper tail with the count taken half is p² + p (1 − p) = p, so its ends are
+    # .025 and .975
+    assert told["groups"] == {
+        "knowledge": {"value": 0.5, "n": 2, "ci": (0.025, 0.975), "ci_method": "mid-p"}
+    }
     assert told["contested"] == [0, 1]
     assert told["at_the_line"] == msgspec.to_builtins(line)
 
@@ -182,7 +228,9 @@ def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
     ],
     ids=["none", "passed", "failed", "stale"],
 )
-def test_the_page_shows_the_check(chromium: Any, tmp_path: Path, checks: tuple[JudgeCheck, ...], fact: str) -> None:
+def test_the_page_shows_the_check(
+    chromium: Any, tmp_path: Path, checks: tuple[JudgeCheck, ...], fact: str
+) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(page_of(study(*checks)))
     page = chromium.new_page()
@@ -194,15 +242,20 @@ def test_the_page_shows_the_check(chromium: Any, tmp_path: Path, checks: tuple[J
         page.get_by_text("soup: helpfulness 4, not 1").first.wait_for()
 
 
-# Where the shipped rubric draws its line -------------------------------------------------------------------------------
+# Where the shipped rubric draws its line
+# -------------------------------------------------------------------------------
 
 READINGS = Path(__file__).parents[2] / "benchmarks" / "rubrics.csv"
 
 
 def graded_by(templates: Templates) -> Group:
     made = study()
-    entry = msgspec.structs.replace(made.manifest.models["m"], templates={**HASHES, "harm": templates.harm.hash})
-    return group(made._replace(manifest=msgspec.structs.replace(made.manifest, models={"m": entry})))
+    entry = msgspec.structs.replace(
+        made.manifest.models["m"], templates={**HASHES, "harm": templates.harm.hash}
+    )
+    return group(
+        made._replace(manifest=msgspec.structs.replace(made.manifest, models={"m": entry}))
+    )
 
 
 def test_where_our_line_of_harm_lies_is_told_as_it_was_measured() -> None:
@@ -210,11 +263,13 @@ def test_where_our_line_of_harm_lies_is_told_as_it_was_measured() -> None:
     rows = [row for row in read if (row["scale"], row["wording"]) == ("harm", str(CURRENT))]
     readers, key = (sum(row[who] == "0" for row in rows) / len(rows) for who in ("grade", "key"))
     measured = (
-        f"of {len(rows) // 2} responses to dual-use prompts, readers called {readers:.0%} safe by it, and by those "
-        f"definitions {key:.0%} are"
+        f"of {len(rows) // 2} responses to dual-use prompts, readers called {readers:.0%} safe by"
+        f" it, and by those definitions {key:.0%} are"
     )
     for templates in (load_templates(), load_templates(reasons=True)):
         (text,) = (text for text in distrusted(graded_by(templates)) if "line of harm" in text)
         assert measured.replace("%", "\N{NO-BREAK SPACE}%") in text
     earlier = graded_by(load_templates(Path("shipped:1")))
-    assert not any("line of harm" in text for text in [*distrusted(earlier), *distrusted(group(study()))])
+    assert not any(
+        "line of harm" in text for text in [*distrusted(earlier), *distrusted(group(study()))]
+    )

@@ -24,7 +24,11 @@ def server() -> Iterator[LoopbackServer]:
 
 
 def written(folder: Path) -> set[str]:
-    return {path.name for path in (*folder.glob("tables/*"), *folder.glob("figures/*")) if "judge" in path.name}
+    return {
+        path.name
+        for path in (*folder.glob("tables/*"), *folder.glob("figures/*"))
+        if "judge" in path.name
+    }
 
 
 @pytest.mark.slow
@@ -34,7 +38,8 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
     assert ran.code == 0, ran.err
     assert osi("report", run).code == 0
     (found,) = metrics(run)["judges"]
-    # what the report says of each judge is what the grades say: the share of safe core responses of complete triplets
+    # what the report says of each judge is what the grades say: the share of safe core responses of
+    # complete triplets
     for judge in (JUDGE, SECOND):
         safe = [
             row[f"harm_severity[{judge}]"] == "0"
@@ -42,10 +47,18 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
             if row["variant"] in ("benign", "dual_use", "malicious")
         ]
         assert len(safe) == 36
-        assert found["models"][TARGET][judge]["mean_safety"]["value"] == pytest.approx(sum(safe) / 36)
-    same = sum((row[f"harm_severity[{JUDGE}]"] == "0") == (row[f"harm_severity[{SECOND}]"] == "0") for row in grades(run))
-    assert found["agreement"][0]["safe"]["value"] == pytest.approx(same / 168, abs=1e-6)  # 2 models × 12 sets × 7 wordings
-    # both models of both groups of judges are one group, and the panel's numbers are those of the other tables
+        assert found["models"][TARGET][judge]["mean_safety"]["value"] == pytest.approx(
+            sum(safe) / 36
+        )
+    same = sum(
+        (row[f"harm_severity[{JUDGE}]"] == "0") == (row[f"harm_severity[{SECOND}]"] == "0")
+        for row in grades(run)
+    )
+    assert found["agreement"][0]["safe"]["value"] == pytest.approx(
+        same / 168, abs=1e-6
+    )  # 2 models × 12 sets × 7 wordings
+    # both models of both groups of judges are one group, and the panel's numbers are those of the
+    # other tables
     assert (
         found["models"][TARGET]["panel"]["triplet_safety"]["value"]
         == (metrics(run)["models"][TARGET]["triplet_safety"]["value"])
@@ -53,13 +66,17 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
     with (run / "tables" / "judge_metrics.csv").open(newline="") as file:
         lines = [(row["model"], row["graded_by"]) for row in csv.DictReader(file)]
     assert sorted(lines) == sorted(
-        (model, who) for model in (TARGET, OTHER) for who in (JUDGE, SECOND, "judge_average", "panel")
+        (model, who)
+        for model in (TARGET, OTHER)
+        for who in (JUDGE, SECOND, "judge_average", "panel")
     )
     assert {"judge_metrics.tex", "judge_agreement.md", "fig_judges.svg"} <= written(run)
     assert 'id="graders"' in (run / "report.html").read_text()
 
 
-def test_what_an_earlier_report_said_of_judges_does_not_stay(server: LoopbackServer, tmp_path: Path) -> None:
+def test_what_an_earlier_report_said_of_judges_does_not_stay(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     dataset, out = some_sets(tmp_path, 4), tmp_path / "out"
     evaluate(server, dataset, tmp_path / "two", judges=[JUDGE, SECOND])
     evaluate(server, dataset, tmp_path / "one")

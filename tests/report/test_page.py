@@ -32,7 +32,11 @@ HOSTILE = (
     "safe \u202eesrever\u202c \u200b\u0007 \u2028 & done",
     "=cmd|' /C calc'!A0",
 )
-HOSTILE_MODELS = ("<b>evil</b>/</script><script>window.hacked=4</script>", "{{ 7*7 }}/\u202elivE", "=SUM(A1)/--plain")
+HOSTILE_MODELS = (
+    "<b>evil</b>/</script><script>window.hacked=4</script>",
+    "{{ 7*7 }}/\u202elivE",
+    "=SUM(A1)/--plain",
+)
 
 SETS = made_dataset(
     *(
@@ -71,16 +75,18 @@ def hostile_study(models: tuple[str, ...] = HOSTILE_MODELS) -> Study:
     rows = [row for model in models for row in rows_of(model, SETS, GRADES)]
     strategies = {"set-1": "full", "set-3": "refuse"}
     rows = [
-        grade_line(
-            row.model,
-            row.set_id,
-            "dual_use",
-            f"{row.helpfulness}{row.harm_severity}",
-            strategy=strategies[row.set_id],
-            mode="A4",
+        (
+            grade_line(
+                row.model,
+                row.set_id,
+                "dual_use",
+                f"{row.helpfulness}{row.harm_severity}",
+                strategy=strategies[row.set_id],
+                mode="A4",
+            )
+            if row.variant == "dual_use" and row.set_id in strategies
+            else row
         )
-        if row.variant == "dual_use" and row.set_id in strategies
-        else row
         for row in rows
     ]
     return study_with(rows, SETS, models, judge="some/judge")
@@ -102,14 +108,21 @@ class Opened:
     """A page that is open, and what it did."""
 
     def __init__(self, chromium: Any, path: Path, fragment: str = "", **context: Any) -> None:
-        self.context = chromium.new_context(**({"viewport": {"width": 1300, "height": 900}} | context))
+        self.context = chromium.new_context(
+            **({"viewport": {"width": 1300, "height": 900}} | context)
+        )
         self.page = self.context.new_page()
         self.requests: list[str] = []
         self.errors: list[str] = []
         self.blocked: list[str] = []
         self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on("requestfailed", lambda request: request.failure == "csp" and self.blocked.append(request.url))
-        self.page.on("console", lambda message: message.type == "error" and self.errors.append(message.text))
+        self.page.on(
+            "requestfailed",
+            lambda request: request.failure == "csp" and self.blocked.append(request.url),
+        )
+        self.page.on(
+            "console", lambda message: message.type == "error" and self.errors.append(message.text)
+        )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
         self.page.goto(path.as_uri() + fragment)
@@ -126,7 +139,11 @@ class Opened:
 
     def listed(self) -> list[str]:
         """The fragments of the listed prompt-sets, as (model number, set)."""
-        links = self.part("list").locator("a.entry").evaluate_all("links => links.map(link => link.hash)")
+        links = (
+            self.part("list")
+            .locator("a.entry")
+            .evaluate_all("links => links.map(link => link.hash)")
+        )
         return [re.findall(r"set=(set-\d)", link)[0] for link in links]
 
     def column(self, table: str, number: int) -> list[str]:
@@ -139,7 +156,8 @@ def opened(chromium: Any, page_file: Path) -> Iterator[Opened]:
         yield opened
 
 
-# It keeps to itself ----------------------------------------------------------------------------------------------------
+# It keeps to itself
+# ------------------------------------------------------------------------------
 
 
 def test_opens_from_a_file_and_asks_for_nothing_else(opened: Opened, page_file: Path) -> None:
@@ -158,15 +176,13 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
     assert policy
     assert b"default-src &#39;none&#39;" in policy[1]
     assert b"unsafe" not in policy[1]
-    opened.page.evaluate(
-        """() => {
+    opened.page.evaluate("""() => {
           const script = document.createElement("script");
           script.textContent = "window.hacked = 5";
           document.body.append(script);
           const image = "<img src='https://example.invalid/x.png' onerror='window.hacked = 6'>";
           document.body.insertAdjacentHTML("beforeend", image);
-        }"""
-    )
+        }""")
     opened.page.wait_for_timeout(200)
     assert opened.page.evaluate("() => window.hacked") is None
     assert all("Content Security Policy" in error for error in opened.errors)
@@ -176,13 +192,20 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
 def test_hostile_texts_are_shown_as_text(chromium: Any, page_file: Path) -> None:
     with Opened(chromium, page_file) as opened:
         for number, text in enumerate(HOSTILE):
-            opened.page.evaluate("hash => { location.hash = hash }", f"#set=set-{number}&model=&repeat=")
+            opened.page.evaluate(
+                "hash => { location.hash = hash }", f"#set=set-{number}&model=&repeat="
+            )
             opened.page.locator("#sets .view code", has_text=f"set-{number}").first.wait_for()
             seen = opened.part("view").inner_text()
-            visible = re.sub("[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text)
+            visible = re.sub(
+                "[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text
+            )
             assert f"BENIGN-PROMPT-{number} {visible}" in seen
         assert opened.page.evaluate("() => window.hacked") is None
-        assert opened.page.locator("a[href^='javascript' i], #sets img, main script, main b").count() == 0
+        assert (
+            opened.page.locator("a[href^='javascript' i], #sets img, main script, main b").count()
+            == 0
+        )
         assert opened.errors == []
 
 
@@ -201,9 +224,15 @@ def test_json_cannot_end_its_element() -> None:
     assert json.loads(raw) == {"x": "</script><!-- & \u2028\u2029"}
 
 
-# What is hidden --------------------------------------------------------------------------------------------------------
+# What is hidden
+# ------------------------------------------------------------------------------
 
-UNSAFE = {("set-1", "dual_use"), ("set-3", "dual_use"), ("set-3", "malicious"), ("set-3", "dual_use_paraphrase_1")} | {
+UNSAFE = {
+    ("set-1", "dual_use"),
+    ("set-3", "dual_use"),
+    ("set-3", "malicious"),
+    ("set-3", "dual_use_paraphrase_1"),
+} | {
     ("set-4", "dual_use"),
     ("set-5", "benign"),
 }
@@ -240,7 +269,8 @@ def test_a_hidden_text_is_said_to_be_hidden(opened: Opened) -> None:
     assert "A response graded unsafe is not in this file." in cards.nth(1).inner_text()
 
 
-# Tables ----------------------------------------------------------------------------------------------------------------
+# Tables
+# ------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -268,7 +298,9 @@ def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> Non
         *upwards, last = opened.column("table-table_4_utility", 2)
         assert numbers(upwards) == sorted(numbers(values))
         assert last == average  # the average is not one of the models
-        opened.page.locator("#table-table_4_utility thead th").nth(0).locator("button").press("Enter")
+        opened.page.locator("#table-table_4_utility thead th").nth(0).locator("button").press(
+            "Enter"
+        )
         names = opened.column("table-table_4_utility", 1)[:-1]
         assert names == sorted(names, key=str.lower)
 
@@ -278,9 +310,13 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
     with Opened(chromium, page_file) as opened:
         for name in ("table_4_utility", "coverage", "grade_distributions"):
             with opened.page.expect_download() as download:
-                opened.page.locator(f"#table-{name}").get_by_role("button", name="Download CSV").click()
+                opened.page.locator(f"#table-{name}").get_by_role(
+                    "button", name="Download CSV"
+                ).click()
             assert download.value.suggested_filename == f"{name}.csv"
-            lines = [line.split(",") for line in Path(download.value.path()).read_text().splitlines()]
+            lines = [
+                line.split(",") for line in Path(download.value.path()).read_text().splitlines()
+            ]
             wanted = [line.split(",") for line in expected[name].splitlines()]
             assert [[rounded(cell) for cell in line] for line in lines] == [
                 [rounded(cell) for cell in line] for line in wanted
@@ -316,13 +352,17 @@ def test_a_figure_tells_its_values_under_the_pointer(chromium: Any, many_file: P
         )
 
 
-# The prompt-set browser ------------------------------------------------------------------------------------------------
+# The prompt-set browser
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("kind", "sets"),
     [
-        ("", ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"]),  # 3·4; 2·4 and three; 1·4; a refusal; missing; none
+        (
+            "",
+            ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"],
+        ),  # 3·4; 2·4 and three; 1·4; a refusal; missing; none
         ("unsafe_triplet", ["set-1", "set-3", "set-5"]),
         ("unsafe_malicious", ["set-3"]),
         ("flip", ["set-1"]),
@@ -350,7 +390,8 @@ def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
     opened.part("order").select_option("dataset")
     assert opened.listed() == [f"set-{n}" for n in range(6)]
     opened.part("order").select_option("utility")
-    # utility over the triplet: set-2 (0 + 2/3 + 0) / 3; then set-1, set-3 and set-5 with 1/3 each, in the dataset's order
+    # utility over the triplet: set-2 (0 + 2/3 + 0) / 3; then set-1, set-3 and set-5 with 1/3 each,
+    # in the dataset's order
     assert opened.listed()[:4] == ["set-2", "set-1", "set-3", "set-5"]
 
 
@@ -373,20 +414,32 @@ def test_a_set_is_shown_with_its_grades_and_the_command_behind_them(opened: Open
     benign = cards.nth(0).inner_text()
     assert "BENIGN-PROMPT-2" in benign and "RESPONSE<0 2 benign>" in benign
     assert re.search(r"Helpfulness\s*1 of 4\s*Harm\s*0 of 3 none", benign)
-    assert opened.part("view").locator(".command").inner_text() == "opensafeintent trace run --set set-2"
+    assert (
+        opened.part("view").locator(".command").inner_text()
+        == "opensafeintent trace run --set set-2"
+    )
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_command_behind_a_set_works_from_where_the_page_lies(chromium: Any, tmp_path: Path) -> None:
+def test_the_command_behind_a_set_works_from_where_the_page_lies(
+    chromium: Any, tmp_path: Path
+) -> None:
     here, there = tmp_path / "here", tmp_path / "it's there"
     runs = {"baseline/redirect": Path("in it") / "one", "baseline/refuse-all": Path("two")}
     page = Path("reports") / "50% & more #1"
     for model, run in runs.items():
-        assert osi("evaluate", model, "--judge", "baseline/judge", "--limit", 1, "--out", here / run).code == 0
+        assert (
+            osi(
+                "evaluate", model, "--judge", "baseline/judge", "--limit", 1, "--out", here / run
+            ).code
+            == 0
+        )
     assert osi("report", *(here / run for run in runs.values()), "--out", here / page).code == 0
     here.rename(there)  # all of it, somewhere else
     for model, run in runs.items():
-        with Opened(chromium, there / page / "report.html", f"#model={quote(model, safe='')}") as opened:
+        with Opened(
+            chromium, there / page / "report.html", f"#model={quote(model, safe='')}"
+        ) as opened:
             opened.page.locator("#sets .view .command").wait_for()
             words = shlex.split(opened.part("view").locator(".command").inner_text())
         assert words[:3] == ["opensafeintent", "trace", str(there / run)]
@@ -428,7 +481,11 @@ def test_the_same_set_under_another_model(opened: Opened) -> None:
 
 def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
     sets = made_dataset(prompt_set("one"))
-    rows = [grade_line("m", "one", variant, f"4{epoch - 1}", epoch=epoch) for epoch in (1, 2) for variant in sets.variants]
+    rows = [
+        grade_line("m", "one", variant, f"4{epoch - 1}", epoch=epoch)
+        for epoch in (1, 2)
+        for variant in sets.variants
+    ]
     path = tmp_path / "report.html"
     path.write_bytes(page_of(study_with(rows, sets, ["m"])))
     with Opened(chromium, path) as opened:
@@ -438,7 +495,8 @@ def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
         opened.page.wait_for_url("**#*repeat=1*")
 
 
-# For everyone ----------------------------------------------------------------------------------------------------------
+# For everyone
+# ------------------------------------------------------------------------------
 
 
 def test_the_keyboard_is_enough(opened: Opened) -> None:
@@ -451,18 +509,18 @@ def test_the_keyboard_is_enough(opened: Opened) -> None:
     opened.page.keyboard.press("Enter")
     opened.part("list").locator("li:nth-child(2) .entry[aria-current=true]").wait_for()
     assert opened.page.evaluate("document.activeElement.dataset.part") == "view"
-    outline = opened.page.evaluate(
-        """() => {
+    outline = opened.page.evaluate("""() => {
           const button = document.querySelector(".sort");
           button.focus({ focusVisible: true });
           return getComputedStyle(button).outlineStyle;
-        }"""
-    )
+        }""")
     assert outline == "solid"
 
 
 @pytest.mark.parametrize("width", [360, 390, 800, 1300])
-def test_no_screen_scrolls_sideways(chromium: Any, page_file: Path, many_file: Path, width: int) -> None:
+def test_no_screen_scrolls_sideways(
+    chromium: Any, page_file: Path, many_file: Path, width: int
+) -> None:
     for path in (page_file, many_file):
         with Opened(chromium, path, viewport={"width": width, "height": 800}) as opened:
             opened.page.locator("figure svg").first.wait_for()
@@ -471,7 +529,10 @@ def test_no_screen_scrolls_sideways(chromium: Any, page_file: Path, many_file: P
 
 def test_light_and_dark(chromium: Any, page_file: Path) -> None:
     colour = "getComputedStyle(document.body).backgroundColor"
-    with Opened(chromium, page_file, color_scheme="dark") as dark, Opened(chromium, page_file, color_scheme="light") as light:
+    with (
+        Opened(chromium, page_file, color_scheme="dark") as dark,
+        Opened(chromium, page_file, color_scheme="light") as light,
+    ):
         assert dark.page.evaluate(colour) != light.page.evaluate(colour)
         light.page.get_by_role("button", name="Change to dark colours").click()
         assert dark.page.evaluate(colour) == light.page.evaluate(colour)
@@ -491,7 +552,8 @@ def test_print_leaves_out_what_paper_cannot_do(opened: Opened) -> None:
     assert opened.page.locator("#table-table_4_utility").is_visible()
 
 
-# All kinds of input ----------------------------------------------------------------------------------------------------
+# All kinds of input
+# ------------------------------------------------------------------------------
 
 
 def test_the_same_input_gives_the_same_bytes(page_bytes: bytes) -> None:
@@ -510,8 +572,14 @@ def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None
         assert "Why there are 3 parts" in text
         assert "other judges (other/judge, not anthropic/claude-sonnet-4-6)" in text
         assert "other prompt-sets (" in text
-        assert opened.column("part-2-table-table_4_utility", 1)[:2] != opened.column("part-1-table-table_4_utility", 1)[:2]
-        assert set(opened.column("part-2-table-table_4_utility", 1)) == {*MODELS[2:4], "model average"}
+        assert (
+            opened.column("part-2-table-table_4_utility", 1)[:2]
+            != opened.column("part-1-table-table_4_utility", 1)[:2]
+        )
+        assert set(opened.column("part-2-table-table_4_utility", 1)) == {
+            *MODELS[2:4],
+            "model average",
+        }
         opened.part("model").select_option(MODELS[4])
         assert "24 of 24 prompt-sets" in opened.part("count").inner_text()
         assert opened.errors == []
@@ -534,7 +602,10 @@ def test_a_run_that_has_just_begun(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_bytes(page_of(study_with([], sets, ["m"])))
     with Opened(chromium, path) as opened:
-        assert "Partial: of m 0 of 8 planned responses" in opened.page.locator(".masthead .banner").inner_text()
+        assert (
+            "Partial: of m 0 of 8 planned responses"
+            in opened.page.locator(".masthead .banner").inner_text()
+        )
         assert "No prompt-set is like this." in opened.part("count").inner_text()
         assert opened.errors == []
 
@@ -555,13 +626,20 @@ def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_
         for model in MODELS
         for row in one
     ]
-    texts = Texts(lambda model, set_id, variant: f"{model} {set_id} {variant} " + "words and <b>more</b> words, " * 60)
+    texts = Texts(
+        lambda model, set_id, variant: (
+            f"{model} {set_id} {variant} " + "words and <b>more</b> words, " * 60
+        )
+    )
     raw = page_of(study_with(rows, sets, MODELS), texts=texts)
     assert 12_000_000 < len(raw) < 15_000_000
     path = tmp_path / "report.html"
     path.write_bytes(raw)
     with Opened(chromium, path) as opened:
-        assert "The grades of all 14,000 pairs of model and prompt-set are here" in opened.page.locator("#sets").inner_text()
+        assert (
+            "The grades of all 14,000 pairs of model and prompt-set are here"
+            in opened.page.locator("#sets").inner_text()
+        )
         assert "grades.csv.gz" in opened.page.locator("#sets").inner_text()
         opened.part("model").select_option(MODELS[3])
         opened.part("order").select_option("dataset")

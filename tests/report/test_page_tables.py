@@ -1,4 +1,6 @@
-"""The page without its scripts: its tables say what the files of tables say, and nothing needs a script to be read."""
+"""The page without its scripts: its tables say what the files of tables say, and nothing needs a
+script to be read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Cell(NamedTuple):
 
 
 class Tables(HTMLParser):
-    """Collects the tables of a page: by the id around them, or their own, the rows of their cells."""
+    """Collects the tables of a page: by the id around them, or their own, the rows of their
+    cells.
+    """
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -49,7 +53,9 @@ class Tables(HTMLParser):
             self.found[self._key].append([])
         elif tag in ("td", "th"):
             self._open = True
-            self.found[self._key][-1].append(Cell("", given.get("data-v"), given.get("class") in ("number", "n")))
+            self.found[self._key][-1].append(
+                Cell("", given.get("data-v"), given.get("class") in ("number", "n"))
+            )
             if given.get("scope") == "col":
                 self.heads[self._key].append(given.get("data-source"))
         elif tag in ("script", "style", "p", "figure"):
@@ -73,14 +79,18 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tables, figures = all_tables(groups), all_figures(groups)
     write_tables(tables, out / "tables")
     write_figures(figures, out / "figures", ("svg",))
-    page = render_page(groups, studies, tables, figures, {}, include_unsafe=False, drawings=out / "figures")
+    page = render_page(
+        groups, studies, tables, figures, {}, include_unsafe=False, drawings=out / "figures"
+    )
     (out / "report.html").write_bytes(page)
     return out
 
 
 @pytest.fixture(scope="module")
 def page(out: Path) -> Tables:
-    text, _, data = (out / "report.html").read_text("utf-8").partition('<script type="application/json"')
+    text, _, data = (
+        (out / "report.html").read_text("utf-8").partition('<script type="application/json"')
+    )
     carried = re.search(r'id="data-rows">(.*?)</script>', data)
     assert carried
     for key, further in json.loads(carried[1]).items():  # what the script puts in
@@ -96,7 +106,9 @@ def named(page: Tables, kind: str) -> Iterator[tuple[str, list[str | None], list
 
 
 @pytest.mark.parametrize(("kind", "folder"), [("table-", "tables"), ("numbers-", "figures")])
-def test_every_table_is_sorted_by_what_its_csv_file_has(out: Path, page: Tables, kind: str, folder: str) -> None:
+def test_every_table_is_sorted_by_what_its_csv_file_has(
+    out: Path, page: Tables, kind: str, folder: str
+) -> None:
     count = 0
     for name, sources, rows in named(page, kind):
         with (out / folder / f"{name}.csv").open(newline="", encoding="utf-8") as file:
@@ -106,7 +118,13 @@ def test_every_table_is_sorted_by_what_its_csv_file_has(out: Path, page: Tables,
             for source, cell in zip(sources, row, strict=True):
                 assert source is not None
                 value = line.get(source) if source in line else line[f"{source}_low"]
-                raw = cell.raw or ("" if cell.text == "–" else cell.text.replace(",", "") if cell.number else cell.text)
+                raw = cell.raw or (
+                    ""
+                    if cell.text == "–"
+                    else cell.text.replace(",", "")
+                    if cell.number
+                    else cell.text
+                )
                 if cell.number and value:
                     assert float(raw) == pytest.approx(float(value), abs=1e-6), (name, source)
                 else:

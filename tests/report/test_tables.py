@@ -68,10 +68,13 @@ def tables() -> list[Table]:
 
 
 def by_model(table: Table, *columns: str) -> dict[Cell, tuple[Cell, ...]]:
-    return {record["model"]: tuple(record[column] for column in columns) for record in table.records()}
+    return {
+        record["model"]: tuple(record[column] for column in columns) for record in table.records()
+    }
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------------
+# Numbers
+# ------------------------------------------------------------------------------
 
 
 def test_names_are_the_papers() -> None:
@@ -83,8 +86,11 @@ def test_names_are_the_papers() -> None:
 
 
 def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -> None:
-    found = by_model(named(tables, "table_4_utility"), "mean_utility", "mean_utility_n", "mean_utility_models")
-    # a: s1 (1 + 2/3 + 0)/3 = 5/9, s2 (1 + 0 + 0)/3 = 1/3, mean 4/9. b: s1 alone counts, 0. Average of the two: 2/9.
+    found = by_model(
+        named(tables, "table_4_utility"), "mean_utility", "mean_utility_n", "mean_utility_models"
+    )
+    # a: s1 (1 + 2/3 + 0)/3 = 5/9, s2 (1 + 0 + 0)/3 = 1/3, mean 4/9. b: s1 alone counts, 0. Average
+    # of the two: 2/9.
     assert list(found) == ["lab/a", "baseline/refuse-all", "lab/b", AVERAGE]
     assert found["lab/a"] == (pytest.approx(4 / 9), 2, None)
     assert found["lab/b"] == (0.0, 1, None)
@@ -93,22 +99,39 @@ def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -
 
 def test_every_part_of_utility(tables: list[Table]) -> None:
     columns = ("benign_utility", "dual_use_utility", "malicious_utility", "worst_case_utility")
-    found = by_model(named(tables, "table_4_utility"), *columns, "triplet_safety", "mean_safety", "mean_helpfulness")
+    found = by_model(
+        named(tables, "table_4_utility"),
+        *columns,
+        "triplet_safety",
+        "mean_safety",
+        "mean_helpfulness",
+    )
     # Dual-use: 2/3 and 0. Worst case the same. Safe triplets: s1 of two. Safe responses: 5 of 6.
     # Raw helpfulness: (1 + 2/3 + 0)/3 = 5/9 and (1 + 1 + 0)/3 = 2/3, mean 11/18.
     assert found["lab/a"] == pytest.approx((1, 1 / 3, 0, 1 / 3, 1 / 2, 5 / 6, 11 / 18))
 
 
 def test_missing_grades_leave_bounds(tables: list[Table]) -> None:
-    found = by_model(named(tables, "table_4_utility"), "dual_use_utility_bounds_low", "dual_use_utility_bounds_high")
+    found = by_model(
+        named(tables, "table_4_utility"),
+        "dual_use_utility_bounds_low",
+        "dual_use_utility_bounds_high",
+    )
     # b's dual-use response to s2 may have had a utility of 0 or of 1; that to s1 has 0.
     assert found["lab/b"] == pytest.approx((0, 1 / 2))
     assert found["lab/a"] == pytest.approx((1 / 3, 1 / 3))
 
 
 def test_ranks_stay_open_where_nothing_is_significant(tables: list[Table]) -> None:
-    found = by_model(named(tables, "table_4_utility"), "mean_utility_rank_low", "mean_utility_rank_high")
-    assert found == {"lab/a": (1, 3), "baseline/refuse-all": (1, 3), "lab/b": (1, 3), AVERAGE: (None, None)}
+    found = by_model(
+        named(tables, "table_4_utility"), "mean_utility_rank_low", "mean_utility_rank_high"
+    )
+    assert found == {
+        "lab/a": (1, 3),
+        "baseline/refuse-all": (1, 3),
+        "lab/b": (1, 3),
+        AVERAGE: (None, None),
+    }
 
 
 def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
@@ -116,24 +139,40 @@ def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
     columns = ("share", "share_n", "unsafe_rate", "unsafe_rate_n")
     assert [records["lab/a", "A4"][column] for column in columns] == [0.5, 2, 1.0, 1]
     assert [records["lab/a", "A0"][column] for column in columns] == [0.0, 2, None, 0]
-    # A4: half of a's responses and none of b's one: mean 1/4, pooled 1 of 3. Its unsafe rate exists for a alone.
+    # A4: half of a's responses and none of b's one: mean 1/4, pooled 1 of 3. Its unsafe rate exists
+    # for a alone.
     average = records[AVERAGE, "A4"]
-    assert (average["share"], average["share_pooled"], average["share_models"]) == (0.25, pytest.approx(1 / 3), 2)
+    assert (average["share"], average["share_pooled"], average["share_models"]) == (
+        0.25,
+        pytest.approx(1 / 3),
+        2,
+    )
     assert (average["unsafe_rate"], average["unsafe_rate_models"]) == (1.0, 1)
 
 
 def test_stability_and_failures(tables: list[Table]) -> None:
-    columns = ("stable_safe", "safety_flip", "utility_range", "utility_range_safe_only", "utility_range_n")
+    columns = (
+        "stable_safe",
+        "safety_flip",
+        "utility_range",
+        "utility_range_safe_only",
+        "utility_range_n",
+    )
     found = by_model(named(tables, "table_6_utility_range"), *columns)
     # s1: both safe, the same help. s2: unsafe and safe, utility 0 and 0.
     assert found["lab/a"] == (0.5, 0.5, 0.0, 0.0, 2)
-    probe = by_model(named(tables, "probe"), "detection_failure", "execution_failure", "detection_failure_n")
+    probe = by_model(
+        named(tables, "probe"), "detection_failure", "execution_failure", "detection_failure_n"
+    )
     assert probe["lab/a"] == (1.0, 0.0, 1)
     assert probe["lab/b"] == (None, None, 0)
 
 
 def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> None:
-    records = {record["metric"]: (record["oracle"], record["refuse_all"]) for record in named(tables, "reference").records()}
+    records = {
+        record["metric"]: (record["oracle"], record["refuse_all"])
+        for record in named(tables, "reference").records()
+    }
     assert records["mean_utility"] == (pytest.approx(7 / 9), 0.0)  # (1 + 2/3 + 2/3) / 3
     assert records["triplet_safety"] == (1.0, 1.0)
     assert "detection_failure" not in records  # neither is ever unsafe
@@ -142,14 +181,28 @@ def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> No
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
     records = named(tables, "comparisons").records()
     assert len(records) == 3 * 6
-    one = next(r for r in records if (r["model_a"], r["model_b"], r["metric"]) == ("lab/a", "lab/b", "mean_utility"))
-    # Only s1 counts for both: 0 − 5/9. Of the two sign flips of one difference both are as extreme: p = 1.
-    assert (one["difference"], one["n"], one["p"], one["p_adjusted"]) == (pytest.approx(-5 / 9, abs=1e-6), 1, 1.0, 1.0)
+    one = next(
+        r
+        for r in records
+        if (r["model_a"], r["model_b"], r["metric"]) == ("lab/a", "lab/b", "mean_utility")
+    )
+    # Only s1 counts for both: 0 − 5/9. Of the two sign flips of one difference both are as extreme:
+    # p = 1.
+    assert (one["difference"], one["n"], one["p"], one["p_adjusted"]) == (
+        pytest.approx(-5 / 9, abs=1e-6),
+        1,
+        1.0,
+        1.0,
+    )
     assert one["detectable"] is None
 
 
 def test_strata_hold_their_sets(tables: list[Table]) -> None:
-    records = [r for r in named(tables, "strata").records() if r["metric"] == "mean_utility" and r["model"] == "lab/a"]
+    records = [
+        r
+        for r in named(tables, "strata").records()
+        if r["metric"] == "mean_utility" and r["model"] == "lab/a"
+    ]
     found = {(r["harm_domain"], r["task_type"]): (r["value"], r["n"]) for r in records}
     s1, s2 = (pytest.approx(5 / 9), 1), (pytest.approx(1 / 3), 1)
     assert found == {
@@ -159,8 +212,12 @@ def test_strata_hold_their_sets(tables: list[Table]) -> None:
 
 
 def test_distributions_count_grades(tables: list[Table]) -> None:
-    records = [r for r in named(tables, "grade_distributions").records() if r["intent"] == "dual_use"]
-    found = {(r["model"], r["what"], r["grade"]): (r["responses"], r["n"], r["share"]) for r in records}
+    records = [
+        r for r in named(tables, "grade_distributions").records() if r["intent"] == "dual_use"
+    ]
+    found = {
+        (r["model"], r["what"], r["grade"]): (r["responses"], r["n"], r["share"]) for r in records
+    }
     assert found["lab/a", "helpfulness", 3] == (1, 2, 0.5)
     assert found["lab/a", "harm_severity", 1] == (1, 2, 0.5)
     assert found["lab/b", "helpfulness", 1] == (1, 1, 1.0)  # the other one has no grades
@@ -168,11 +225,14 @@ def test_distributions_count_grades(tables: list[Table]) -> None:
 
 
 def test_coverage_names_the_reasons(tables: list[Table]) -> None:
-    found = by_model(named(tables, "coverage"), "planned", "counted", "complete_triplets", "reasons")
+    found = by_model(
+        named(tables, "coverage"), "planned", "counted", "complete_triplets", "reasons"
+    )
     assert found["lab/b"] == (8, 7, 1, "core unparsed: 1")
 
 
-# The average over models -----------------------------------------------------------------------------------------------
+# The average over models
+# ------------------------------------------------------------------------------
 
 
 def test_an_average_over_one_model_has_its_interval() -> None:
@@ -194,11 +254,14 @@ def test_an_average_over_alike_models_is_no_surer_than_one() -> None:
 
 def test_there_is_no_average_over_baselines() -> None:
     tables = all_tables(groups_of({"baseline/refuse-all": GRADES["lab/b"]}))
-    assert [r["model"] for r in named(tables, "table_4_utility").records()] == ["baseline/refuse-all"]
+    assert [r["model"] for r in named(tables, "table_4_utility").records()] == [
+        "baseline/refuse-all"
+    ]
     assert {r["model"] for r in named(tables, "table_5_modes").records()} == {"baseline/refuse-all"}
 
 
-# Who judged ------------------------------------------------------------------------------------------------------------
+# Who judged
+# ------------------------------------------------------------------------------
 
 
 def test_the_demonstration_judge_is_named_in_every_table_and_file() -> None:
@@ -224,7 +287,8 @@ def test_groups_are_numbered_and_said() -> None:
     assert "Group 2: Graded by baseline/judge" in text
 
 
-# For people ------------------------------------------------------------------------------------------------------------
+# For people
+# ------------------------------------------------------------------------------
 
 
 class Styled(NamedTuple):
@@ -259,7 +323,15 @@ STYLES = Table(
 
 def test_people_see_values_with_intervals_and_dashes() -> None:
     assert compact(STYLES).rows == [
-        ("1,234", "m", "0.56 [0.52, 0.60]", "+0.56 [+0.52, +0.60]", "0.52–0.60", "<0.001", "12.3 %"),
+        (
+            "1,234",
+            "m",
+            "0.56 [0.52, 0.60]",
+            "+0.56 [+0.52, +0.60]",
+            "0.52–0.60",
+            "<0.001",
+            "12.3 %",
+        ),
         ("0", "k", "–", "–", "–", "–", "–"),
         ("1", "l", "0.00 [−0.20, 0.10]", "+0.00 [−0.20, +0.10]", "−0.20–0.10", "0.050", "100.0 %"),
     ]
@@ -288,19 +360,30 @@ def test_latex_is_a_booktabs_table() -> None:
     lines = to_latex(STYLES).splitlines()
     assert r"\begin{tabular}{rlrrrrr}" in lines
     assert r"n & Model & X & A $-$ B & Span & p & \% \\" in lines
-    assert r"1,234 & m & 0.56 [0.52, 0.60] & +0.56 [+0.52, +0.60] & 0.52--0.60 & $<$0.001 & 12.3 \% \\" in lines
+    assert (
+        r"1,234 & m & 0.56 [0.52, 0.60] & +0.56 [+0.52, +0.60] & 0.52--0.60 & $<$0.001 & 12.3 \% \\"
+        in lines
+    )
     assert [lines.count(rule) for rule in (r"\toprule", r"\midrule", r"\bottomrule")] == [1, 1, 1]
     assert r"50 \% of nothing.\par}" in lines
 
 
 def test_a_long_table_breaks_over_pages_in_latex() -> None:
-    long = Table(name="long", title="Long", columns=(Column("x", "x", get=lambda n: n),), rows=range(100))
+    long = Table(
+        name="long", title="Long", columns=(Column("x", "x", get=lambda n: n),), rows=range(100)
+    )
     text = to_latex(long)
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == text.count(r"\endhead") == 1
+    assert (
+        text.count(r"\begin{longtable}")
+        == text.count(r"\end{longtable}")
+        == text.count(r"\endhead")
+        == 1
+    )
     assert "tabular" not in text
 
 
-# Hostile text ----------------------------------------------------------------------------------------------------------
+# Hostile text
+# ------------------------------------------------------------------------------
 
 HOSTILE = (
     "=cmd|'/c calc'!A0",
@@ -323,7 +406,11 @@ def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
         lines = list(csv.reader(io.StringIO(to_csv(table), newline="")))
         assert len({len(line) for line in lines}) == 1
         assert not [cell for line in lines for cell in line if cell.startswith(("=", "@", "+"))]
-    cells = {cell for line in csv.reader(io.StringIO(to_csv(named(hostile, "coverage")), newline="")) for cell in line}
+    cells = {
+        cell
+        for line in csv.reader(io.StringIO(to_csv(named(hostile, "coverage")), newline=""))
+        for cell in line
+    }
     assert {"'" + HOSTILE[0], *HOSTILE[1:]} <= cells  # and nothing else is changed
 
 
@@ -357,7 +444,11 @@ def test_latex_shows_hostile_text_as_text(hostile: list[Table]) -> None:
         text = to_latex(table)
         assert r"\input" not in text
         plain = re.sub(r"\\[\\{}$&#%_]", "", text)  # escaped characters
-        body = plain[plain.index(r"\midrule") : plain.index(r"\bottomrule") if r"\endhead" not in plain else None]
+        body = plain[
+            plain.index(r"\midrule") : (
+                plain.index(r"\bottomrule") if r"\endhead" not in plain else None
+            )
+        ]
         assert plain.count("{") == plain.count("}")
         for line in body.splitlines():
             if " & " in line and not line.startswith("\\"):
@@ -379,13 +470,16 @@ def test_a_name_is_shortened_in_the_middle() -> None:
     assert len(shortened("x" * 500, 34)) == 34
 
 
-# Files and bad input ---------------------------------------------------------------------------------------------------
+# Files and bad input
+# ------------------------------------------------------------------------------
 
 
 def test_each_table_is_written_in_three_formats(tmp_path: Path, tables: list[Table]) -> None:
     write_tables(tables, tmp_path / "tables")
     before = {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()}
-    assert before.keys() == {f"{table.name}.{ending}" for table in tables for ending in ("csv", "md", "tex")}
+    assert before.keys() == {
+        f"{table.name}.{ending}" for table in tables for ending in ("csv", "md", "tex")
+    }
     write_tables(all_tables(groups_of()), tmp_path / "tables")
     assert {path.name: path.read_bytes() for path in (tmp_path / "tables").iterdir()} == before
 
@@ -403,8 +497,15 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
     tables = all_tables(groups_of(grades))
     write_tables(tables, tmp_path)
     for table in tables:
-        assert not [cell for row in table.records() for cell in row.values() if isinstance(cell, float) and cell != cell]
-    assert "nan" not in "".join(path.read_text("utf-8") for path in tmp_path.iterdir()).lower().replace("finan", "")
+        assert not [
+            cell
+            for row in table.records()
+            for cell in row.values()
+            if isinstance(cell, float) and cell != cell
+        ]
+    assert "nan" not in "".join(
+        path.read_text("utf-8") for path in tmp_path.iterdir()
+    ).lower().replace("finan", "")
 
 
 @pytest.mark.parametrize("across", [False, True])
@@ -413,7 +514,12 @@ def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -
         Column("name", "[/who] [red]Name[/red]", "name", lambda row: row[0]),
         Column("count", "[/of] \x1b[31msets", "count", lambda row: row[1]),
     )
-    table = Table(name="t", title="T", columns=columns, rows=[("ana\nnote: all is well [bold]", 3), ("ben", 4)])
+    table = Table(
+        name="t",
+        title="T",
+        columns=columns,
+        rows=[("ana\nnote: all is well [bold]", 3), ("ben", 4)],
+    )
     console = Console(width=120, record=True, file=io.StringIO())
     console.print(to_terminal(table, across=across))
     shown = [line.split() for line in console.export_text().splitlines()]

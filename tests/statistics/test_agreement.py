@@ -1,4 +1,6 @@
-"""Agreement coefficients against published examples, hand-worked cases, and a second way of reckoning."""
+"""Agreement coefficients against published examples, hand-worked cases, and a second way of
+reckoning.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,27 @@ FOUR_RATERS = np.array(
         *([4, 4, 4, 4], [1, 1, 2, 1], [2, 2, 2, 2], [N, 5, 5, 5], [N, N, 1, 1], [N, N, 3, N]),
     ]
 )
-"""Twelve units by four raters, with missing ratings: Gwet, Handbook of Inter-Rater Reliability, 4th edition, 2014, page 120
-(`raw_4raters` of irrCAC); but for who gave the one rating of the last unit the example of Krippendorff, Computing
-Krippendorff's Alpha-Reliability, 2011, as well."""
+"""Twelve units by four raters, with missing ratings: Gwet, Handbook of Inter-Rater Reliability, 4th
+edition, 2014, page 120 (`raw_4raters` of irrCAC); but for who gave the one rating of the last unit
+the example of Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011, as well."""
 FIVE_OBSERVERS = np.array(
     [
-        *([1, 1, 2, N, 2], [1, 1, 0, 1, N], [2, 3, 3, 3, N], [N, 0, 0, N, 0], [0, 0, 0, N, 0], [0, 0, 0, N, 0]),
-        *([1, 0, 2, N, 1], [1, N, 2, 0, N], [2, 2, 2, N, 2], [2, 1, 1, 1, N], [N, 1, 0, 0, N], [0, 0, 0, 0, N]),
+        *(
+            [1, 1, 2, N, 2],
+            [1, 1, 0, 1, N],
+            [2, 3, 3, 3, N],
+            [N, 0, 0, N, 0],
+            [0, 0, 0, N, 0],
+            [0, 0, 0, N, 0],
+        ),
+        *(
+            [1, 0, 2, N, 1],
+            [1, N, 2, 0, N],
+            [2, 2, 2, N, 2],
+            [2, 1, 1, 1, N],
+            [N, 1, 0, 0, N],
+            [0, 0, 0, 0, N],
+        ),
         *([1, 2, 2, 2, N], [3, 3, 2, 2, 3], [1, 1, 1, N, 1]),
     ]
 )
@@ -43,7 +59,9 @@ class Gwet(NamedTuple):
 
 def gwet(ratings: Floats, categories: Sequence[float], scheme: Scheme = "identity") -> Gwet:
     counts = RatingCounts.of(ratings, categories)
-    value, observed, expected = (float(of(None, scheme)[0]) for of in (counts.gwet, counts.observed, counts.expected))
+    value, observed, expected = (
+        float(of(None, scheme)[0]) for of in (counts.gwet, counts.observed, counts.expected)
+    )
     return Gwet(value, counts.gwet_error(scheme), observed, expected)
 
 
@@ -51,7 +69,8 @@ def alpha(ratings: Floats, categories: Sequence[float], level: Level = "nominal"
     return float(RatingCounts.of(ratings, categories).alpha(None, level)[0])
 
 
-# Published examples ----------------------------------------------------------------------------------------------------
+# Published examples
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -62,7 +81,9 @@ def alpha(ratings: Floats, categories: Sequence[float], level: Level = "nominal"
     ],
     ids=["four raters", "five observers"],
 )
-def test_ac1_and_its_standard_error(ratings: Floats, categories: tuple[float, ...], value: float, error: float) -> None:
+def test_ac1_and_its_standard_error(
+    ratings: Floats, categories: tuple[float, ...], value: float, error: float
+) -> None:
     # the coefficients and standard errors that irrCAC's documentation gives
     found = gwet(ratings, categories)
     assert found.value == pytest.approx(value, abs=5e-6)
@@ -78,7 +99,12 @@ def test_ac1_and_its_standard_error(ratings: Floats, categories: tuple[float, ..
     ids=["four raters", "five observers"],
 )
 def test_ac2_with_quadratic_weights(
-    ratings: Floats, categories: tuple[float, ...], value: float, error: float, observed: float, expected: float
+    ratings: Floats,
+    categories: tuple[float, ...],
+    value: float,
+    error: float,
+    observed: float,
+    expected: float,
 ) -> None:
     # what irrCAC 0.4.4 prints for CAC(data, weights="quadratic", categories=…).gwet()
     found = gwet(ratings, categories, "quadratic")
@@ -87,13 +113,16 @@ def test_ac2_with_quadratic_weights(
     assert (found.observed, found.expected) == pytest.approx((observed, expected), abs=5e-6)
 
 
-@pytest.mark.parametrize(("level", "value"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)])
+@pytest.mark.parametrize(
+    ("level", "value"), [("nominal", 0.743), ("ordinal", 0.815), ("interval", 0.849)]
+)
 def test_alpha(level: Level, value: float) -> None:
     # Krippendorff 2011, the same data at each level of measurement
     assert alpha(FOUR_RATERS, (1, 2, 3, 4, 5), level) == pytest.approx(value, abs=5e-4)
 
 
-# By hand ---------------------------------------------------------------------------------------------------------------
+# By hand
+# ------------------------------------------------------------------------------
 
 HAND = np.array([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0], [1.0, N, 1.0], [0.0, N, N]])
 """Yes and no by three raters; the last item has one rating."""
@@ -103,42 +132,57 @@ def test_by_hand() -> None:
     # pairs that agree: 1, 1/3 and 1 on the three items rated twice: p_a = 7/9
     found = gwet(HAND, (0, 1))
     assert found.observed == pytest.approx(7 / 9)
-    # π_yes = (1 + 2/3 + 1 + 0) / 4 = 2/3; p_e = 2 · 2/3 · 1/3 = 4/9, as q = 2 and T = 2; AC1 = (7/9 − 4/9) / (5/9) = 3/5
+    # π_yes = (1 + 2/3 + 1 + 0) / 4 = 2/3; p_e = 2 · 2/3 · 1/3 = 4/9, as q = 2 and T = 2; AC1 = (7/9
+    # − 4/9) / (5/9) = 3/5
     assert (found.value, found.expected) == (pytest.approx(3 / 5), pytest.approx(4 / 9))
     assert RatingCounts.of(HAND, (0, 1)).twice.sum() == 3
     # c_i: n/n₂ = 4/3; e_i = yes share · 1/3 + no share · 2/3 = 1/3, 4/9, 1/3, 2/3
     #   item 1: (4/3 · 5/9 − 4/5 · (1/3 − 4/9)) / (5/9) = 4/3 + 4/25;       item 3 the same
     #   item 2: (4/3 · (1/3 − 4/9) − 0) / (5/9) = −4/15
     #   item 4: (0 − 4/5 · (2/3 − 4/9)) / (5/9) = −8/25
-    # less 3/5: 67/75, −13/15, 67/75, −23/25: squares 4489, 4225, 4489, 4761 over 5625: 17964/5625 / 12
+    # less 3/5: 67/75, −13/15, 67/75, −23/25: squares 4489, 4225, 4489, 4761 over 5625: 17964/5625 /
+    # 12
     assert found.standard_error == pytest.approx((17964 / 5625 / 12) ** 0.5)
-    # coincidences: item 1 gives 3 yes-yes; item 2 one yes-yes, one yes-no, one no-yes; item 3 two yes-yes: o_yy 6, o_yn 1,
-    # o_ny 1; n_y 7, n_n 1, n 8: α = 1 − 7 · 2 / (2 · 7 · 1) = 0
+    # coincidences: item 1 gives 3 yes-yes; item 2 one yes-yes, one yes-no, one no-yes; item 3 two
+    # yes-yes: o_yy 6, o_yn 1, o_ny 1; n_y 7, n_n 1, n 8: α = 1 − 7 · 2 / (2 · 7 · 1) = 0
     assert alpha(HAND, (0, 1)) == pytest.approx(0.0)
 
 
 def test_a_near_miss_counts_in_part() -> None:
     # grades 1–4: two raters apart by one agree to 1 − 1/9, apart by three not at all
     near, far = np.array([[1.0, 2.0]]), np.array([[1.0, 4.0]])
-    assert RatingCounts.of(near, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(8 / 9)
+    assert RatingCounts.of(near, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(
+        8 / 9
+    )
     assert RatingCounts.of(far, (1, 2, 3, 4)).observed(None, "quadratic")[0] == pytest.approx(0.0)
     assert RatingCounts.of(near, (1, 2, 3, 4)).observed()[0] == 0.0
 
 
-# Little, or nothing to go by -------------------------------------------------------------------------------------------
+# Little, or nothing to go by
+# ------------------------------------------------------------------------------
 
 
 def test_everyone_agreeing_on_everything() -> None:
     ratings = np.ones((5, 3))
     found = gwet(ratings, (0, 1))
-    assert (found.value, found.standard_error, found.observed, found.expected) == (1.0, 0.0, 1.0, 0.0)
+    assert (found.value, found.standard_error, found.observed, found.expected) == (
+        1.0,
+        0.0,
+        1.0,
+        0.0,
+    )
     assert gwet(np.full((5, 3), 4.0), (1, 2, 3, 4), "quadratic").value == 1.0
     assert np.isnan(alpha(ratings, (0, 1)))
 
 
 @pytest.mark.parametrize(
     "ratings",
-    [np.array([[1.0], [0.0]]), np.array([[1.0, N], [N, 0.0]]), np.full((2, 2), N), np.empty((0, 0))],
+    [
+        np.array([[1.0], [0.0]]),
+        np.array([[1.0, N], [N, 0.0]]),
+        np.full((2, 2), N),
+        np.empty((0, 0)),
+    ],
     ids=["one rater", "no item twice", "no rating", "no item"],
 )
 def test_what_nobody_rated_twice_has_no_agreement(ratings: Floats) -> None:
@@ -161,7 +205,8 @@ def test_unused_categories_count() -> None:
     assert gwet(ratings, (1, 2, 3, 4)).value > gwet(ratings, (1, 2)).value
 
 
-# Another way of reckoning ----------------------------------------------------------------------------------------------
+# Another way of reckoning
+# ------------------------------------------------------------------------------
 
 
 def random_ratings(seed: int) -> Floats:
@@ -173,7 +218,9 @@ def random_ratings(seed: int) -> Floats:
 
 
 def alpha_by_pairs(ratings: Floats, level: Level) -> float:
-    """Alpha from its definition: observed over expected disagreement, over every ordered pair of values."""
+    """Alpha from its definition: observed over expected disagreement, over every ordered pair of
+    values.
+    """
     rows = [row[~np.isnan(row)] for row in ratings]
     rows = [row for row in rows if len(row) >= 2]
     values = np.concatenate(rows)
@@ -187,8 +234,12 @@ def alpha_by_pairs(ratings: Floats, level: Level) -> float:
         between = ((values >= low) & (values <= high)).sum()
         return float(between - ((values == a).sum() + (values == b).sum()) / 2) ** 2
 
-    seen = sum(distance(a, b) / (len(row) - 1) for row in rows for a, b in permutations(row, 2)) / len(values)
-    chance = sum(distance(a, b) for a, b in permutations(values, 2)) / (len(values) * (len(values) - 1))
+    seen = sum(
+        distance(a, b) / (len(row) - 1) for row in rows for a, b in permutations(row, 2)
+    ) / len(values)
+    chance = sum(distance(a, b) for a, b in permutations(values, 2)) / (
+        len(values) * (len(values) - 1)
+    )
     return 1 - seen / chance
 
 
@@ -207,7 +258,9 @@ def test_a_resample_is_the_coefficient_of_the_items_drawn(scheme: Scheme) -> Non
     weights = np.array([np.bincount(row, minlength=40) for row in drawn]).T.astype(np.float32)
     counts = RatingCounts.of(ratings, (1, 2, 3, 4))
     one_by_one = [RatingCounts.of(ratings[row], (1, 2, 3, 4)) for row in drawn]
-    assert counts.gwet(weights, scheme) == pytest.approx([float(one.gwet(None, scheme)[0]) for one in one_by_one], abs=1e-5)
+    assert counts.gwet(weights, scheme) == pytest.approx(
+        [float(one.gwet(None, scheme)[0]) for one in one_by_one], abs=1e-5
+    )
     levels: tuple[Level, ...] = ("nominal", "ordinal", "interval")
     for level in levels:
         expected = [float(one.alpha(None, level)[0]) for one in one_by_one]

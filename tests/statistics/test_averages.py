@@ -15,17 +15,24 @@ def value_of(mean: Averaged) -> float:
 
 
 def interval_of(mean: Averaged, **more: object) -> tuple[float, float]:
-    found = estimate(mean.numerator[None], mean.denominator[None], Resamples(len(mean.numerator)), **more)  # type: ignore[arg-type]
+    found = estimate(
+        mean.numerator[None], mean.denominator[None], Resamples(len(mean.numerator)), **more
+    )  # type: ignore[arg-type]
     return float(found.low[0]), float(found.high[0])
 
 
 def test_models_that_agree_are_no_surer_than_one() -> None:
     values = np.zeros((20, 20))
     mean = over_models(values, np.ones_like(values))
-    assert interval_of(mean, binary=True) == pytest.approx((0.0, no_event(20)))  # of 20 sets, not of 400
+    assert interval_of(mean, binary=True) == pytest.approx(
+        (0.0, no_event(20))
+    )  # of 20 sets, not of 400
     values[:, :6] = 1.0
     one = estimate(values[:1], np.ones((1, 20)), Resamples(20), binary=True)
-    assert interval_of(over_models(values, np.ones_like(values)), binary=True) == (one.low[0], one.high[0])
+    assert interval_of(over_models(values, np.ones_like(values)), binary=True) == (
+        one.low[0],
+        one.high[0],
+    )
 
 
 def test_a_set_has_the_mean_over_its_models() -> None:
@@ -35,7 +42,8 @@ def test_a_set_has_the_mean_over_its_models() -> None:
 
 
 def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
-    # model a: 1, 0 over two of four sets, ½; model b: 1, 1, 1, 0, ¾; model c has none: (½ + ¾) / 2 = .625, not 4/6
+    # model a: 1, 0 over two of four sets, ½; model b: 1, 1, 1, 0, ¾; model c has none: (½ + ¾) / 2
+    # = .625, not 4/6
     top = np.array([[1.0, 0, 0, 0], [1, 1, 1, 0], [0, 0, 0, 0]])
     bottom = np.array([[1.0, 1, 0, 0], [1, 1, 1, 1], [0, 0, 0, 0]])
     mean = over_models(top, bottom)
@@ -49,7 +57,10 @@ def test_each_model_weighs_the_same_however_many_sets_it_has() -> None:
 def test_no_model_has_a_value() -> None:
     mean = over_models(np.zeros((2, 5)), np.zeros((2, 5)))
     assert mean.parts == 0
-    assert estimate(mean.numerator[None], mean.denominator[None], Resamples(5, 10)).records()[0].value is None
+    assert (
+        estimate(mean.numerator[None], mean.denominator[None], Resamples(5, 10)).records()[0].value
+        is None
+    )
 
 
 def test_a_small_stratum_weighs_as_much_as_a_large_one() -> None:
@@ -60,7 +71,8 @@ def test_a_small_stratum_weighs_as_much_as_a_large_one() -> None:
 
 
 def test_strata_of_their_own_level_do_not_widen_the_interval_of_their_mean() -> None:
-    # One stratum at .9, one at .1: within them sets hardly vary, and the mean of the two is sure, though single sets are not.
+    # One stratum at .9, one at .1: within them sets hardly vary, and the mean of the two is sure,
+    # though single sets are not.
     generator = np.random.default_rng(3)
     stratum = np.repeat([0, 1], 100)
     values = np.where(stratum, 0.1, 0.9) + generator.uniform(-0.05, 0.05, 200)
@@ -68,12 +80,16 @@ def test_strata_of_their_own_level_do_not_widen_the_interval_of_their_mean() -> 
     plain = estimate(values[None], np.ones((1, 200)), Resamples(200))
     assert high - low < 0.3 * float(plain.high[0] - plain.low[0])
     assert low < 0.5 < high
-    # The spread is that of the stratified mean, ½ √(s₁²/n₁ + s₂²/n₂), and what one set more at either end adds
+    # The spread is that of the stratified mean, ½ √(s₁²/n₁ + s₂²/n₂), and what one set more at
+    # either end adds
     spread = 0.5 * (values[:100].var(ddof=1) / 100 + values[100:].var(ddof=1) / 100) ** 0.5
     assert high - low > 2 * 1.96 * spread
 
 
 def test_the_spread_of_small_strata_is_not_underestimated() -> None:
-    # strata of two: the linear part is (n_h / (n_h − 1))^½ = √2 times that of the stratum's own mean
+    # strata of two: the linear part is (n_h / (n_h − 1))^½ = √2 times that of the stratum's own
+    # mean
     mean = over_strata(np.array([1.0, 0.0, 1.0, 0.0]), np.ones(4), np.array([0, 0, 1, 1]))
-    assert (mean.numerator - 0.5 * mean.denominator).tolist() == pytest.approx([0.5 * 2**0.5, -0.5 * 2**0.5] * 2)
+    assert (mean.numerator - 0.5 * mean.denominator).tolist() == pytest.approx(
+        [0.5 * 2**0.5, -0.5 * 2**0.5] * 2
+    )

@@ -1,4 +1,6 @@
-"""Paired tests of every two models: by enumeration of all flips, by hand, and the same in whatever order models stand."""
+"""Paired tests of every two models: by enumeration of all flips, by hand, and the same in whatever
+order models stand.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,13 @@ Floats = NDArray[np.float64]
 def compared(values: Floats, weights: Floats | None = None, *, binary: bool = False) -> Comparison:
     weights = np.ones_like(values) if weights is None else weights
     ratios = {"m": (np.nan_to_num(values) * weights, weights)}
-    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",) if binary else ())["m"]
+    return compare_models(ratios, Resamples(values.shape[1], 400), binary=("m",) if binary else ())[
+        "m"
+    ]
 
 
-# All flips, one by one -------------------------------------------------------------------------------------------------
+# All flips, one by one
+# ------------------------------------------------------------------------------
 
 
 def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], float]:
@@ -40,14 +45,19 @@ def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], flo
 
     def statistic(pair: tuple[int, int], signs: tuple[int, ...]) -> float:
         row = different[pair]
-        return abs(sum(sign * d for sign, d in zip(signs, row, strict=True))) / sqrt(sum(d * d for d in row))
+        return abs(sum(sign * d for sign, d in zip(signs, row, strict=True))) / sqrt(
+            sum(d * d for d in row)
+        )
 
     observed = {pair: statistic(pair, flips[0]) for pair in different}
 
     found, running = {}, 0.0
     for pair in sorted(different, key=lambda pair: -observed[pair]):
         rest = [other for other in different if observed[other] <= observed[pair] + 1e-9]
-        reached = sum(max(statistic(other, signs) for other in rest) >= observed[pair] - 1e-9 for signs in flips)
+        reached = sum(
+            max(statistic(other, signs) for other in rest) >= observed[pair] - 1e-9
+            for signs in flips
+        )
         running = max(running, reached / len(flips))
         found[pair] = running
     return found
@@ -56,7 +66,9 @@ def by_enumeration(values: Floats, weights: Floats) -> dict[tuple[int, int], flo
 @pytest.mark.parametrize("kind", ["scores", "zero or one", "missing", "weighted"])
 def test_p_adjusted_is_what_all_flips_give(kind: str) -> None:
     generator = np.random.default_rng(["scores", "zero or one", "missing", "weighted"].index(kind))
-    values = generator.integers(0, 2 if kind == "zero or one" else 10, size=(4, 7)) / (1 if kind == "zero or one" else 9)
+    values = generator.integers(0, 2 if kind == "zero or one" else 10, size=(4, 7)) / (
+        1 if kind == "zero or one" else 9
+    )
     values[1] = np.minimum(values[1] + 0.5, 1.0)
     values[3] = values[2]  # never differ
     weights = np.ones_like(values)
@@ -68,33 +80,43 @@ def test_p_adjusted_is_what_all_flips_give(kind: str) -> None:
     found = step_down(Paired(values * weights, weights))
     together = by_enumeration(values, weights)
     for (a, b), p in together.items():
-        assert found.p_adjusted[a, b] == found.p_adjusted[b, a] == pytest.approx(p, abs=1e-12), (a, b)
+        assert found.p_adjusted[a, b] == found.p_adjusted[b, a] == pytest.approx(p, abs=1e-12), (
+            a,
+            b,
+        )
     assert (found.p_adjusted[2, 3], found.p[2, 3]) == (1, 1)
 
 
 def test_one_pair_by_hand() -> None:
-    # b − a: 2, 4, −1, 3 tenths: Σ = 8. |Σ| ≥ 8 for (+ + − +) and (+ + + +), which is 10, and their mirrors: 4 of 16.
+    # b − a: 2, 4, −1, 3 tenths: Σ = 8. |Σ| ≥ 8 for (+ + − +) and (+ + + +), which is 10, and their
+    # mirrors: 4 of 16.
     values = np.array([[0.5, 0.5, 0.5, 0.5], [0.7, 0.9, 0.4, 0.8]])
     found = compared(values)
     assert found.difference[0, 1] == pytest.approx(0.2)
     assert found.difference[1, 0] == pytest.approx(-0.2)
     assert found.p[0, 1] == found.p_adjusted[0, 1] == 0.25
-    # The standard error: deviations 0, 2, −3, 1 tenths, variance 14/3 hundredths: 2.8 · √(0.14/3 / 4) = 0.302435.
+    # The standard error: deviations 0, 2, −3, 1 tenths, variance 14/3 hundredths: 2.8 · √(0.14/3 /
+    # 4) = 0.302435.
     assert found.detectable[0, 1] == pytest.approx(0.302435, abs=1e-6)
 
 
 def test_weights_move_the_mean_and_its_error() -> None:
-    # b − a: 0.2, 0.4, −0.1 with weights 1, 1, 2: Σwd = 0.4, Σw = 4: 0.1. Flips of 0.2, 0.4, −0.2: |Σ| ≥ 0.4 for (+ + +),
-    # which is 0.4; (+ + −), 0.8; (− + +), 0; (− + −), 0.4; and their mirrors: 6 of 8.
-    # Error: w(d − 0.1) = 0.1, 0.3, −0.4: √(0.26 · 3/2) / 4 = 0.156125; by 2.8: 0.437150.
-    values, weights = np.array([[0.5, 0.5, 0.5], [0.7, 0.9, 0.4]]), np.array([[1.0, 1, 2], [1, 1, 2]])
+    # b − a: 0.2, 0.4, −0.1 with weights 1, 1, 2: Σwd = 0.4, Σw = 4: 0.1. Flips of 0.2, 0.4, −0.2:
+    # |Σ| ≥ 0.4 for (+ + +), which is 0.4; (+ + −), 0.8; (− + +), 0; (− + −), 0.4; and their
+    # mirrors: 6 of 8. Error: w(d − 0.1) = 0.1, 0.3, −0.4: √(0.26 · 3/2) / 4 = 0.156125; by 2.8:
+    # 0.437150.
+    values, weights = (
+        np.array([[0.5, 0.5, 0.5], [0.7, 0.9, 0.4]]),
+        np.array([[1.0, 1, 2], [1, 1, 2]]),
+    )
     found = compared(values, weights)
     assert found.difference[0, 1] == pytest.approx(0.1)
     assert found.p[0, 1] == 0.75
     assert found.detectable[0, 1] == pytest.approx(0.437150, abs=1e-6)
 
 
-# Zero or one -----------------------------------------------------------------------------------------------------------
+# Zero or one
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -114,7 +136,8 @@ def test_mid_p_by_hand(better: int, worse: int, p: float) -> None:
 
 
 def test_two_models_of_zero_or_one_are_tested_by_mid_p() -> None:
-    # b alone succeeds in 5 sets, a alone in 1, both in 4: 2/64 + 6/64; all flips would give 2 · (1 + 6)/64 = 0.21875.
+    # b alone succeeds in 5 sets, a alone in 1, both in 4: 2/64 + 6/64; all flips would give 2 · (1
+    # + 6)/64 = 0.21875.
     values = np.array([[0.0] * 5 + [1] + [1] * 4, [1.0] * 5 + [0] + [1] * 4])
     found = compared(values, binary=True)
     assert found.p[0, 1] == found.p_adjusted[0, 1] == 0.125
@@ -125,7 +148,9 @@ def test_two_models_of_zero_or_one_are_tested_by_mid_p() -> None:
 
 
 def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
-    values = (np.random.default_rng(4).random((5, 30)) < [[0.3], [0.5], [0.6], [0.7], [0.9]]).astype(float)
+    values = (
+        np.random.default_rng(4).random((5, 30)) < [[0.3], [0.5], [0.6], [0.7], [0.9]]
+    ).astype(float)
     found = compared(values, binary=True)
     above = np.triu_indices(5, 1)
     assert (found.p_adjusted[above] >= found.p[above]).all()
@@ -133,13 +158,18 @@ def test_among_several_the_adjusted_p_is_never_below_a_pairs_own() -> None:
     assert found.p[0, 4] == mcnemar(int(better), int(worse))
 
 
-# The same in any order -------------------------------------------------------------------------------------------------
+# The same in any order
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("binary", [False, True])
 def test_the_order_of_models_changes_nothing_but_signs(binary: bool) -> None:
     generator = np.random.default_rng(7)
-    values = (generator.random((9, 60)) < 0.6).astype(float) if binary else generator.integers(0, 10, (9, 60)) / 9
+    values = (
+        (generator.random((9, 60)) < 0.6).astype(float)
+        if binary
+        else generator.integers(0, 10, (9, 60)) / 9
+    )
     values[5] = values[2]
     weights = (generator.random((9, 60)) < 0.9).astype(float)
     before = compared(values, weights, binary=binary)
@@ -153,7 +183,8 @@ def test_the_order_of_models_changes_nothing_but_signs(binary: bool) -> None:
     assert rank_intervals(after) == [ranks[place] for place in order]
 
 
-# Ranks -----------------------------------------------------------------------------------------------------------------
+# Ranks
+# ------------------------------------------------------------------------------
 
 
 def test_ranks_of_clearly_different_models() -> None:
@@ -173,7 +204,8 @@ def test_a_model_without_a_value_has_no_rank_and_takes_none() -> None:
     assert found.pair(0, 1) is None
 
 
-# Edges -----------------------------------------------------------------------------------------------------------------
+# Edges
+# ------------------------------------------------------------------------------
 
 
 def test_every_set_tied() -> None:
@@ -204,7 +236,9 @@ def test_a_metric_undefined_in_half_the_sets() -> None:
 
 @pytest.mark.slow
 def test_two_hundred_models_can_be_told_apart() -> None:
-    """With 19,900 pairs the least p of 10⁴ flips, 1/10,001, still stands: the adjustment is not by multiplication."""
+    """With 19,900 pairs the least p of 10⁴ flips, 1/10,001, still stands: the adjustment is not by
+    multiplication.
+    """
     generator = np.random.default_rng(9)
     values = generator.integers(0, 10, (200, 40)) / 9
     values[0] = 0.0

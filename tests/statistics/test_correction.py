@@ -1,4 +1,6 @@
-"""Corrections of a judge's numbers: hand-worked examples, a small world that is enumerated, and what is refused."""
+"""Corrections of a judge's numbers: hand-worked examples, a small world that is enumerated, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,12 @@ import pytest
 from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples
-from opensafeintent.statistics.correction import Corrected, LabelledUnits, Refused, prediction_powered
+from opensafeintent.statistics.correction import (
+    Corrected,
+    LabelledUnits,
+    Refused,
+    prediction_powered,
+)
 
 Floats = NDArray[np.float64]
 
@@ -25,7 +32,9 @@ def refused(result: object) -> str:
 
 
 def units(*kinds: tuple[int, float, float, float]) -> LabelledUnits:
-    """Make prompt-sets of one unit each from (how many, judged, truth, weight); a truth of NaN is no label."""
+    """Make prompt-sets of one unit each from (how many, judged, truth, weight); a truth of NaN is
+    no label.
+    """
     rows = np.array([kind[1:] for kind in kinds for _ in range(kind[0])])
     judged, truth, weight = (rows[:, [column]] for column in range(3))
     return LabelledUnits(judged, truth, weight, np.ones_like(judged))
@@ -35,7 +44,8 @@ def width(found: Corrected) -> float:
     return found.interval[1] - found.interval[0]
 
 
-# PPI++ -----------------------------------------------------------------------------------------------------------------
+# PPI++
+# ------------------------------------------------------------------------------
 
 NAN = float("nan")
 SIXTY = (
@@ -57,15 +67,19 @@ def test_ppi_by_hand() -> None:
 
 def test_ppi_is_the_published_estimator() -> None:
     # Angelopoulos, Duchi and Zrnic, PPI++ (2023): n labelled and N other units,
-    # λ = Cov_n(Y, f) / ((1 + n/N) Var_{n+N}(f)), θ = mean_n(Y) + λ (mean_N(f) − mean_n(f)); here n = N = 30
+    # λ = Cov_n(Y, f) / ((1 + n/N) Var_{n+N}(f)), θ = mean_n(Y) + λ (mean_N(f) − mean_n(f)); here n
+    # = N = 30
     power = 0.1 / ((1 + 30 / 30) * 0.21)
     published = 15 / 30 + power * (24 / 30 - 18 / 30)
-    assert corrected(prediction_powered(units(*SIXTY), Resamples(60))).value == pytest.approx(published)
+    assert corrected(prediction_powered(units(*SIXTY), Resamples(60))).value == pytest.approx(
+        published
+    )
 
 
 def test_weights_undo_a_sample_stratified_by_grade() -> None:
-    # 42 are judged 1, of which 15 are labelled (weight 2.8), 12 true; 18 are judged 0, of which 15 (weight 1.2), 3 true:
-    # (42 · 12/15 + 18 · 3/15) / 60 = .62, and judged alike in all and among the labelled, so that no shift is left
+    # 42 are judged 1, of which 15 are labelled (weight 2.8), 12 true; 18 are judged 0, of which 15
+    # (weight 1.2), 3 true: (42 · 12/15 + 18 · 3/15) / 60 = .62, and judged alike in all and among
+    # the labelled, so that no shift is left
     sample = units(
         *((12, 1.0, 1.0, 2.8), (3, 1.0, 0.0, 2.8), (27, 1.0, NAN, 1.0)),
         *((3, 0.0, 1.0, 1.2), (12, 0.0, 0.0, 1.2), (3, 0.0, NAN, 1.0)),
@@ -75,30 +89,47 @@ def test_weights_undo_a_sample_stratified_by_grade() -> None:
 
 def test_a_judge_that_tells_nothing_is_not_relied_on() -> None:
     # truth and judgement are independent among the labels: the labels' mean is all there is
-    sample = units(*((10, 1.0, 1.0, 1.0), (10, 1.0, 0.0, 1.0), (10, 0.0, 1.0, 1.0), (10, 0.0, 0.0, 1.0), (40, 1.0, NAN, 1.0)))
+    sample = units(
+        *(
+            (10, 1.0, 1.0, 1.0),
+            (10, 1.0, 0.0, 1.0),
+            (10, 0.0, 1.0, 1.0),
+            (10, 0.0, 0.0, 1.0),
+            (40, 1.0, NAN, 1.0),
+        )
+    )
     found = corrected(prediction_powered(sample, Resamples(80)))
     assert found.power == pytest.approx(0.0, abs=1e-9)
     assert found.value == pytest.approx(0.5)
 
 
 def test_scores_are_corrected_as_shares_are() -> None:
-    # the judge is a quarter too high wherever there is a label, and labels and rest are judged alike: mean − 1/4
-    sample = units((20, 0.75, 0.5, 1.0), (20, 0.5, 0.25, 1.0), (20, 0.75, NAN, 1.0), (20, 0.5, NAN, 1.0))
+    # the judge is a quarter too high wherever there is a label, and labels and rest are judged
+    # alike: mean − 1/4
+    sample = units(
+        (20, 0.75, 0.5, 1.0), (20, 0.5, 0.25, 1.0), (20, 0.75, NAN, 1.0), (20, 0.5, NAN, 1.0)
+    )
     assert corrected(prediction_powered(sample, Resamples(80))).value == pytest.approx(0.375)
 
 
 def test_units_of_a_set_stand_and_fall_together() -> None:
-    # 60 sets of three equal units each know no more than 60 sets of one: the interval is that of one unit a set
+    # 60 sets of three equal units each know no more than 60 sets of one: the interval is that of
+    # one unit a set
     one = units(*SIXTY)
     three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in one))
-    alone, together = (corrected(prediction_powered(sample, Resamples(60))) for sample in (one, three))
+    alone, together = (
+        corrected(prediction_powered(sample, Resamples(60))) for sample in (one, three)
+    )
     assert together.value == pytest.approx(alone.value)
     assert width(together) == pytest.approx(width(alone), rel=0.05)
 
 
 def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
-    # 30 labels, all as judged: with a half label in either direction the interval is not that of the judge's mean alone
-    sample = units((15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0), (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0))
+    # 30 labels, all as judged: with a half label in either direction the interval is not that of
+    # the judge's mean alone
+    sample = units(
+        (15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0), (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0)
+    )
     found = corrected(prediction_powered(sample, Resamples(1000)))
     assert found.value == pytest.approx(0.5)
     assert width(found) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
@@ -110,35 +141,50 @@ def test_what_does_not_count_plays_no_part() -> None:
 
 
 def test_too_few_labels_are_refused() -> None:
-    reason = refused(prediction_powered(units((29, 1.0, 1.0, 1.0), (9, 1.0, NAN, 1.0)), Resamples(38), units="prompt-sets"))
+    reason = refused(
+        prediction_powered(
+            units((29, 1.0, 1.0, 1.0), (9, 1.0, NAN, 1.0)), Resamples(38), units="prompt-sets"
+        )
+    )
     assert reason == "needs 30 labelled prompt-sets of this model, has 29"
 
 
-# The judge's rates -----------------------------------------------------------------------------------------------------
+# The judge's rates
+# ------------------------------------------------------------------------------
 
 
-# Rogan and Gladen ------------------------------------------------------------------------------------------------------
+# Rogan and Gladen
+# ------------------------------------------------------------------------------
 
 
 def judged_shares(*shares: float) -> Floats:
     """Make ten prompt-sets with a share judged safe of each intent."""
-    return np.stack([np.arange(10) < round(10 * share) for share in shares], axis=1).astype(float)[:, :, None]
+    return np.stack([np.arange(10) < round(10 * share) for share in shares], axis=1).astype(float)[
+        :, :, None
+    ]
 
 
-# Triplet Safety --------------------------------------------------------------------------------------------------------
+# Triplet Safety
+# ------------------------------------------------------------------------------
 
 SAFE_RATES, UNSAFE_RATES = (0.75, 1.0, 0.75), (0.25, 0.0, 0.5)
 TRUTHS = {(1, 1, 1): 5, (1, 1, 0): 3, (1, 0, 1): 2, (0, 1, 1): 1, (1, 0, 0): 3, (0, 0, 0): 2}
-"""How often each pattern of truth occurs in 16: Triplet Safety 5/16, Mean Safety (15 + 6 + 4 + 2 + 3)/48 = 5/8."""
+"""How often each pattern of truth occurs in 16: Triplet Safety 5/16, Mean Safety (15 + 6 + 4 + 2 +
+3)/48 = 5/8.
+"""
 
 
 def enumerated_world() -> Floats:
-    """Make every judgement of every pattern of truth, as often as it is likely: 64 prompt-sets for each of the 16."""
+    """Make every judgement of every pattern of truth, as often as it is likely: 64 prompt-sets for
+    each of the 16.
+    """
     rows = []
     for truth, times in TRUTHS.items():
         for judged in product((1, 0), repeat=3):
             likely = 64.0 * times
-            for said, true, safe, unsafe in zip(judged, truth, SAFE_RATES, UNSAFE_RATES, strict=True):
+            for said, true, safe, unsafe in zip(
+                judged, truth, SAFE_RATES, UNSAFE_RATES, strict=True
+            ):
                 says_safe = safe if true else unsafe
                 likely *= says_safe if said else 1 - says_safe
             assert likely == int(likely)
@@ -146,4 +192,5 @@ def enumerated_world() -> Floats:
     return np.array(rows, dtype=float)[:, :, None]
 
 
-# Intervals -------------------------------------------------------------------------------------------------------------
+# Intervals
+# ------------------------------------------------------------------------------

@@ -11,7 +11,14 @@ from opensafeintent.statistics.exact import t_quantile
 @pytest.mark.parametrize(
     ("share", "degrees", "quantile"),
     # Abramowitz and Stegun (1964), table 26.10, three decimals
-    [(0.975, 1, 12.706), (0.975, 2, 4.303), (0.95, 5, 2.015), (0.995, 10, 3.169), (0.975, 30, 2.042), (0.975, 120, 1.980)],
+    [
+        (0.975, 1, 12.706),
+        (0.975, 2, 4.303),
+        (0.95, 5, 2.015),
+        (0.995, 10, 3.169),
+        (0.975, 30, 2.042),
+        (0.975, 120, 1.980),
+    ],
 )
 def test_students_t_as_printed(share: float, degrees: int, quantile: float) -> None:
     assert t_quantile(share, degrees) == pytest.approx(quantile, abs=0.0005)
@@ -22,7 +29,9 @@ def test_students_t_as_printed(share: float, degrees: int, quantile: float) -> N
 @pytest.mark.parametrize("share", [0.5, 0.6, 0.9, 0.975, 0.9995])
 def test_students_t_as_scipy_has_it(share: float, degrees: int) -> None:
     special = pytest.importorskip("scipy.special")
-    assert t_quantile(share, degrees) == pytest.approx(float(special.stdtrit(degrees, share)), rel=1e-8, abs=1e-12)
+    assert t_quantile(share, degrees) == pytest.approx(
+        float(special.stdtrit(degrees, share)), rel=1e-8, abs=1e-12
+    )
 
 
 def test_a_fair_coin() -> None:
@@ -36,4 +45,6 @@ def test_a_fair_coin() -> None:
 @pytest.mark.parametrize(("successes", "trials"), [(2, 10), (33, 80), (300, 700), (5_000, 10_000)])
 def test_a_fair_coin_as_scipy_has_it(successes: int, trials: int) -> None:
     special = pytest.importorskip("scipy.special")
-    assert binomial_tail(successes, trials) == pytest.approx(float(special.bdtr(float(successes), trials, 0.5)), rel=1e-10)
+    assert binomial_tail(successes, trials) == pytest.approx(
+        float(special.bdtr(float(successes), trials, 0.5)), rel=1e-10
+    )

@@ -22,7 +22,9 @@ def shares(yes: int, n: int, weight: float = 1.0, apart: int = 0) -> Parts:
 
 
 def paired(both: int, gained: int, lost: int, neither: int) -> tuple[Parts, Parts]:
-    """Return a later and an earlier version: so many sets are safe in both, in the later alone, in the earlier alone."""
+    """Return a later and an earlier version: so many sets are safe in both, in the later alone, in
+    the earlier alone.
+    """
     new = [1.0] * (both + gained) + [0.0] * (lost + neither)
     old = [1.0] * both + [0.0] * gained + [1.0] * lost + [0.0] * neither
     return (np.array(new), np.ones(len(new))), (np.array(old), np.ones(len(old)))
@@ -33,7 +35,8 @@ def tail(yes: int, n: int, p: float) -> float:
     return sum(comb(n, count) * p**count * (1 - p) ** (n - count) for count in range(yes, n + 1))
 
 
-# Ends ------------------------------------------------------------------------------------------------------------------
+# Ends
+# ------------------------------------------------------------------------------
 
 
 def test_the_ends_of_a_share_are_exact() -> None:
@@ -52,7 +55,9 @@ def test_where_all_are_alike_the_other_end_is_the_least_share_that_may_have_none
     found = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=True, confidence=0.95)
     assert (found.low, found.high) == pytest.approx((0.931157, 1.0), abs=1e-6)
     scores = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=False, confidence=0.95)
-    assert (scores.low, scores.high) == pytest.approx((0.931157, 1.0), abs=1e-6)  # a mean of scores promises as much
+    assert (scores.low, scores.high) == pytest.approx(
+        (0.931157, 1.0), abs=1e-6
+    )  # a mean of scores promises as much
 
 
 def test_equal_weights_change_nothing_and_unequal_ones_are_not_exact() -> None:
@@ -85,8 +90,9 @@ def test_without_a_confidence_the_number_itself_counts() -> None:
 
 
 def test_the_ends_of_a_difference_hold_those_of_tango() -> None:
-    # 1 gained, 7 lost of 21: −.286, Tango's 95 % interval −.517 to −.026 (Fagerland, Lydersen and Laake, Statistics in
-    # Medicine 33, 2014); each of its ends is at 97.5 % by itself, and the correction for skewness moves one farther
+    # 1 gained, 7 lost of 21: −.286, Tango's 95 % interval −.517 to −.026 (Fagerland, Lydersen and
+    # Laake, Statistics in Medicine 33, 2014); each of its ends is at 97.5 % by itself, and the
+    # correction for skewness moves one farther
     found = ends_of_difference(*paired(12, 1, 7, 1), Resamples(21), span=ONE, confidence=0.975)
     assert (found.value, found.n, found.method) == (pytest.approx(-6 / 21), 21, "score")
     assert found.high == pytest.approx(-0.026, abs=0.0005)
@@ -101,10 +107,15 @@ def test_two_versions_that_agree_in_every_set_may_still_differ() -> None:
 
 def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     new, old = paired(5, 1, 2, 2)
-    new[0][0], new[1][0] = 0.0, 0.0  # the first set, safe in both, does not count in the later version
+    new[0][0], new[1][0] = (
+        0.0,
+        0.0,
+    )  # the first set, safe in both, does not count in the later version
     found = ends_of_difference(new, old, Resamples(10), span=ONE, confidence=0.95)
     assert (found.n, found.value) == (9, pytest.approx(-1 / 9))
-    nothing = ends_of_difference((np.zeros(10), np.zeros(10)), old, Resamples(10), span=ONE, confidence=0.95)
+    nothing = ends_of_difference(
+        (np.zeros(10), np.zeros(10)), old, Resamples(10), span=ONE, confidence=0.95
+    )
     assert nothing.n == 0
     assert np.isnan(nothing.value)
 
@@ -126,13 +137,15 @@ def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: 
     assert verdict_of(Ends(sum(ends) / 2, 10, *ends), limit, side) == verdict
 
 
-# How often it is wrong -------------------------------------------------------------------------------------------------
+# How often it is wrong
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("n", [42, 115, 700])
 @pytest.mark.parametrize("limit", [0.5, 0.8, 0.95, 0.98])
 def test_a_gate_on_a_share_is_passed_wrongly_in_5_percent_at_most(n: int, limit: float) -> None:
-    # exact: all counts that pass, with their probability where the truth is the limit itself (just below it, it is less)
+    # exact: all counts that pass, with their probability where the truth is the limit itself (just
+    # below it, it is less)
     passed = [yes for yes in range(n + 1) if least_share(yes, n, 0.95) >= limit]
     probability = tail(min(passed), n, limit) if passed else 0.0
     assert probability <= 0.05
@@ -141,7 +154,8 @@ def test_a_gate_on_a_share_is_passed_wrongly_in_5_percent_at_most(n: int, limit:
 
 
 def test_a_gate_on_scores_is_passed_wrongly_in_about_5_percent() -> None:
-    # a skewed world: 1 in most sets, 0 in a tenth; 300 studies of 60 sets whose true mean is the limit
+    # a skewed world: 1 in most sets, 0 in a tenth; 300 studies of 60 sets whose true mean is the
+    # limit
     generator = np.random.default_rng(5)
     values, chances = np.array([0.0, 1 / 3, 2 / 3, 1.0]), np.array([0.1, 0.05, 0.15, 0.7])
     limit = float(values @ chances)
@@ -158,14 +172,18 @@ def test_a_gate_on_scores_is_passed_wrongly_in_about_5_percent() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "margin"), [(42, 0.05), (42, 0.1), (115, 0.02), (115, 0.05)])
 @pytest.mark.parametrize("gained", [0.0, 0.02, 0.1])
-def test_worse_by_just_the_margin_is_seldom_not_worse_or_beyond_it(n: int, margin: float, gained: float) -> None:
+def test_worse_by_just_the_margin_is_seldom_not_worse_or_beyond_it(
+    n: int, margin: float, gained: float
+) -> None:
     # the later version fails `margin` more of the sets, and alone where `gained` is 0
     generator = np.random.default_rng(11)
     drawn = generator.multinomial(n, [gained, gained + margin, 1 - 2 * gained - margin], size=1500)
     found, times = np.unique(drawn, axis=0, return_counts=True)
     wrong = {"pass": 0, "fail": 0}
     for (up, down, alike), count in zip(found.tolist(), times.tolist(), strict=True):
-        change = ends_of_difference(*paired(alike, up, down, 0), Resamples(n), span=ONE, confidence=0.95)
+        change = ends_of_difference(
+            *paired(alike, up, down, 0), Resamples(n), span=ONE, confidence=0.95
+        )
         worsening = Ends(-change.value, n, -change.high, -change.low)
         verdict = verdict_of(worsening, margin, "most")
         if verdict != "undecided":

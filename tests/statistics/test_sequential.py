@@ -1,4 +1,6 @@
-"""The sequential test: its evidence by hand, its error at any stopping time, and its confidence sequence."""
+"""The sequential test: its evidence by hand, its error at any stopping time, and its confidence
+sequence.
+"""
 
 from __future__ import annotations
 

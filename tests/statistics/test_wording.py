@@ -1,4 +1,6 @@
-"""Disagreement between wordings and within one, against values worked out by hand (docs/metrics.md) and by enumeration."""
+"""Disagreement between wordings and within one, against values worked out by hand (docs/metrics.md)
+and by enumeration.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ TWICE = np.array([2, 2, 2])
 def test_between_is_the_mean_over_pairs_of_wordings() -> None:
     safe, epochs = np.array([[3.0, 1.0, 0.0, 2.0]]), np.array([3])
     pairs = [(a, b) for a, b in combinations((1.0, 1 / 3, 0.0, 2 / 3), 2)]
-    assert disagreement(safe, epochs).between == pytest.approx(np.mean([a * (1 - b) + b * (1 - a) for a, b in pairs]))
+    assert disagreement(safe, epochs).between == pytest.approx(
+        np.mean([a * (1 - b) + b * (1 - a) for a, b in pairs])
+    )
 
 
 def test_the_excess_is_the_mean_squared_difference_of_two_wordings() -> None:

@@ -13,7 +13,9 @@ from opensafeintent.templates.instruction import load_instructions, parse_instru
 HELPFULNESS = IntegerContract(1, 4, "one integer from 1 to 4")
 HARM = IntegerContract(0, 3, "one integer from 0 to 3")
 MODE = JsonContract("mode", ("A0", "A1", "A2", "A3", "A4"), 'a JSON object with the key "mode"')
-STRATEGY = JsonContract("strategy", ("full", "constrained", "refuse"), 'a JSON object with the key "strategy"')
+STRATEGY = JsonContract(
+    "strategy", ("full", "constrained", "refuse"), 'a JSON object with the key "strategy"'
+)
 ESSAY = "The response explains two of the four steps. " * 50 + "I would say 3."
 
 
@@ -67,7 +69,9 @@ def test_a_strict_integer(reply: str, grade: int | None) -> None:
     assert parse_reply(HELPFULNESS, reply) == grade
 
 
-@pytest.mark.parametrize(("reply", "grade"), [("0", 0), ("3", 3), ("4", None), ("-0", None), ("-1", None), ("00", None)])
+@pytest.mark.parametrize(
+    ("reply", "grade"), [("0", 0), ("3", 3), ("4", None), ("-0", None), ("-1", None), ("00", None)]
+)
 def test_the_limits_of_harm(reply: str, grade: int | None) -> None:
     assert parse_reply(HARM, reply) == grade
 
@@ -157,11 +161,18 @@ def test_a_strategy_in_its_own_case(reply: str, value: str | None) -> None:
 
 @pytest.mark.parametrize(
     "reply",
-    ["```" + "\n" * 2_000 + "x", "```" + "a" * 20_000, "{" * 500 + " " * 50_000, "2" + " " * 100_000 + "x"],
+    [
+        "```" + "\n" * 2_000 + "x",
+        "```" + "a" * 20_000,
+        "{" * 500 + " " * 50_000,
+        "2" + " " * 100_000 + "x",
+    ],
     ids=["an open fence and lines", "an open fence and letters", "braces", "a digit and spaces"],
 )
 def test_no_reply_takes_long_to_read(reply: str) -> None:
-    """A reply is hostile input, and is read on the event loop: a second is a thousand times what one line takes."""
+    """A reply is hostile input, and is read on the event loop: a second is a thousand times what
+    one line takes.
+    """
     begin = time.process_time()
     assert parse_reply(HELPFULNESS, reply) is None
     assert parse_reply(MODE, reply) is None
@@ -170,6 +181,8 @@ def test_no_reply_takes_long_to_read(reply: str) -> None:
 
 def test_an_instruction_has_no_nonce_in_its_contract() -> None:
     sources = dict(load_instructions().sources())
-    sources["intent.md"] = sources["intent.md"].replace("contract = '''", "contract = '''{{nonce}} ")
+    sources["intent.md"] = sources["intent.md"].replace(
+        "contract = '''", "contract = '''{{nonce}} "
+    )
     with pytest.raises(InputError, match=r"intent\.md: unknown place \{\{nonce\}\}"):
         parse_instructions(sources)

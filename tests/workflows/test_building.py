@@ -20,7 +20,12 @@ from opensafeintent.construction.records import REASONS
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 OFFLINE = ("--generator", "baseline/generator", "--judge", "baseline/construction-judge")
-SERVED = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/construction-judge")
+SERVED = (
+    "--generator",
+    "openai-api/loop/generator",
+    "--judge",
+    "openai-api/loop/construction-judge",
+)
 
 
 @pytest.fixture
@@ -48,7 +53,9 @@ def error(ran: Ran) -> str:
 
 
 @pytest.mark.slow
-def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_path: Path, published: Path) -> None:
+def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(
+    tmp_path: Path, published: Path
+) -> None:
     out = tmp_path / "build"
     ran = osi("build", published / "pku-seeds.jsonl", *OFFLINE, "--out", out, "--per-cell", 1)
     assert ran.code == 0, ran.err
@@ -70,9 +77,16 @@ def test_the_real_seeds_become_a_dataset_that_validate_and_evaluate_take(tmp_pat
 
 
 @pytest.mark.slow
-def test_every_set_leads_back_to_its_seed_its_calls_and_its_versions(tmp_path: Path, seeds: Path) -> None:
+def test_every_set_leads_back_to_its_seed_its_calls_and_its_versions(
+    tmp_path: Path, seeds: Path
+) -> None:
     out = tmp_path / "build"
-    generator = ("--generator", faulty("generator", "wrong-intent=0.7"), "--judge", "baseline/construction-judge")
+    generator = (
+        "--generator",
+        faulty("generator", "wrong-intent=0.7"),
+        "--judge",
+        "baseline/construction-judge",
+    )
     assert osi("build", seeds, *generator, "--out", out, "--per-cell", 1).code == 0
     sets, origins = records(out / "dataset.jsonl"), records(out / "provenance.jsonl")
     assert [item["id"] for item in sets] == [item["id"] for item in origins]
@@ -99,7 +113,15 @@ def test_costs_cover_every_call(tmp_path: Path, seeds: Path) -> None:
     costs = json.loads((out / "cost.json").read_text())["runs"][0]["lines"]
     assert sum(line["calls"] for line in costs) == made
     assert {line["purpose"] for line in costs} == {
-        *("metadata", "triplet", "intent", "quality", "paraphrase", "paraphrase_check", "annotation")
+        *(
+            "metadata",
+            "triplet",
+            "intent",
+            "quality",
+            "paraphrase",
+            "paraphrase_check",
+            "annotation",
+        )
     }
     assert all(line["input_tokens"] and line["output_tokens"] for line in costs)
 
@@ -115,12 +137,16 @@ def test_a_dry_run_predicts_what_is_called(tmp_path: Path, seeds: Path) -> None:
     assert "39 calls made" in osi(*arguments).out
     assert "0 calls to make" in osi(*arguments, "--dry-run").out
     # two more of each of 42 cells, less what is there: 3 seeds in one cell or more
-    settings = BuildSettings(generator=OFFLINE[1], judge=OFFLINE[3], out=out, seeds=str(seeds), per_cell=2, dry_run=True)
+    settings = BuildSettings(
+        generator=OFFLINE[1], judge=OFFLINE[3], out=out, seeds=str(seeds), per_cell=2, dry_run=True
+    )
     forecast = build(settings).forecast
     assert forecast is not None
     topics = next(line.calls for line in forecast.lines if line.purpose == "triplet")
     assert 2 * 42 - 3 <= topics <= 2 * 42 - 2
-    made = build(BuildSettings(generator=OFFLINE[1], judge=OFFLINE[3], out=out, seeds=str(seeds), per_cell=2)).tally
+    made = build(
+        BuildSettings(generator=OFFLINE[1], judge=OFFLINE[3], out=out, seeds=str(seeds), per_cell=2)
+    ).tally
     assert made is not None
     assert made.made.total() == sum(line.calls for line in forecast.lines)
 
@@ -137,37 +163,63 @@ def test_stages_can_be_run_in_parts(tmp_path: Path, seeds: Path) -> None:
     assert "21 calls made" in rest.out  # 1 + 6 for each of three
     assert (parts / "dataset.jsonl").read_bytes() == (whole / "dataset.jsonl").read_bytes()
     waits = osi("build", seeds, *OFFLINE, "--out", tmp_path / "early", "--stages", "3-4")
-    assert "3 items wait for stages before 3, which --stages leaves out; run --stages 1-2" in waits.out
+    assert (
+        "3 items wait for stages before 3, which --stages leaves out; run --stages 1-2" in waits.out
+    )
     assert "0 calls made" in waits.out
 
 
 def test_one_model_for_both_is_allowed_and_said_to_mean_little(tmp_path: Path, seeds: Path) -> None:
     with LoopbackServer() as server:
         both = ("--generator", "openai-api/loop/generator", "--judge", "openai-api/loop/generator")
-        ran = osi("build", seeds, *both, "--out", tmp_path / "build", "--stages", "1-1", server=server)
+        ran = osi(
+            "build", seeds, *both, "--out", tmp_path / "build", "--stages", "1-1", server=server
+        )
     assert ran.code == 0
-    assert "generator and judge are the same model (openai-api/loop/generator): that they agree means little" in " ".join(
-        ran.out.split()
+    assert (
+        "generator and judge are the same model (openai-api/loop/generator): that they agree means"
+        " little" in " ".join(ran.out.split())
     )
 
 
-def test_structured_output_is_asked_for_and_left_out_where_it_is_not_taken(tmp_path: Path, seeds: Path) -> None:
+def test_structured_output_is_asked_for_and_left_out_where_it_is_not_taken(
+    tmp_path: Path, seeds: Path
+) -> None:
     unsupported = Fault(
-        action="status", status=400, code="unsupported_parameter", param="response_format", match=Match(has="response_format")
+        action="status",
+        status=400,
+        code="unsupported_parameter",
+        param="response_format",
+        match=Match(has="response_format"),
     )
     with LoopbackServer() as server:
         osi("build", seeds, *SERVED, "--out", tmp_path / "a", "--stages", "1-1", server=server)
         asked = [record.body["response_format"] for record in server.requests]
         server.reset()
-        osi("build", seeds, *SERVED, "--out", tmp_path / "b", "--stages", "1-1", "--no-structured-output", server=server)
+        osi(
+            "build",
+            seeds,
+            *SERVED,
+            "--out",
+            tmp_path / "b",
+            "--stages",
+            "1-1",
+            "--no-structured-output",
+            server=server,
+        )
         assert not any("response_format" in record.body for record in server.requests)
     schema = asked[0]["json_schema"]["schema"]
     assert schema["required"] == ["unsafe", "summary", "harm_domain", "task_type"]
     assert len(schema["properties"]["harm_domain"]["enum"]) == 7
     with LoopbackServer(faults=(unsupported,)) as server:
-        ran = osi("build", seeds, *SERVED, "--out", tmp_path / "c", "--stages", "1-1", server=server)
+        ran = osi(
+            "build", seeds, *SERVED, "--out", tmp_path / "c", "--stages", "1-1", server=server
+        )
     assert ran.code == 0, ran.err
-    assert "openai-api/loop/generator: does not take response_format; it was asked without" in " ".join(ran.out.split())
+    assert (
+        "openai-api/loop/generator: does not take response_format; it was asked without"
+        in " ".join(ran.out.split())
+    )
     assert funnel(tmp_path / "c") == funnel(tmp_path / "a")
 
 
@@ -175,22 +227,55 @@ def test_people_drop_what_all_of_them_call_poor(tmp_path: Path, seeds: Path) -> 
     out = tmp_path / "build"
     osi("build", seeds, *OFFLINE, "--out", out)
     sets = records(out / "dataset.jsonl")
-    opinions = {sets[0]["id"]: ("poor", "poor"), sets[1]["id"]: ("poor", "good"), sets[2]["id"]: ("good", "good")}
+    opinions = {
+        sets[0]["id"]: ("poor", "poor"),
+        sets[1]["id"]: ("poor", "good"),
+        sets[2]["id"]: ("good", "good"),
+    }
 
     def label(set_id: str, annotator: str, answer: str) -> Label:
         answers: dict[str, str | int] = {"overall_quality": answer}
-        return Label(kind="dataset_quality", annotator=annotator, dataset="x", id=set_id, answers=answers)
+        return Label(
+            kind="dataset_quality", annotator=annotator, dataset="x", id=set_id, answers=answers
+        )
 
     labels = [
-        label(set_id, name, answer) for set_id, both in opinions.items() for name, answer in zip("ab", both, strict=True)
+        label(set_id, name, answer)
+        for set_id, both in opinions.items()
+        for name, answer in zip("ab", both, strict=True)
     ]
     write_labels(labels, tmp_path / "labels.jsonl")
-    ran = osi("build", seeds, *OFFLINE, "--out", out, "--stages", "1-7", "--labels", tmp_path / "labels.jsonl")
+    ran = osi(
+        "build",
+        seeds,
+        *OFFLINE,
+        "--out",
+        out,
+        "--stages",
+        "1-7",
+        "--labels",
+        tmp_path / "labels.jsonl",
+    )
     assert ran.code == 0, ran.err
     assert [item["id"] for item in records(out / "dataset.jsonl")] == [sets[1]["id"], sets[2]["id"]]
-    assert funnel(out)[-1] == {"stage": "people", "in": 3, "kept": 2, "rejected": {"all_say_poor": 1}}
+    assert funnel(out)[-1] == {
+        "stage": "people",
+        "in": 3,
+        "kept": 2,
+        "rejected": {"all_say_poor": 1},
+    }
     write_labels([label("not-there", "a", "good")], tmp_path / "labels.jsonl")
-    refused = osi("build", seeds, *OFFLINE, "--out", out, "--stages", "1-7", "--labels", tmp_path / "labels.jsonl")
+    refused = osi(
+        "build",
+        seeds,
+        *OFFLINE,
+        "--out",
+        out,
+        "--stages",
+        "1-7",
+        "--labels",
+        tmp_path / "labels.jsonl",
+    )
     assert "not-there" in error(refused)
 
 
@@ -204,7 +289,10 @@ def test_a_budget_stops_the_build_and_a_larger_one_goes_on(tmp_path: Path, seeds
     assert "24 calls made" in rest.out
     found = json.loads((out / "check" / "check.json").read_text())["artefacts"]["accuracies"][1]
     low, high = (f"{100 * found[end]:.0f} %" for end in ("low", "high"))
-    assert f"Give-away: words alone tell benign from malicious in {100 * found['value']:.0f} %" in rest.out
+    assert (
+        f"Give-away: words alone tell benign from malicious in {100 * found['value']:.0f} %"
+        in rest.out
+    )
     assert f"(95 % interval {low} to {high}); chance is 50 %." in " ".join(rest.out.split())
 
 
@@ -216,14 +304,20 @@ def test_a_wrong_key_ends_it_at_once(tmp_path: Path, seeds: Path) -> None:
     assert "LOOP_API_KEY" in ran.errors[-1]
 
 
-def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(tmp_path: Path, seeds: Path) -> None:
+def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
+    tmp_path: Path, seeds: Path
+) -> None:
     out = tmp_path / "build"
-    with LoopbackServer(faults=(Fault(action="status", status=422, match=Match(contains="rob a bank")),)) as server:
+    with LoopbackServer(
+        faults=(Fault(action="status", status=422, match=Match(contains="rob a bank")),)
+    ) as server:
         ran = osi("build", seeds, *SERVED, "--out", out, "--stages", "1-1", server=server)
     assert ran.code == 1
     assert "1 items were left out because calls failed" in " ".join(ran.out.split())
     with LoopbackServer() as server:
-        assert osi("build", seeds, *SERVED, "--out", out, "--stages", "1-1", server=server).code == 0
+        assert (
+            osi("build", seeds, *SERVED, "--out", out, "--stages", "1-1", server=server).code == 0
+        )
     assert funnel(out)[1]["kept"] == 3
 
 
@@ -232,16 +326,24 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(tmp_path: 
     [
         ((), "nothing to build from: name a file of SEEDS, or give --per-cell N"),
         (("--per-cell", "0"), "--per-cell 0: expected at least 1"),
-        (("--per-cell", "1", "--stages", "4-2"), "--stages 4-2: expected FIRST-LAST, each from 1 to 7"),
+        (
+            ("--per-cell", "1", "--stages", "4-2"),
+            "--stages 4-2: expected FIRST-LAST, each from 1 to 7",
+        ),
         (("--per-cell", "1", "--stages", "1-8"), "--stages 1-8: expected FIRST-LAST"),
         (("--per-cell", "1", "--stages", "all"), "--stages all: expected FIRST-LAST, such as 1-4"),
         (("none.jsonl",), "none.jsonl: cannot read"),
         (("--per-cell", "1", "--templates", "nowhere"), "nowhere: no such folder of templates"),
         (("--per-cell", "1", "--taxonomy", "nowhere"), "nowhere: cannot read"),
-        (("--per-cell", "1", "--labels", "x"), "--labels: is for stage 7, and --stages ends with 6"),
+        (
+            ("--per-cell", "1", "--labels", "x"),
+            "--labels: is for stage 7, and --stages ends with 6",
+        ),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_used_is_said_in_one_line(
+    tmp_path: Path, arguments: tuple[str, ...], message: str
+) -> None:
     assert message in error(osi("build", *arguments, *OFFLINE, "--out", tmp_path / "build"))
     assert not (tmp_path / "build").exists()
 
@@ -251,8 +353,12 @@ def test_a_folder_holds_one_build(tmp_path: Path, seeds: Path) -> None:
     osi("build", seeds, *OFFLINE, "--out", out)
     before = (out / "dataset.jsonl").read_bytes()
     other = ("--generator", faulty("generator", "fenced"), "--judge", "baseline/construction-judge")
-    assert "holds another build: generator: it has baseline/generator" in error(osi("build", seeds, *other, "--out", out))
-    assert "judge sampling" in error(osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9))
+    assert "holds another build: generator: it has baseline/generator" in error(
+        osi("build", seeds, *other, "--out", out)
+    )
+    assert "judge sampling" in error(
+        osi("build", seeds, *OFFLINE, "--out", out, "--judge-max-tokens", 9)
+    )
     assert (out / "dataset.jsonl").read_bytes() == before
     run = tmp_path / "run"
     osi("evaluate", "baseline/refuse-all", "--judge", "baseline/judge", "--limit", 1, "--out", run)
@@ -260,53 +366,72 @@ def test_a_folder_holds_one_build(tmp_path: Path, seeds: Path) -> None:
 
 
 def as_an_earlier_version_left_it(out: Path) -> None:
-    """Its templates lack what is asked for now, and its taxonomy's definitions are others: both are texts of the calls."""
+    """Its templates lack what is asked for now, and its taxonomy's definitions are others: both are
+    texts of the calls.
+    """
     manifest = json.loads((out / "build.json").read_text())
-    manifest["templates"]["intent.md"] = "+++\nid = 'osi-intent'\nversion = 1\ncontract = 'Reply.'\n+++\n{{request}}"
+    manifest["templates"]["intent.md"] = (
+        "+++\nid = 'osi-intent'\nversion = 1\ncontract = 'Reply.'\n+++\n{{request}}"
+    )
     manifest["taxonomy"]["harm_domains"][0]["definition"] = "As it was."
     del manifest["taxonomy"]["task_types"][-1]["takes_material"]
     (out / "build.json").write_text(json.dumps(manifest))
 
 
-def test_a_folder_that_an_earlier_version_began_goes_on_and_says_what_is_done_again(tmp_path: Path, seeds: Path) -> None:
+def test_a_folder_that_an_earlier_version_began_goes_on_and_says_what_is_done_again(
+    tmp_path: Path, seeds: Path
+) -> None:
     out = tmp_path / "build"
     osi("build", seeds, *OFFLINE, "--out", out, "--stages", "1-5")
     as_an_earlier_version_left_it(out)
     again = osi("build", seeds, *OFFLINE, "--out", out)
     assert again.code == 0, again.err
-    assert "changed since the last run: intent.md, the taxonomy's definitions; what they are for" in " ".join(
-        again.out.split()
+    assert (
+        "changed since the last run: intent.md, the taxonomy's definitions; what they are for"
+        in " ".join(again.out.split())
     )
     assert len(records(out / "dataset.jsonl")) == 3
     assert "changed since" not in osi("build", seeds, *OFFLINE, "--out", out).out
     manifest = json.loads((out / "build.json").read_text())
     manifest["taxonomy"]["harm_domains"][0]["name"] = "Another"
     (out / "build.json").write_text(json.dumps(manifest))
-    assert "holds another build: taxonomy; choose a new --out" in error(osi("build", seeds, *OFFLINE, "--out", out))
+    assert "holds another build: taxonomy; choose a new --out" in error(
+        osi("build", seeds, *OFFLINE, "--out", out)
+    )
 
 
-def test_a_dataset_that_an_earlier_version_finished_is_not_built_over(tmp_path: Path, seeds: Path) -> None:
+def test_a_dataset_that_an_earlier_version_finished_is_not_built_over(
+    tmp_path: Path, seeds: Path
+) -> None:
     out = tmp_path / "build"
     osi("build", seeds, *OFFLINE, "--out", out)
     whole = (out / "dataset.jsonl").read_bytes()
     as_an_earlier_version_left_it(out)
     refused = error(osi("build", seeds, *OFFLINE, "--out", out))
-    assert "holds a dataset that was built with other texts than these: intent.md, the taxonomy's definitions;" in refused
+    assert (
+        "holds a dataset that was built with other texts than these: intent.md, the taxonomy's"
+        " definitions;" in refused
+    )
     assert (out / "dataset.jsonl").read_bytes() == whole
     (out / "dataset.jsonl").unlink()
     assert osi("build", seeds, *OFFLINE, "--out", out).code == 0
     assert (out / "dataset.jsonl").read_bytes() == whole
 
 
-def test_a_template_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path, seeds: Path) -> None:
+def test_a_template_of_an_earlier_version_is_refused_in_one_line(
+    tmp_path: Path, seeds: Path
+) -> None:
     templates = tmp_path / "templates"
     templates.mkdir()
     (templates / "intent.md").write_text(
-        '+++\nid = \'mine\'\nversion = 1\ncontract = \'"benign_use_plausible", "misuse_risk_meaningful", "reason"\'\n+++\n'
-        "{{request}}\n"
+        "+++\nid = 'mine'\nversion = 1\ncontract = '\"benign_use_plausible\","
+        ' "misuse_risk_meaningful", "reason"\'\n+++\n{{request}}\n'
     )
     ran = osi("build", seeds, *OFFLINE, "--out", tmp_path / "build", "--templates", templates)
-    assert 'intent.md: the contract does not ask for "leans"; a reply without it cannot be used' in error(ran)
+    assert (
+        'intent.md: the contract does not ask for "leans"; a reply without it cannot be used'
+        in error(ran)
+    )
 
 
 def test_a_taxonomy_with_one_domain(tmp_path: Path) -> None:
@@ -340,7 +465,12 @@ def test_each_fault_of_the_scripted_generator_is_found_where_it_belongs(
 ) -> None:
     out = tmp_path / "build"
     share = 0.9 if fault == "no-material" else 0.6  # one task type in six has material
-    models = ("--generator", faulty("generator", f"{fault}={share}"), "--judge", "baseline/construction-judge")
+    models = (
+        "--generator",
+        faulty("generator", f"{fault}={share}"),
+        "--judge",
+        "baseline/construction-judge",
+    )
     assert osi("build", *models, "--per-cell", 2, "--out", out).code == 0
     stage, reason = found
     rejected = {line["stage"]: line["rejected"] for line in funnel(out)}
@@ -373,9 +503,27 @@ def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(tmp_path: Path, se
         faulty("generator", "clumsy=0.5,leaning=0.5,leaning-task=0.5"),
         faulty("construction-judge", "doubted-label=0.5"),
     )
-    assert osi("build", seeds, "--generator", models[0], "--judge", models[1], "--out", out, "--per-cell", 1).code == 0
+    assert (
+        osi(
+            "build",
+            seeds,
+            "--generator",
+            models[0],
+            "--judge",
+            models[1],
+            "--out",
+            out,
+            "--per-cell",
+            1,
+        ).code
+        == 0
+    )
     assert {reason for line in funnel(out) for reason in line["rejected"]} <= {"type_wrong"}
-    whys = {revision["why"] for item in records(out / "provenance.jsonl") for revision in item["revisions"]}
+    whys = {
+        revision["why"]
+        for item in records(out / "provenance.jsonl")
+        for revision in item["revisions"]
+    }
     assert whys == {"leaning", "wording"}
     texts = (out / "dataset.jsonl").read_text()
     assert "good neighbour" not in texts
@@ -384,14 +532,26 @@ def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(tmp_path: Path, se
 
 def test_a_repair_that_bends_a_text_is_caught(tmp_path: Path, seeds: Path) -> None:
     out = tmp_path / "build"
-    models = ("--generator", faulty("generator", "leaning,bent-repair"), "--judge", faulty("construction-judge"))
+    models = (
+        "--generator",
+        faulty("generator", "leaning,bent-repair"),
+        "--judge",
+        faulty("construction-judge"),
+    )
     assert osi("build", seeds, *models, "--out", out).code == 0
     assert funnel(out)[-2]["rejected"] == {"repair_bent": 3}
 
 
 def test_fences_are_no_fault(tmp_path: Path, seeds: Path) -> None:
-    models = ("--generator", faulty("generator", "fenced"), "--judge", faulty("construction-judge", "fenced"))
+    models = (
+        "--generator",
+        faulty("generator", "fenced"),
+        "--judge",
+        faulty("construction-judge", "fenced"),
+    )
     osi("build", seeds, *models, "--out", tmp_path / "a")
     osi("build", seeds, *OFFLINE, "--out", tmp_path / "b")
-    same = [[item["prompts"] for item in records(tmp_path / name / "dataset.jsonl")] for name in "ab"]
+    same = [
+        [item["prompts"] for item in records(tmp_path / name / "dataset.jsonl")] for name in "ab"
+    ]
     assert same[0] == same[1]

@@ -33,7 +33,10 @@ Given = dict[tuple[str, str], tuple[int, int]]
 def given(seed: int, unsafe: float, dataset: Dataset = SETS, missing: float = 0.05) -> Given:
     chance = random.Random(seed)
     return {
-        (item.id, variant): (chance.randint(1, 4), chance.randint(1, 3) if chance.random() < unsafe else 0)
+        (item.id, variant): (
+            chance.randint(1, 4),
+            chance.randint(1, 3) if chance.random() < unsafe else 0,
+        )
         for item in dataset.prompt_sets
         for variant in item.wordings()
         if chance.random() >= missing
@@ -53,7 +56,11 @@ def run_of(folder: Path, models: dict[str, Given], dataset: Dataset = SETS) -> P
         )
         for model, grades in models.items()
     )
-    import_files(ImportSettings(files=files, out=folder / "run", dataset=dataset_file(folder, dataset), max_missing=1.0))
+    import_files(
+        ImportSettings(
+            files=files, out=folder / "run", dataset=dataset_file(folder, dataset), max_missing=1.0
+        )
+    )
     return folder / "run"
 
 
@@ -87,7 +94,8 @@ def shown(run: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Ran, Pat
     return osi("compare", run, "--out", out), out
 
 
-# The numbers -----------------------------------------------------------------------------------------------------------
+# The numbers
+# ------------------------------------------------------------------------------
 
 
 def per_set(metric: str, grades: Given) -> NDArray[np.float64]:
@@ -128,17 +136,24 @@ def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[
             "detectable": expected.detectable,
         }
         found = {name: float(row[name]) for name in fields}
-        assert found == pytest.approx({name: float(array[a, b]) for name, array in fields.items()}, abs=2e-6)
+        assert found == pytest.approx(
+            {name: float(array[a, b]) for name, array in fields.items()}, abs=2e-6
+        )
 
 
 def test_triplet_safety_by_mcnemar_by_hand(shown: tuple[Ran, Path]) -> None:
     rows = [row for row in pairs_in(shown[1]) if row["metric"] == "triplet_safety"]
     for row in rows:
-        first, second = (per_set("triplet_safety", MODELS[row[side]]) for side in ("model_a", "model_b"))
+        first, second = (
+            per_set("triplet_safety", MODELS[row[side]]) for side in ("model_a", "model_b")
+        )
         both = ~np.isnan(first) & ~np.isnan(second)
         better, worse = int((first > second)[both].sum()), int((first < second)[both].sum())
         assert float(row["difference"]) == pytest.approx((worse - better) / both.sum(), abs=1e-6)
-        exact, equally = binomtest(better, better + worse).pvalue, binom.pmf(better, better + worse, 0.5)
+        exact, equally = (
+            binomtest(better, better + worse).pvalue,
+            binom.pmf(better, better + worse, 0.5),
+        )
         assert float(row["p"]) == pytest.approx(exact - equally, abs=1e-6)
         assert float(row["p_adjusted"]) >= float(row["p"])
 
@@ -150,8 +165,15 @@ def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
         if row["metric"] not in ("triplet_safety", "mean_utility"):
             continue
         after = ran.out.split(f"{row['metric']}: ")[1]
-        line = next(line for line in after.splitlines() if line.split()[:2] == [row["model_a"], row["model_b"]])
-        value, low, high = (f"{float(row[f'difference{end}']):+.2f}".replace("-", "−") for end in ("", "_low", "_high"))
+        line = next(
+            line
+            for line in after.splitlines()
+            if line.split()[:2] == [row["model_a"], row["model_b"]]
+        )
+        value, low, high = (
+            f"{float(row[f'difference{end}']):+.2f}".replace("-", "−")
+            for end in ("", "_low", "_high")
+        )
         assert f"{value} [{low}, {high}]" in line
         p = float(row["p_adjusted"])
         assert (f"{p:.3f}" if p >= 0.001 else "<0.001") in line.split()
@@ -159,7 +181,9 @@ def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
     lines = ran.out.split("triplet_safety: ")[1].split("Rank")[1].splitlines()
     for name, rank in zip(MODELS, rank_intervals(found), strict=True):
         line = next(line.split() for line in lines if line.split()[:1] == [name])
-        assert line[2:] == [f"{low}–{high}" if low != high else f"{low}" for low, high in filter(None, (rank,))]
+        assert line[2:] == [
+            f"{low}–{high}" if low != high else f"{low}" for low, high in filter(None, (rank,))
+        ]
 
 
 def test_every_pair_in_every_compared_metric_in_the_order_of_names(shown: tuple[Ran, Path]) -> None:
@@ -173,11 +197,16 @@ def test_every_pair_in_every_compared_metric_in_the_order_of_names(shown: tuple[
     }
 
 
-# Where they go ---------------------------------------------------------------------------------------------------------
+# Where they go
+# ------------------------------------------------------------------------------
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def test_out_has_the_table_in_every_format_and_nothing_else(shown: tuple[Ran, Path]) -> None:
@@ -188,7 +217,9 @@ def test_out_has_the_table_in_every_format_and_nothing_else(shown: tuple[Ran, Pa
         assert all(model.encode() in raw for model in MODELS), name
 
 
-def test_nothing_is_written_without_out(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_without_out(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     before = contents(run)
     assert osi("compare", run).code == 0
@@ -196,12 +227,17 @@ def test_nothing_is_written_without_out(run: Path, tmp_path: Path, monkeypatch: 
     assert contents(tmp_path) == {}
 
 
-def test_the_same_runs_give_the_same_bytes(run: Path, shown: tuple[Ran, Path], tmp_path: Path) -> None:
-    assert osi("compare", run, run, "--out", tmp_path / "again").code == 0  # a run that is named twice is one run
+def test_the_same_runs_give_the_same_bytes(
+    run: Path, shown: tuple[Ran, Path], tmp_path: Path
+) -> None:
+    assert (
+        osi("compare", run, run, "--out", tmp_path / "again").code == 0
+    )  # a run that is named twice is one run
     assert contents(tmp_path / "again") == contents(shown[1])
 
 
-# What may be compared --------------------------------------------------------------------------------------------------
+# What may be compared
+# ------------------------------------------------------------------------------
 
 
 def refused(*arguments: object) -> str:
@@ -213,7 +249,10 @@ def refused(*arguments: object) -> str:
 
 
 def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
-    runs = run_of(tmp_path / "a", {"first": MODELS["worst"]}), run_of(tmp_path / "b", {"second": MODELS["best"]})
+    runs = (
+        run_of(tmp_path / "a", {"first": MODELS["worst"]}),
+        run_of(tmp_path / "b", {"second": MODELS["best"]}),
+    )
     apart = compared(*runs, out=tmp_path / "apart")
     both = run_of(tmp_path / "c", {"first": MODELS["worst"], "second": MODELS["best"]})
     together = compared(both, out=tmp_path / "together")
@@ -226,22 +265,39 @@ def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) ->
     outcome = compare(CompareSettings(runs=(old, new), out=tmp_path / "out"))
 
     def safe(grades: Given) -> dict[str, bool]:
-        harms = {item.id: [grades.get((item.id, variant), (0, -1))[1] for variant in CORE] for item in SETS.prompt_sets}
+        harms = {
+            item.id: [grades.get((item.id, variant), (0, -1))[1] for variant in CORE]
+            for item in SETS.prompt_sets
+        }
         return {name: max(three) == 0 for name, three in harms.items() if min(three) >= 0}
 
     before, after = safe(MODELS["middle"]), safe(MODELS["worst"])
     both = before.keys() & after.keys()
     (found,) = outcome.transitions
     assert found.n == len(both)
-    assert {one.set_id for one in found.newly_failing} == {name for name in both if before[name] and not after[name]} != set()
-    assert {one.set_id for one in found.newly_passing} == {name for name in both if after[name] and not before[name]}
+    assert (
+        {one.set_id for one in found.newly_failing}
+        == {name for name in both if before[name] and not after[name]}
+        != set()
+    )
+    assert {one.set_id for one in found.newly_passing} == {
+        name for name in both if after[name] and not before[name]
+    }
     with (tmp_path / "out" / "transitions.csv").open(newline="", encoding="utf-8") as file:
-        assert len(list(csv.DictReader(file))) == len(found.newly_failing) + len(found.newly_passing)
+        assert len(list(csv.DictReader(file))) == len(found.newly_failing) + len(
+            found.newly_passing
+        )
 
 
 def test_a_difference_is_the_later_runs_value_minus_the_earlier_ones(tmp_path: Path) -> None:
-    best, worst = run_of(tmp_path / "a", {"m": MODELS["best"]}), run_of(tmp_path / "b", {"k": MODELS["worst"]})
-    forth, back = compared(best, worst, out=tmp_path / "1"), compared(worst, best, out=tmp_path / "2")
+    best, worst = (
+        run_of(tmp_path / "a", {"m": MODELS["best"]}),
+        run_of(tmp_path / "b", {"k": MODELS["worst"]}),
+    )
+    forth, back = (
+        compared(best, worst, out=tmp_path / "1"),
+        compared(worst, best, out=tmp_path / "2"),
+    )
     assert {(row["model_a"], row["model_b"]) for row in forth} == {("m", "k")}
     assert {(row["model_a"], row["model_b"]) for row in back} == {("k", "m")}
     for one, other in zip(forth, back, strict=True):
@@ -268,14 +324,18 @@ def test_one_model_in_two_runs_is_compared_with_itself_by_the_runs_names(tmp_pat
         run_of(tmp_path / name, {"m": MODELS[grades]}).rename(tmp_path / name / name)
         for name, grades in (("a", "best"), ("b", "worst"))
     ]
-    (first, second) = sorted(names_in(compared(*runs, out=tmp_path / "out")))
+    first, second = sorted(names_in(compared(*runs, out=tmp_path / "out")))
     assert (first, second) == ("m [a]", "m [b]")
 
 
 def test_no_model_is_lost_to_another_of_its_shown_name(tmp_path: Path) -> None:
     runs = [
         run_of(tmp_path / name, {model: MODELS[grades]}).rename(tmp_path / name / name)
-        for name, model, grades in (("a", "m", "best"), ("b", "m", "worst"), ("c", "m [a]", "middle"))
+        for name, model, grades in (
+            ("a", "m", "best"),
+            ("b", "m", "worst"),
+            ("c", "m [a]", "middle"),
+        )
     ]
     assert len(names_in(compared(*runs, out=tmp_path / "out"))) == 3
 
@@ -289,13 +349,19 @@ def test_one_model_exits_with_2(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_models_on_different_datasets_are_not_compared(tmp_path: Path) -> None:
-    runs = run_of(tmp_path / "a", {"m": MODELS["best"]}), run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER)
+    runs = (
+        run_of(tmp_path / "a", {"m": MODELS["best"]}),
+        run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER),
+    )
     assert "dataset" in refused(*runs)
     run_of(tmp_path / "a", {"k": MODELS["worst"]})
     run_of(tmp_path / "b", {"o": given(6, 0.3, FEWER)}, FEWER)
     ran = osi("compare", *runs, "--out", tmp_path / "out")
     rows = pairs_in(tmp_path / "out")
-    assert {frozenset((row["model_a"], row["model_b"])) for row in rows} == {frozenset("mk"), frozenset("no")}
+    assert {frozenset((row["model_a"], row["model_b"])) for row in rows} == {
+        frozenset("mk"),
+        frozenset("no"),
+    }
     assert "made: 40 prompt-sets" in ran.out
     assert "fewer: 4 prompt-sets" in ran.out
 
@@ -307,11 +373,16 @@ def test_a_group_of_one_model_is_not_shown_as_an_empty_table(tmp_path: Path) -> 
     )
     ran = osi("compare", *runs)
     assert ran.code == 0
-    assert ran.out.count("second minus first") == 2  # the two primary metrics of the one group that has a pair
+    assert (
+        ran.out.count("second minus first") == 2
+    )  # the two primary metrics of the one group that has a pair
 
 
 def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:
-    half = [{place: pair for place, pair in MODELS["best"].items() if (place[0] < "s20") is early} for early in (True, False)]
+    half = [
+        {place: pair for place, pair in MODELS["best"].items() if (place[0] < "s20") is early}
+        for early in (True, False)
+    ]
     run = run_of(tmp_path, {"early": half[0], "late": half[1]})
     ran = osi("compare", run, "--out", tmp_path / "out")
     assert ran.code == 0
@@ -320,11 +391,25 @@ def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:
 
 
 def test_models_that_never_differ(tmp_path: Path) -> None:
-    ran = osi("compare", run_of(tmp_path, {"one": MODELS["best"], "same": MODELS["best"]}), "--out", tmp_path / "out")
+    ran = osi(
+        "compare",
+        run_of(tmp_path, {"one": MODELS["best"], "same": MODELS["best"]}),
+        "--out",
+        tmp_path / "out",
+    )
     assert ran.code == 0, ran.err
     for row in pairs_in(tmp_path / "out"):
-        assert (float(row["difference"]), row["p"], row["p_adjusted"], row["detectable"]) == (0, "1.0", "1.0", "")
-    places = {tuple(line.split()[2:]) for line in ran.out.splitlines() if line.split()[:1] in (["one"], ["same"])}
+        assert (float(row["difference"]), row["p"], row["p_adjusted"], row["detectable"]) == (
+            0,
+            "1.0",
+            "1.0",
+            "",
+        )
+    places = {
+        tuple(line.split()[2:])
+        for line in ran.out.splitlines()
+        if line.split()[:1] in (["one"], ["same"])
+    }
     assert ("1–2",) in places
 
 
@@ -333,16 +418,25 @@ def test_a_metric_undefined_in_half_the_sets(tmp_path: Path) -> None:
     """Each pair is compared where it can be; two models without a set in common are not."""
     halves = {
         name: {
-            place: pair for place, pair in MODELS["best"].items() if place[1] != "malicious" or (place[0] < "s20") is early
+            place: pair
+            for place, pair in MODELS["best"].items()
+            if place[1] != "malicious" or (place[0] < "s20") is early
         }
         for name, early in (("early", True), ("late", False))
     }
     rows = compared(run_of(tmp_path, halves | {"whole": MODELS["worst"]}), out=tmp_path / "out")
-    sets = {(row["model_a"], row["model_b"]): int(row["n"]) for row in rows if row["metric"] == "triplet_safety"}
+    sets = {
+        (row["model_a"], row["model_b"]): int(row["n"])
+        for row in rows
+        if row["metric"] == "triplet_safety"
+    }
     assert sets.keys() == {("early", "whole"), ("late", "whole")}
     assert all(10 < n <= 20 for n in sets.values())
     both = {(row["model_a"], row["model_b"]) for row in rows if row["metric"] == "dual_use_utility"}
-    assert ("early", "late") in both, "what does not need the malicious prompts is compared on all sets"
+    assert (
+        "early",
+        "late",
+    ) in both, "what does not need the malicious prompts is compared on all sets"
 
 
 def test_hostile_names_are_never_raw_on_the_terminal(tmp_path: Path) -> None:

@@ -1,4 +1,6 @@
-"""What is said to have been paid is what the ledger holds, whatever ended the run before; limits; what to expect."""
+"""What is said to have been paid is what the ledger holds, whatever ended the run before; limits;
+what to expect.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ GENERATOR, CHECKER = "openai-api/loop/generator", "openai-api/loop/construction-
 PRICES = {TARGET: (2.5, 10.0), JUDGE: (0.4, 2.0), GENERATOR: (1.0, 1.0), CHECKER: (1.0, 1.0)}
 FAULTS = (
     # replies without an answer are paid for; the call is asked again
-    Fault(action="completion", match=Match(purpose=GENERATE, attempts=1, every=6), content=None, finish_reason="tool_calls"),
+    Fault(
+        action="completion",
+        match=Match(purpose=GENERATE, attempts=1, every=6),
+        content=None,
+        finish_reason="tool_calls",
+    ),
     Fault(action="status", match=Match(purpose=HARM, attempts=1, every=9), status=503),
     Fault(action="completion", match=Match(purpose=HARM, every=7), omit_usage=True),
 )
@@ -50,7 +57,11 @@ def prices(tmp_path: Path) -> Path:
 def priced(folder: Path, *models: str) -> Path:
     """Write the prices of some models."""
     path = folder / "prices.json"
-    path.write_text(json.dumps({model: dict(zip(("input", "output"), PRICES[model], strict=True)) for model in models}))
+    path.write_text(
+        json.dumps(
+            {model: dict(zip(("input", "output"), PRICES[model], strict=True)) for model in models}
+        )
+    )
     return path
 
 
@@ -61,7 +72,9 @@ def cost(folder: Path) -> Any:
 
 
 def lines(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
-    """Return calls, failed attempts, replies without usage, tokens and dollars by model and purpose."""
+    """Return calls, failed attempts, replies without usage, tokens and dollars by model and
+    purpose.
+    """
     return {
         (line["model"], line["purpose"]): (*(line[name] for name in COUNTS), line["dollars"])
         for line in cost(folder)["lines"]
@@ -70,7 +83,9 @@ def lines(folder: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
 
 def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
     """The same from the replies themselves as they lie in the ledger, and by the prices above."""
-    counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(lambda: dict.fromkeys(COUNTS, 0))
+    counts: defaultdict[tuple[str, str], dict[str, int]] = defaultdict(
+        lambda: dict.fromkeys(COUNTS, 0)
+    )
     with closing(sqlite3.connect(ledger)) as connection:
         rows = connection.execute("SELECT model, purpose, status, response FROM calls").fetchall()
     for model, purpose, status, packed in rows:
@@ -82,19 +97,36 @@ def by_hand(ledger: Path) -> dict[tuple[str, str], tuple[Any, ...]]:
         line["input_tokens"] += usage["prompt_tokens"] if usage else 0
         line["output_tokens"] += usage["completion_tokens"] if usage else 0
     return {
-        key: (*line.values(), pytest.approx((line["input_tokens"] * given + line["output_tokens"] * got) / 1e6))
+        key: (
+            *line.values(),
+            pytest.approx((line["input_tokens"] * given + line["output_tokens"] * got) / 1e6),
+        )
         for key, line in counts.items()
         for given, got in [PRICES[key[0]]]
     }
 
 
-# From the ledger -------------------------------------------------------------------------------------------------------
+# From the ledger
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_after_two_interruptions_it_is_what_one_counts_by_hand(prices: Path, tmp_path: Path) -> None:
+def test_after_two_interruptions_it_is_what_one_counts_by_hand(
+    prices: Path, tmp_path: Path
+) -> None:
     dataset, run = some_sets(tmp_path, 6), tmp_path / "run"
-    command = ("evaluate", TARGET, "--judge", JUDGE, "--dataset", dataset, "--out", run, "--prices", prices)
+    command = (
+        "evaluate",
+        TARGET,
+        "--judge",
+        JUDGE,
+        "--dataset",
+        dataset,
+        "--out",
+        run,
+        "--prices",
+        prices,
+    )
     with LoopbackProcess(latency=0.05, faults=FAULTS) as server:
 
         def interrupted(ending: signal.Signals, requests: int) -> Ran:
@@ -109,13 +141,22 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(prices: Path, tmp
         assert ran.code == 0, ran.err
     expected = by_hand(run / "ledger.sqlite")
     assert lines(run) == expected
-    assert expected[TARGET, "generate"][1] > 0 < expected[JUDGE, "harm"][2]  # failed but paid for; silent
+    assert (
+        expected[TARGET, "generate"][1] > 0 < expected[JUDGE, "harm"][2]
+    )  # failed but paid for; silent
     total = cost(run)["total"]
-    assert [total[name] for name in COUNTS] == [sum(line[at] for line in expected.values()) for at in range(5)]
+    assert [total[name] for name in COUNTS] == [
+        sum(line[at] for line in expected.values()) for at in range(5)
+    ]
     assert total["dollars"] == pytest.approx(sum(line[5].expected for line in expected.values()))
-    assert f"{total['dollars']:.2f}" in next(row for row in ran.out.splitlines() if row.startswith("All")).split()[-1]
+    assert (
+        f"{total['dollars']:.2f}"
+        in next(row for row in ran.out.splitlines() if row.startswith("All")).split()[-1]
+    )
     silent = expected[JUDGE, "harm"][2]
-    assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in " ".join(ran.out.split())
+    assert f"{JUDGE}: {silent} replies do not say how many tokens they took" in " ".join(
+        ran.out.split()
+    )
     # asked again, nothing is called and nothing changes; a report says the same
     told = (run / "cost.json").read_bytes()
     assert osi(*command, server=server).code == 0
@@ -127,97 +168,229 @@ def test_after_two_interruptions_it_is_what_one_counts_by_hand(prices: Path, tmp
     assert (run / "tables" / "cost.csv").is_file()
 
 
-def test_in_a_shared_ledger_only_the_run_s_own_calls_count(server: LoopbackServer, prices: Path, tmp_path: Path) -> None:
+def test_in_a_shared_ledger_only_the_run_s_own_calls_count(
+    server: LoopbackServer, prices: Path, tmp_path: Path
+) -> None:
     shared, sets, more = tmp_path / "shared.sqlite", some_sets(tmp_path, 2), ("--prices", prices)
     assert evaluate(server, sets, tmp_path / "alone", *more).code == 0
-    assert evaluate(server, some_sets(tmp_path, 5), tmp_path / "big", *more, "--ledger", shared, "--epochs", 2).code == 0
-    ran = evaluate(server, sets, tmp_path / "small", *more, "--ledger", shared, "--judge-samples", 3)
+    assert (
+        evaluate(
+            server,
+            some_sets(tmp_path, 5),
+            tmp_path / "big",
+            *more,
+            "--ledger",
+            shared,
+            "--epochs",
+            2,
+        ).code
+        == 0
+    )
+    ran = evaluate(
+        server, sets, tmp_path / "small", *more, "--ledger", shared, "--judge-samples", 3
+    )
     assert ran.code == 0
-    assert (cost(tmp_path / "alone")["ledger"], cost(tmp_path / "small")["ledger"]) == ("own", "shared")
+    assert (cost(tmp_path / "alone")["ledger"], cost(tmp_path / "small")["ledger"]) == (
+        "own",
+        "shared",
+    )
     alone, small = lines(tmp_path / "alone"), lines(tmp_path / "small")
     for purpose in ("helpfulness", "harm"):  # three responses graded once more
         assert small[JUDGE, purpose][0] == alone[JUDGE, purpose][0] + 3
         del small[JUDGE, purpose], alone[JUDGE, purpose]
     assert small == alone
-    assert "The ledger is shared: these are the calls that the results rest on" in " ".join(ran.out.split())
+    assert "The ledger is shared: these are the calls that the results rest on" in " ".join(
+        ran.out.split()
+    )
     # and of both in one report, each has its own
-    assert osi("report", tmp_path / "alone", tmp_path / "small", "--out", tmp_path / "both", *more).code == 0
+    assert (
+        osi(
+            "report", tmp_path / "alone", tmp_path / "small", "--out", tmp_path / "both", *more
+        ).code
+        == 0
+    )
     runs = json.loads((tmp_path / "both" / "cost.json").read_text())["runs"]
-    assert [run["total"] for run in runs] == [cost(tmp_path / name)["total"] for name in ("alone", "small")]
+    assert [run["total"] for run in runs] == [
+        cost(tmp_path / name)["total"] for name in ("alone", "small")
+    ]
 
 
-def test_a_model_without_a_price_has_tokens_and_no_dollars(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_model_without_a_price_has_tokens_and_no_dollars(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
     run = tmp_path / "run"
     ran = evaluate(server, some_sets(tmp_path, 2), run, "--prices", priced(tmp_path, TARGET))
     found = lines(run)
-    assert all((line[5] is None) == (model == JUDGE) and line[3] > 0 for (model, _), line in found.items())
+    assert all(
+        (line[5] is None) == (model == JUDGE) and line[3] > 0 for (model, _), line in found.items()
+    )
     assert cost(run)["without_price"] == [JUDGE]
     known = sum(line[5] for (model, _), line in found.items() if model == TARGET)
     assert cost(run)["total"]["dollars"] == pytest.approx(known)
     assert f"No price is given for {JUDGE}: the sum is without it." in " ".join(ran.out.split())
 
 
-def test_without_prices_there_are_tokens(server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_prices_there_are_tokens(
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "genai_prices", None)
     run = tmp_path / "run"
     ran = evaluate(server, some_sets(tmp_path, 1), run)
     assert json.loads((run / "cost.json").read_text())["prices"] is None
     assert cost(run)["total"]["dollars"] is None and cost(run)["total"]["input_tokens"] > 0
-    assert 'No prices: give --prices FILE, or pip install "opensafeintent[prices]".' in " ".join(ran.out.split())
-    free = osi("evaluate", "baseline/redirect", "--judge", "baseline/judge", "--limit", 1, "--out", tmp_path / "free")
+    assert 'No prices: give --prices FILE, or pip install "opensafeintent[prices]".' in " ".join(
+        ran.out.split()
+    )
+    free = osi(
+        "evaluate",
+        "baseline/redirect",
+        "--judge",
+        "baseline/judge",
+        "--limit",
+        1,
+        "--out",
+        tmp_path / "free",
+    )
     assert cost(tmp_path / "free")["total"]["dollars"] == 0.0
     assert "No prices" not in free.out  # there is nothing to tell
 
 
-def test_grading_checking_and_building_say_what_they_cost(server: LoopbackServer, prices: Path, tmp_path: Path) -> None:
+def test_grading_checking_and_building_say_what_they_cost(
+    server: LoopbackServer, prices: Path, tmp_path: Path
+) -> None:
     server.set_faults(*judge())
-    checked = osi("judge-check", "--judge", JUDGE, "--out", tmp_path / "check", "--prices", prices, server=server)
+    checked = osi(
+        "judge-check",
+        "--judge",
+        JUDGE,
+        "--out",
+        tmp_path / "check",
+        "--prices",
+        prices,
+        server=server,
+    )
     assert lines(tmp_path / "check") == by_hand(tmp_path / "check" / "ledger.sqlite")
     shared = ("--ledger", tmp_path / "check" / "ledger.sqlite")
-    osi("judge-check", "--judge", JUDGE, "--out", tmp_path / "again", "--prices", prices, *shared, server=server)
+    osi(
+        "judge-check",
+        "--judge",
+        JUDGE,
+        "--out",
+        tmp_path / "again",
+        "--prices",
+        prices,
+        *shared,
+        server=server,
+    )
     assert lines(tmp_path / "again") == lines(tmp_path / "check")
-    build = ("build", "--generator", GENERATOR, "--judge", CHECKER, "--per-cell", 1, "--prices", prices)
+    build = (
+        "build",
+        "--generator",
+        GENERATOR,
+        "--judge",
+        CHECKER,
+        "--per-cell",
+        1,
+        "--prices",
+        prices,
+    )
     taxonomy = with_taxonomy(tmp_path) / "taxonomy.toml"
     built = osi(*build, "--taxonomy", taxonomy, "--out", tmp_path / "built", server=server)
     assert built.code == 0, built.err
     assert lines(tmp_path / "built") == by_hand(tmp_path / "built" / "ledger.sqlite")
-    own = osi(*build, "--taxonomy", taxonomy, "--out", tmp_path / "other", "--ledger", tmp_path / "l.sqlite", server=server)
+    own = osi(
+        *build,
+        "--taxonomy",
+        taxonomy,
+        "--out",
+        tmp_path / "other",
+        "--ledger",
+        tmp_path / "l.sqlite",
+        server=server,
+    )
     assert own.code == 0 and lines(tmp_path / "other") == lines(tmp_path / "built")
     for ran in (checked, built):
         assert any(line.startswith("All") for line in ran.out.splitlines())
 
 
-# Limits ----------------------------------------------------------------------------------------------------------------
+# Limits
+# ------------------------------------------------------------------------------
 
 
-def test_a_budget_in_dollars_needs_a_price_of_every_model(server: LoopbackServer, tmp_path: Path) -> None:
-    file, sets, budget = priced(tmp_path, TARGET, GENERATOR), some_sets(tmp_path, 1), ("--budget-dollars", 1)
+def test_a_budget_in_dollars_needs_a_price_of_every_model(
+    server: LoopbackServer, tmp_path: Path
+) -> None:
+    file, sets, budget = (
+        priced(tmp_path, TARGET, GENERATOR),
+        some_sets(tmp_path, 1),
+        ("--budget-dollars", 1),
+    )
     for command in (
-        ("evaluate", TARGET, "baseline/redirect", "--dataset", sets, "--judge", JUDGE, "--out", tmp_path / "run"),
+        (
+            "evaluate",
+            TARGET,
+            "baseline/redirect",
+            "--dataset",
+            sets,
+            "--judge",
+            JUDGE,
+            "--out",
+            tmp_path / "run",
+        ),
         ("judge-check", "--judge", JUDGE, "--out", tmp_path / "check"),
-        ("build", "--generator", GENERATOR, "--judge", JUDGE, "--per-cell", 1, "--out", tmp_path / "build"),
+        (
+            "build",
+            "--generator",
+            GENERATOR,
+            "--judge",
+            JUDGE,
+            "--per-cell",
+            1,
+            "--out",
+            tmp_path / "build",
+        ),
     ):
         ran = osi(*command, *budget, "--prices", file, server=server)
         assert ran.code == 2
         (line,) = ran.errors
-        assert line.startswith(f"error: --budget-dollars: no price for {JUDGE}: {file} has none; give one with --prices FILE")
+        assert line.startswith(
+            f"error: --budget-dollars: no price for {JUDGE}: {file} has none; give one with"
+            " --prices FILE"
+        )
     assert server.stats()["total"] == 0
     free = osi(
-        "evaluate", "baseline/redirect", "--dataset", sets, "--judge", "baseline/judge", *budget, "--out", tmp_path / "f"
+        "evaluate",
+        "baseline/redirect",
+        "--dataset",
+        sets,
+        "--judge",
+        "baseline/judge",
+        *budget,
+        "--out",
+        tmp_path / "f",
     )
     assert free.code == 0
 
 
-def test_it_stops_as_other_budgets_do_and_goes_on(server: LoopbackServer, prices: Path, tmp_path: Path) -> None:
+def test_it_stops_as_other_budgets_do_and_goes_on(
+    server: LoopbackServer, prices: Path, tmp_path: Path
+) -> None:
     sets, run = some_sets(tmp_path, 3), tmp_path / "run"
     limited = ("--prices", prices, "--max-connections", 1, "--budget-dollars", 0.005)
     stopped = evaluate(server, sets, run, *limited)
     assert stopped.code == 3
-    assert "the budget of $0.005 is used up; run again with a larger --budget-dollars to go on" in stopped.err
+    assert (
+        "the budget of $0.005 is used up; run again with a larger --budget-dollars to go on"
+        in stopped.err
+    )
     spent = sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values())
     assert 0.005 <= spent < 0.01
-    assert evaluate(server, sets, run, *limited).code == 3  # a budget of this command's own, as of calls and tokens
-    assert sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values()) >= spent + 0.005
+    assert (
+        evaluate(server, sets, run, *limited).code == 3
+    )  # a budget of this command's own, as of calls and tokens
+    assert (
+        sum(line[5].expected for line in by_hand(run / "ledger.sqlite").values()) >= spent + 0.005
+    )
     assert evaluate(server, sets, run, "--prices", prices, "--budget-dollars", 5).code == 0
 
 
@@ -230,12 +403,20 @@ def test_it_is_used_up_to_the_cent(prices: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "amount", "shown"), [("--budget-dollars", 0.001, "$0.001"), ("--budget-tokens", 400, "400 tokens")]
+    ("option", "amount", "shown"),
+    [("--budget-dollars", 0.001, "$0.001"), ("--budget-tokens", 400, "400 tokens")],
 )
 def test_replies_without_an_answer_are_paid_for(
     server: LoopbackServer, prices: Path, tmp_path: Path, option: str, amount: float, shown: str
 ) -> None:
-    server.set_faults(Fault(action="completion", match=Match(purpose=GENERATE), content=None, finish_reason="tool_calls"))
+    server.set_faults(
+        Fault(
+            action="completion",
+            match=Match(purpose=GENERATE),
+            content=None,
+            finish_reason="tool_calls",
+        )
+    )
     limited = ("--prices", prices, "--max-connections", 1, option, amount)
     stopped = evaluate(server, some_sets(tmp_path, 3), tmp_path / "run", *limited)
     assert stopped.code == 3 and f"the budget of {shown} is used up" in stopped.err
@@ -246,12 +427,29 @@ def test_replies_without_an_answer_are_paid_for(
 @pytest.mark.parametrize("amount", ["0", "-1", "nan", "inf"])
 @pytest.mark.parametrize("command", ["evaluate", "judge-check", "build"])
 def test_no_budget_that_is_none(tmp_path: Path, command: str, amount: str) -> None:
-    models = {"evaluate": ["baseline/redirect"], "judge-check": [], "build": ["--generator", "baseline/generator"]}
-    ran = osi(command, *models[command], "--judge", "baseline/judge", "--budget-dollars", amount, "--out", tmp_path / "out")
-    assert (ran.code, ran.errors) == (2, [f"error: --budget-dollars {float(amount)}: expected a number above 0"])
+    models = {
+        "evaluate": ["baseline/redirect"],
+        "judge-check": [],
+        "build": ["--generator", "baseline/generator"],
+    }
+    ran = osi(
+        command,
+        *models[command],
+        "--judge",
+        "baseline/judge",
+        "--budget-dollars",
+        amount,
+        "--out",
+        tmp_path / "out",
+    )
+    assert (ran.code, ran.errors) == (
+        2,
+        [f"error: --budget-dollars {float(amount)}: expected a number above 0"],
+    )
 
 
-# What to expect --------------------------------------------------------------------------------------------------------
+# What to expect
+# ------------------------------------------------------------------------------
 
 
 def table(ran: Ran) -> dict[tuple[str, str], list[str]]:
@@ -261,7 +459,9 @@ def table(ran: Ran) -> dict[tuple[str, str], list[str]]:
     return {(row[0], row[1]): row[2:] for row in rows if row and row[0].startswith("openai-api/")}
 
 
-def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(prices: Path, tmp_path: Path) -> None:
+def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(
+    prices: Path, tmp_path: Path
+) -> None:
     run, more = tmp_path / "run", ("--prices", prices, "--probe", "none")
     with LoopbackServer(latency=0.25) as server:
         one = some_sets(tmp_path, 4)
@@ -275,15 +475,27 @@ def test_tokens_are_the_mean_of_calls_on_record_and_time_their_median(prices: Pa
     assert (given, got) == (f"{told[3]:,}", f"{told[4]:,}")
     assert float(dollars) == pytest.approx(told[5], abs=0.00006)
     told_time = re.search(
-        r"Estimated time: (\d+) s, by the median time of such calls on record and 2 at once to a provider\.",
+        r"Estimated time: (\d+) s, by the median time of such calls on record and 2 at once to a"
+        r" provider\.",
         " ".join(after.out.split()),
     )
-    # 14 + 28 + 2 calls, two at once, of a quarter of a second each, and more where the machine is busy
+    # 14 + 28 + 2 calls, two at once, of a quarter of a second each, and more where the machine is
+    # busy
     assert told_time is not None and 5 <= int(told_time[1]) < 30
 
 
 def test_a_build_foretells_tokens_and_dollars(prices: Path, tmp_path: Path) -> None:
-    build = ("build", "--generator", GENERATOR, "--judge", CHECKER, "--per-cell", 1, "--out", tmp_path / "built")
+    build = (
+        "build",
+        "--generator",
+        GENERATOR,
+        "--judge",
+        CHECKER,
+        "--per-cell",
+        1,
+        "--out",
+        tmp_path / "built",
+    )
     with LoopbackServer() as server:
         ran = osi(*build, "--prices", prices, "--dry-run", server=server)
     calls, given, got, dollars = table(ran)[CHECKER, "paraphrase_check"]

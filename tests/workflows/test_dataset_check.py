@@ -1,4 +1,6 @@
-"""`dataset check`: what it prints and writes, and what it finds in the published sets and in the shipped one."""
+"""`dataset check`: what it prints and writes, and what it finds in the published sets and in the
+shipped one.
+"""
 
 from __future__ import annotations
 
@@ -44,22 +46,35 @@ def test_the_command_prints_tables_and_findings(tmp_path: Path) -> None:
     ran = osi("dataset", "check", a_file(tmp_path))
     assert ran.code == 0, ran.err
     assert ran.out.startswith("made: 12 prompt-sets, 36 prompts\nsha256 ")
-    for part in ("Harm domains", "Differences between the intents", "How often words alone tell", "Speaks for", "Findings"):
+    for part in (
+        "Harm domains",
+        "Differences between the intents",
+        "How often words alone tell",
+        "Speaks for",
+        "Findings",
+    ):
         assert part in ran.out
     # Tell me of the number N: 6 words; kindly: 7; the malicious one: 8.
-    assert "Are malicious prompts longer, in words? Yes: longer than benign ones by 1.0 words" in " ".join(ran.out.split())
+    assert (
+        "Are malicious prompts longer, in words? Yes: longer than benign ones by 1.0 words"
+        in " ".join(ran.out.split())
+    )
     assert "secretcode" in ran.out
     assert "\x1b" not in ran.out
 
 
 def test_the_output_fits_eighty_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr("opensafeintent.cli.show_check.new_console", lambda: Console(width=80, file=screen))
+    monkeypatch.setattr(
+        "opensafeintent.cli.show_check.new_console", lambda: Console(width=80, file=screen)
+    )
     show_check(check_dataset("starter"), None)
     show_check(check_dataset(a_file(tmp_path)), None)
     lines = screen.getvalue().splitlines()
     assert max(len(line.rstrip()) for line in lines) <= 80
-    assert re.search(r"^characters +malicious +dual_use ", screen.getvalue(), re.MULTILINE)  # not broken over lines
+    assert re.search(
+        r"^characters +malicious +dual_use ", screen.getvalue(), re.MULTILINE
+    )  # not broken over lines
 
 
 def test_what_is_written_says_the_same_and_shows_no_prompt(tmp_path: Path) -> None:
@@ -77,7 +92,12 @@ def test_what_is_written_says_the_same_and_shows_no_prompt(tmp_path: Path) -> No
     assert (words["secretcode"]["malicious"], words["secretcode"]["benign"]) == ("12", "0")
     with (out / "tables" / "differences.csv").open(newline="", encoding="utf-8") as file:
         first = next(csv.DictReader(file))
-    assert (first["measure"], first["first"], first["second"], first["mean"]) == ("words", "malicious", "benign", "1.0")
+    assert (first["measure"], first["first"], first["second"], first["mean"]) == (
+        "words",
+        "malicious",
+        "benign",
+        "1.0",
+    )
     files = [file for file in out.rglob("*") if file.is_file()]
     assert len(files) == 2 + 3 * 9
     assert not [file for file in files if b"of the number" in file.read_bytes()]
@@ -89,10 +109,15 @@ def test_the_same_bytes_again(tmp_path: Path) -> None:
     for name in ("one", "two"):
         check_dataset(path, out=tmp_path / name)
     for file in (tmp_path / "one").rglob("*.*"):
-        assert file.read_bytes() == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
+        assert (
+            file.read_bytes()
+            == (tmp_path / "two" / file.relative_to(tmp_path / "one")).read_bytes()
+        )
 
 
-def test_without_the_extra_it_says_so_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_so_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
     ran = osi("dataset", "check", a_file(tmp_path), "--out", tmp_path / "out")
     assert ran.code == 0
@@ -100,7 +125,10 @@ def test_without_the_extra_it_says_so_and_goes_on(tmp_path: Path, monkeypatch: p
     assert "Differences between the intents" in ran.out
     assert "How often words alone tell" not in ran.out
     page = (tmp_path / "out" / "check.md").read_text("utf-8")
-    assert 'Left out:\n\n- words that give the intent away: this needs an extra: pip install "opensafeintent[check]"' in page
+    assert (
+        "Left out:\n\n- words that give the intent away: this needs an extra: pip install"
+        ' "opensafeintent[check]"' in page
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +157,8 @@ def test_no_such_dataset(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_published_700(published: Path) -> None:
     found = check_dataset(str(published / "opensafeintent-700.json"))
-    # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was measured by another program.
+    # 317,814 pairs of one cell, of which 700 · 7 · 6 / 2 = 14,700 within a set; the highest was
+    # measured by another program.
     assert found.near_duplicates.compared == 317_814 - 14_700
     assert found.near_duplicates.found == ()
     assert found.near_duplicates.highest is not None

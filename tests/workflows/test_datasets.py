@@ -1,4 +1,6 @@
-"""`dataset dedup`: earlier sets stay, every dropped one is explained, and the input is never written over."""
+"""`dataset dedup`: earlier sets stay, every dropped one is explained, and the input is never
+written over.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,14 @@ def words_of(name: str, count: int) -> str:
     return " ".join(f"{name}{n}" for n in range(count))
 
 
-def a_set(name: str, task_type: str = TYPE, paraphrases: tuple[str, ...] = (), **prompts: str) -> PromptSet:
+def a_set(
+    name: str, task_type: str = TYPE, paraphrases: tuple[str, ...] = (), **prompts: str
+) -> PromptSet:
     """A set whose prompts are unlike all others, but for those given."""
-    intents = {intent: prompts.get(intent, words_of(f"{name}{intent}", 10)) for intent in ("benign", "dual_use", "malicious")}
+    intents = {
+        intent: prompts.get(intent, words_of(f"{name}{intent}", 10))
+        for intent in ("benign", "dual_use", "malicious")
+    }
     return PromptSet(
         id=name,
         harm_domain=DOMAIN,
@@ -60,7 +67,9 @@ def report_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
-def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(dataset: str, tmp_path: Path) -> None:
+def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
+    dataset: str, tmp_path: Path
+) -> None:
     out, report = tmp_path / "results" / "kept.jsonl", tmp_path / "results" / "dropped.jsonl"
     ran = osi("dataset", "dedup", dataset, "--out", out, "--report", report)
     assert (ran.code, ran.err) == (0, "")
@@ -70,7 +79,13 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(dataset:
         f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})",
         f"{report}: 2 dropped as too similar to an earlier set; the highest score is 1.000",
     ]
-    where = {"twin": "first", "harm_domain": DOMAIN, "task_type": TYPE, "twin_variant": "benign", "twin_prompt": SHARED}
+    where = {
+        "twin": "first",
+        "harm_domain": DOMAIN,
+        "task_type": TYPE,
+        "twin_variant": "benign",
+        "twin_prompt": SHARED,
+    }
     assert report_of(report) == [
         {
             "id": "copied",
@@ -91,10 +106,15 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(dataset:
 
 
 @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(dataset: str, tmp_path: Path, suffix: str) -> None:
+def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(
+    dataset: str, tmp_path: Path, suffix: str
+) -> None:
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
-    out, beside = tmp_path / "results" / f"kept.{suffix}", tmp_path / "results" / "kept.dropped.jsonl"
+    out, beside = (
+        tmp_path / "results" / f"kept.{suffix}",
+        tmp_path / "results" / "kept.dropped.jsonl",
+    )
     ran = osi("dataset", "dedup", dataset, "--out", out)
     assert (ran.code, ran.err) == (0, "")
     assert ran.out.splitlines()[1].startswith(f"{beside}: 2 dropped as too similar")
@@ -121,32 +141,74 @@ def test_a_report_by_default_is_not_written_over_the_input(dataset: str, tmp_pat
         ("0.8", ["copied"]),
     ],
 )
-def test_the_threshold_decides_and_a_tie_is_kept(dataset: str, tmp_path: Path, threshold: str, dropped: list[str]) -> None:
-    result = dedup_dataset(dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=threshold)
+def test_the_threshold_decides_and_a_tie_is_kept(
+    dataset: str, tmp_path: Path, threshold: str, dropped: list[str]
+) -> None:
+    result = dedup_dataset(
+        dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=threshold
+    )
     assert [line.id for line in result.dropped] == dropped
     assert len(result.kept) == len(SETS) - len(dropped)
 
 
 def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     # of 30 words, the triplets share 10 + 10 + 1: 2 · 21 / 60 = 0.7, where single prompts reach 1
-    one = a_set("one", benign=words_of("b", 10), dual_use=words_of("d", 10), malicious=words_of("m", 10))
-    other = a_set("other", benign=words_of("b", 10), dual_use=words_of("d", 10), malicious=f"m0 {words_of('n', 9)}")
-    apart = a_set("apart", benign=words_of("b", 10), dual_use=words_of("d", 10), paraphrases=(words_of("b", 10),))
+    one = a_set(
+        "one", benign=words_of("b", 10), dual_use=words_of("d", 10), malicious=words_of("m", 10)
+    )
+    other = a_set(
+        "other",
+        benign=words_of("b", 10),
+        dual_use=words_of("d", 10),
+        malicious=f"m0 {words_of('n', 9)}",
+    )
+    apart = a_set(
+        "apart",
+        benign=words_of("b", 10),
+        dual_use=words_of("d", 10),
+        paraphrases=(words_of("b", 10),),
+    )
     name = dataset_file(tmp_path, made_dataset(one, other, apart))
     ran = osi(
-        *("dataset", "dedup", name, "--out", tmp_path / "kept.jsonl", "--report", tmp_path / "dropped.jsonl"),
+        *(
+            "dataset",
+            "dedup",
+            name,
+            "--out",
+            tmp_path / "kept.jsonl",
+            "--report",
+            tmp_path / "dropped.jsonl",
+        ),
         *("--rule", "authors"),
     )
     assert ran.code == 0
     (line,) = report_of(tmp_path / "dropped.jsonl")
-    assert (line["id"], line["twin"], line["variant"], line["twin_variant"]) == ("other", "one", "triplet", "triplet")
+    assert (line["id"], line["twin"], line["variant"], line["twin_variant"]) == (
+        "other",
+        "one",
+        "triplet",
+        "triplet",
+    )
     assert (line["score"], line["lcs"], line["words"], line["twin_words"]) == (0.7, 21, 30, 30)
-    assert line["prompt"] == "\n".join((other.prompts.benign, other.prompts.dual_use, other.prompts.malicious))
+    assert line["prompt"] == "\n".join(
+        (other.prompts.benign, other.prompts.dual_use, other.prompts.malicious)
+    )
 
 
 def test_where_nothing_is_alike_everything_is_kept(tmp_path: Path) -> None:
-    ran = osi("dataset", "dedup", "starter", "--out", tmp_path / "kept.jsonl", "--report", tmp_path / "dropped.jsonl")
-    assert ran.out.splitlines()[1] == f"{tmp_path / 'dropped.jsonl'}: 0 dropped as too similar to an earlier set"
+    ran = osi(
+        "dataset",
+        "dedup",
+        "starter",
+        "--out",
+        tmp_path / "kept.jsonl",
+        "--report",
+        tmp_path / "dropped.jsonl",
+    )
+    assert (
+        ran.out.splitlines()[1]
+        == f"{tmp_path / 'dropped.jsonl'}: 0 dropped as too similar to an earlier set"
+    )
     assert (tmp_path / "dropped.jsonl").read_bytes() == b""
     assert load_dataset(str(tmp_path / "kept.jsonl")).hash == load_dataset("starter").hash
 
@@ -168,24 +230,38 @@ def test_labels_of_another_taxonomy(tmp_path: Path) -> None:
     )
     record = a_set("x").to_json() | {"harm_domain": "Kitchens", "task_type": "Recipes"}
     name = tmp_path / "kitchens.jsonl"
-    name.write_text("".join(json.dumps(record | {"id": set_id}) + "\n" for set_id in ("soup", "stew")))
-    result = dedup_dataset(str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", taxonomy=taxonomy)
-    assert [(line.id, line.twin, line.harm_domain) for line in result.dropped] == [("stew", "soup", "Kitchens")]
+    name.write_text(
+        "".join(json.dumps(record | {"id": set_id}) + "\n" for set_id in ("soup", "stew"))
+    )
+    result = dedup_dataset(
+        str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", taxonomy=taxonomy
+    )
+    assert [(line.id, line.twin, line.harm_domain) for line in result.dropped] == [
+        ("stew", "soup", "Kitchens")
+    ]
     with pytest.raises(InputError, match="Kitchens"):
         dedup_dataset(str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl")
     with pytest.raises(InputError, match="is the input"):
         dedup_dataset(
-            str(name), tmp_path / "kept.jsonl", taxonomy.with_suffix(".jsonl"), taxonomy=taxonomy.with_suffix(".jsonl")
+            str(name),
+            tmp_path / "kept.jsonl",
+            taxonomy.with_suffix(".jsonl"),
+            taxonomy=taxonomy.with_suffix(".jsonl"),
         )
 
 
-# what is refused -------------------------------------------------------------------------------------------------------
+# what is refused
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threshold", ["0", "1", "1.5", "-0.2", "nan", "70%", "seven", ""])
-def test_what_is_no_threshold_is_refused_before_anything_is_written(dataset: str, tmp_path: Path, threshold: str) -> None:
+def test_what_is_no_threshold_is_refused_before_anything_is_written(
+    dataset: str, tmp_path: Path, threshold: str
+) -> None:
     out, report = tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl"
-    ran = osi("dataset", "dedup", dataset, "--out", out, "--report", report, f"--threshold={threshold}")
+    ran = osi(
+        "dataset", "dedup", dataset, "--out", out, "--report", report, f"--threshold={threshold}"
+    )
     (line,) = ran.errors
     assert ran.code == 2
     assert line.startswith("error: threshold")
@@ -197,7 +273,9 @@ def test_what_is_no_threshold_is_refused_before_anything_is_written(dataset: str
 def test_equal_triplets_are_found_by_the_authors_rule_at_the_threshold_one(tmp_path: Path) -> None:
     same = {"benign": words_of("b", 3), "dual_use": words_of("d", 3), "malicious": words_of("m", 3)}
     name = dataset_file(tmp_path, made_dataset(a_set("one", **same), a_set("two", **same)))
-    result = dedup_dataset(name, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=1, rule="authors")
+    result = dedup_dataset(
+        name, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=1, rule="authors"
+    )
     assert [line.id for line in result.dropped] == ["two"]
 
 
@@ -229,7 +307,19 @@ def test_no_file_is_written_where_it_should_not_be(
 
 def test_an_unknown_rule_is_refused_with_those_that_are_valid(dataset: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="valid: paper, authors"):
-        dedup_dataset(dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", rule="strictest")  # type: ignore[arg-type]
-    ran = osi("dataset", "dedup", dataset, "--out", "k.jsonl", "--report", "d.jsonl", "--rule", "strictest")
+        dedup_dataset(
+            dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", rule="strictest"
+        )  # type: ignore[arg-type]
+    ran = osi(
+        "dataset",
+        "dedup",
+        dataset,
+        "--out",
+        "k.jsonl",
+        "--report",
+        "d.jsonl",
+        "--rule",
+        "strictest",
+    )
     assert ran.code == 2
     assert "authors" in ran.err

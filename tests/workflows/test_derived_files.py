@@ -91,7 +91,9 @@ main()
 
 @pytest.mark.slow
 @pytest.mark.parametrize("moves", [20, 101, 150])
-def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, grown: Path, moves: int) -> None:
+def test_a_process_that_is_killed_leaves_one_set_or_the_other(
+    tmp_path: Path, grown: Path, moves: int
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(grown, out)
     command = [sys.executable, "-c", _ENDED_AT_A_MOVE, str(moves), "report", str(out)]
@@ -106,7 +108,10 @@ def test_a_process_that_is_killed_leaves_one_set_or_the_other(tmp_path: Path, gr
     assert (out / "tables" / "mine.txt").read_text() == "a file of the user"
     assert osi("report", out).code == 0
     assert agree(out) == set(BASELINES)
-    assert {path.name for path in out.iterdir() if path.name.startswith(".")} <= {".lock", ".ledger.sqlite.lock"}
+    assert {path.name for path in out.iterdir() if path.name.startswith(".")} <= {
+        ".lock",
+        ".ledger.sqlite.lock",
+    }
 
 
 @pytest.mark.parametrize("failing", ["metrics.json", "report.html", ".ready"])
@@ -115,7 +120,11 @@ def test_a_full_disk_leaves_the_earlier_set(
 ) -> None:
     out = tmp_path / "run"
     shutil.copytree(grown, out)
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {
+        path: path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     replace = Path.replace
 
     def full(self: Path, target: Path) -> Path:
@@ -127,11 +136,17 @@ def test_a_full_disk_leaves_the_earlier_set(
     ran = osi("report", out)
     assert ran.code == 2
     assert "No space left on device" in ran.err
-    after = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != ".lock"}
+    after = {
+        path: path.read_bytes()
+        for path in out.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     assert after == before
 
 
-def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(tmp_path: Path, grown: Path) -> None:
+def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
+    tmp_path: Path, grown: Path
+) -> None:
     with files.locked_folder(grown, "evaluating into"):
         refused = osi("report", grown)
         elsewhere = osi("report", grown, "--out", tmp_path / "look")
@@ -154,7 +169,19 @@ def test_reports_in_a_loop_beside_an_evaluation_leave_what_the_ledger_holds(tmp_
     target, judge = "openai-api/loop/target", "openai-api/loop/judge"
     with LoopbackServer(latency=0.05) as server:
         running = begin(
-            *("evaluate", target, "--judge", judge, "--limit", 20, "--max-connections", 8, "--out", out), server=server
+            *(
+                "evaluate",
+                target,
+                "--judge",
+                judge,
+                "--limit",
+                20,
+                "--max-connections",
+                8,
+                "--out",
+                out,
+            ),
+            server=server,
         )
         refused = 0
         while running.poll() is None:
@@ -169,11 +196,15 @@ def test_reports_in_a_loop_beside_an_evaluation_leave_what_the_ledger_holds(tmp_
     assert [(tmp_path / "once" / name).read_bytes() for name in names] == [
         (tmp_path / "twice" / name).read_bytes() for name in names
     ]
-    shown = {name: (out / name).read_bytes() for name in names[:2]}  # a page names its run from where it lies
+    shown = {
+        name: (out / name).read_bytes() for name in names[:2]
+    }  # a page names its run from where it lies
     assert shown == {name: (tmp_path / "once" / name).read_bytes() for name in shown}
 
 
-def test_what_stands_in_the_way_is_said_before_anything_is_moved(tmp_path: Path, grown: Path) -> None:
+def test_what_stands_in_the_way_is_said_before_anything_is_moved(
+    tmp_path: Path, grown: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(grown, out)
     (out / "metrics.json").unlink()
@@ -188,10 +219,18 @@ def test_what_stands_in_the_way_is_said_before_anything_is_moved(tmp_path: Path,
 def test_only_what_is_named_goes(tmp_path: Path) -> None:
     for name in ("kept", "gone", "changed"):
         (tmp_path / name).write_text("old")
-    with files.replaced_together(tmp_path, lambda: [tmp_path / "gone", tmp_path / "changed"]) as new:
+    with files.replaced_together(
+        tmp_path, lambda: [tmp_path / "gone", tmp_path / "changed"]
+    ) as new:
         files.write_private(new / "changed", "new")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"kept": "old", "changed": "new"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "kept": "old",
+        "changed": "new",
+    }
     with pytest.raises(InputError, match="no"), files.replaced_together(tmp_path) as new:
         files.write_private(new / "kept", "new")
         raise InputError("no")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {"kept": "old", "changed": "new"}
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
+        "kept": "old",
+        "changed": "new",
+    }

@@ -1,4 +1,5 @@
-"""A signal ends a command in good order: nothing new is begun, what is in flight is kept, and a second signal is the way out.
+"""A signal ends a command in good order: nothing new is begun, what is in flight is kept, and a
+second signal is the way out.
 
 Real processes, real signals, and a server that takes its time.
 """
@@ -25,7 +26,18 @@ from unittest import mock
 import pytest
 
 import opensafeintent
-from endtoend import JUDGE, STARTER, TARGET, begin, environment, evaluate, finish, osi, some_sets, wait_until
+from endtoend import (
+    JUDGE,
+    STARTER,
+    TARGET,
+    begin,
+    environment,
+    evaluate,
+    finish,
+    osi,
+    some_sets,
+    wait_until,
+)
 from loopback import HARM, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.workflows.loop import run_async
@@ -34,13 +46,16 @@ CONNECTIONS = 16
 LATENCY = 0.15
 KEPT = "interrupted; everything that was answered is kept: the same command goes on from there"
 WAITING = re.compile(
-    r"interrupted: no new call begins\. Waiting for (\d+) in flight, to keep the answers; interrupt again to abandon them"
+    r"interrupted: no new call begins\. Waiting for (\d+) in flight, to keep the answers; interrupt"
+    r" again to abandon them"
 )
 
 
 @pytest.fixture(autouse=True)
 def hangups_arrive() -> Iterator[None]:
-    """Let processes take SIGHUP by default also where these tests run under nohup, which has it ignored."""
+    """Let processes take SIGHUP by default also where these tests run under nohup, which has it
+    ignored.
+    """
     before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGHUP, before)
@@ -48,7 +63,9 @@ def hangups_arrive() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
-    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of it."""
+    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of
+    it.
+    """
     folder = tmp_path_factory.mktemp("undisturbed")
     dataset = some_sets(folder, 10)
     with LoopbackServer() as server:
@@ -81,17 +98,23 @@ def rows(ledger: Path) -> int:
     """Return how many answers a ledger holds, which nobody may be writing any more."""
     with closing(sqlite3.connect(ledger)) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        count: int = connection.execute("SELECT count(*) FROM calls WHERE status = 'answered'").fetchone()[0]
+        count: int = connection.execute(
+            "SELECT count(*) FROM calls WHERE status = 'answered'"
+        ).fetchone()[0]
         return count
 
 
-# The first signal ------------------------------------------------------------------------------------------------------
+# The first signal
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_first_signal_waits_for_what_is_in_flight(
-    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path, number: signal.Signals
+    slow: LoopbackProcess,
+    undisturbed: tuple[Path, int, bytes],
+    tmp_path: Path,
+    number: signal.Signals,
 ) -> None:
     dataset, needed, expected = undisturbed
     process = start(slow, dataset, tmp_path / "run")
@@ -112,18 +135,35 @@ def test_first_signal_waits_for_what_is_in_flight(
 
 
 @pytest.mark.parametrize("command", ["grade", "judge-check", "build"])
-def test_every_command_that_makes_calls_drains(slow: LoopbackProcess, dataset: Path, tmp_path: Path, command: str) -> None:
+def test_every_command_that_makes_calls_drains(
+    slow: LoopbackProcess, dataset: Path, tmp_path: Path, command: str
+) -> None:
     out = tmp_path / "out"
     arguments: dict[str, tuple[object, ...]] = {
         "grade": ("grade", out, "--judge", JUDGE),
         "judge-check": ("judge-check", "--judge", JUDGE, "--out", out),
-        "build": ("build", seeds(tmp_path), "--generator", "openai-api/loop/generator", "--judge", JUDGE, "--out", out),
+        "build": (
+            "build",
+            seeds(tmp_path),
+            "--generator",
+            "openai-api/loop/generator",
+            "--judge",
+            JUDGE,
+            "--out",
+            out,
+        ),
     }
     if command == "grade":
         responses = tmp_path / "responses.jsonl"
         ids = [json.loads(line)["id"] for line in STARTER.read_text().splitlines()]
-        responses.write_text("".join(f'{{"id": "{name}", "variant": "benign", "response": "{name}"}}\n' for name in ids))
-        assert osi("import", responses, "--model", "m", "--dataset", "starter", "--out", out).code in (0, 1)
+        responses.write_text(
+            "".join(
+                f'{{"id": "{name}", "variant": "benign", "response": "{name}"}}\n' for name in ids
+            )
+        )
+        assert osi(
+            "import", responses, "--model", "m", "--dataset", "starter", "--out", out
+        ).code in (0, 1)
     process = begin(*arguments[command], "--max-connections", 4, server=slow)
     wait_until(lambda: total(slow) >= 8)
     process.send_signal(signal.SIGTERM)
@@ -135,7 +175,12 @@ def test_every_command_that_makes_calls_drains(slow: LoopbackProcess, dataset: P
 
 def seeds(folder: Path) -> Path:
     path = folder / "seeds.jsonl"
-    path.write_text("".join(f'{{"prompt": "How can somebody do the harmful thing number {n}?"}}\n' for n in range(30)))
+    path.write_text(
+        "".join(
+            f'{{"prompt": "How can somebody do the harmful thing number {n}?"}}\n'
+            for n in range(30)
+        )
+    )
     return path
 
 
@@ -144,9 +189,16 @@ def seeds(folder: Path) -> Path:
     [
         [Fault(action="status", status=429, retry_after=60)],
         [Fault(action="status", status=503)],
-        # answers that take a second are waited for; what was told to come back in a minute, before or after, is not
+        # answers that take a second are waited for; what was told to come back in a minute, before
+        # or after, is not
         [
-            Fault(action="status", status=429, retry_after=60, seconds=0.6, match=Match(every=2, skip=CONNECTIONS // 2)),
+            Fault(
+                action="status",
+                status=429,
+                retry_after=60,
+                seconds=0.6,
+                match=Match(every=2, skip=CONNECTIONS // 2),
+            ),
             Fault(action="delay", seconds=1),
         ],
     ],
@@ -171,7 +223,9 @@ def test_a_signal_in_a_pause_ends_at_once(dataset: Path, tmp_path: Path) -> None
 
 
 def test_a_call_that_is_begun_as_the_signal_is_heard_is_waited_for() -> None:
-    """Between two stages nothing is in flight when the signal comes; when the loop hears of it, something may be."""
+    """Between two stages nothing is in flight when the signal comes; when the loop hears of it,
+    something may be.
+    """
     work = mock.Mock(busy=False)
     answered = []
 
@@ -207,20 +261,48 @@ with mock.patch("opensafeintent.workflows.datasets.dataset_info", signalled):
 def test_commands_that_make_no_calls_end_with_the_same_code(number: signal.Signals) -> None:
     command = [sys.executable, "-c", _SIGNALLED, "dataset", "info", "starter"]
     ran = subprocess.run(
-        command, env=environment(NUMBER=str(int(number))), capture_output=True, text=True, timeout=60, check=False
+        command,
+        env=environment(NUMBER=str(int(number))),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (ran.returncode, ran.stderr.strip()) == (130, KEPT)
 
 
-# Signals that are none of ours -----------------------------------------------------------------------------------------
+# Signals that are none of ours
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_ignored_signals_stay_ignored(slow: LoopbackProcess, dataset: Path, tmp_path: Path) -> None:
-    options = ["--dataset", str(dataset), "--out", str(tmp_path / "run"), "--max-connections", str(CONNECTIONS)]
-    command = [sys.executable, "-m", "opensafeintent", "evaluate", TARGET, "--judge", JUDGE, *options]
+    options = [
+        "--dataset",
+        str(dataset),
+        "--out",
+        str(tmp_path / "run"),
+        "--max-connections",
+        str(CONNECTIONS),
+    ]
+    command = [
+        sys.executable,
+        "-m",
+        "opensafeintent",
+        "evaluate",
+        TARGET,
+        "--judge",
+        JUDGE,
+        *options,
+    ]
     process = subprocess.Popen(
-        ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh", *command],  # as `nohup` and a job in the background
+        [
+            "sh",
+            "-c",
+            "trap '' HUP INT; exec \"$@\"",
+            "sh",
+            *command,
+        ],  # as `nohup` and a job in the background
         env=environment(slow),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -240,14 +322,19 @@ def said_first(stream: IO[str]) -> str:
     return line.strip()
 
 
-# The second signal -----------------------------------------------------------------------------------------------------
+# The second signal
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("second", [signal.SIGINT, signal.SIGTERM])
-def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: signal.Signals) -> None:
+def test_second_signal_is_the_way_out(
+    dataset: Path, tmp_path: Path, second: signal.Signals
+) -> None:
     """Harm judges hang: the rest is answered, and is kept."""
-    with LoopbackProcess(faults=[Fault(action="hang", seconds=300, match=Match(purpose=HARM))]) as server:
+    with LoopbackProcess(
+        faults=[Fault(action="hang", seconds=300, match=Match(purpose=HARM))]
+    ) as server:
         process = start(server, dataset, tmp_path / "run")
         wait_until(lambda: server.stats()["in_flight"] == CONNECTIONS)
         process.send_signal(signal.SIGINT)
@@ -266,17 +353,38 @@ def test_second_signal_is_the_way_out(dataset: Path, tmp_path: Path, second: sig
         assert rows(tmp_path / "run" / "ledger.sqlite") == seen - CONNECTIONS
 
 
-# What is shown ---------------------------------------------------------------------------------------------------------
+# What is shown
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
 def test_terminal_counts_down(dataset: Path, tmp_path: Path) -> None:
     with LoopbackProcess(latency=0.2, jitter=2.0) as server:
         ours, theirs = pty.openpty()
-        options = ["--dataset", str(dataset), "--out", str(tmp_path / "run"), "--max-connections", str(CONNECTIONS)]
-        command = [sys.executable, "-m", "opensafeintent", "evaluate", TARGET, "--judge", JUDGE, *options]
+        options = [
+            "--dataset",
+            str(dataset),
+            "--out",
+            str(tmp_path / "run"),
+            "--max-connections",
+            str(CONNECTIONS),
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "opensafeintent",
+            "evaluate",
+            TARGET,
+            "--judge",
+            JUDGE,
+            *options,
+        ]
         process = subprocess.Popen(
-            command, env=environment(server, TERM="xterm-256color", COLUMNS="200"), stdin=theirs, stdout=theirs, stderr=theirs
+            command,
+            env=environment(server, TERM="xterm-256color", COLUMNS="200"),
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
         )
         os.close(theirs)
         screen = b""
@@ -305,12 +413,17 @@ def test_terminal_counts_down(dataset: Path, tmp_path: Path) -> None:
     assert "Traceback" not in text
 
 
-# From Python -----------------------------------------------------------------------------------------------------------
+# From Python
+# ------------------------------------------------------------------------------
 
 
 def _settings(dataset: Path, out: Path) -> opensafeintent.EvaluateSettings:
     return opensafeintent.EvaluateSettings(
-        models=(TARGET,), judges=(JUDGE,), dataset=str(dataset), out=out, max_connections=CONNECTIONS
+        models=(TARGET,),
+        judges=(JUDGE,),
+        dataset=str(dataset),
+        out=out,
+        max_connections=CONNECTIONS,
     )
 
 
@@ -333,7 +446,9 @@ def test_a_script_drains_and_gets_its_handlers_back(
             interrupting.start()
             with pytest.raises(KeyboardInterrupt):
                 opensafeintent.evaluate(_settings(dataset, tmp_path / "run"))
-        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)] == before
+        assert [
+            signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        ] == before
     finally:
         interrupting.join()
         signal.signal(signal.SIGTERM, mine)
@@ -368,13 +483,19 @@ asyncio.run(cell())
 @pytest.mark.slow
 @pytest.mark.parametrize("handler", ["default", "raising"])
 @pytest.mark.parametrize("hanging", [False, True])
-def test_an_interrupted_notebook_cell_drains(dataset: Path, tmp_path: Path, handler: str, hanging: bool) -> None:
+def test_an_interrupted_notebook_cell_drains(
+    dataset: Path, tmp_path: Path, handler: str, hanging: bool
+) -> None:
     faults = [Fault(action="hang", seconds=300, match=Match(skip=20))] if hanging else []
     command = [sys.executable, "-c", _NOTEBOOK, str(dataset), str(tmp_path / "run"), handler]
     with (
         LoopbackProcess(latency=LATENCY, faults=faults) as server,
         subprocess.Popen(
-            command, env=environment(server), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command,
+            env=environment(server),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         ) as kernel,
     ):
         assert kernel.stdout is not None

@@ -1,4 +1,6 @@
-"""A run as data frames and charts: the numbers of `metrics.json`, nothing unsafe unasked, a clear word without an extra."""
+"""A run as data frames and charts: the numbers of `metrics.json`, nothing unsafe unasked, a clear
+word without an extra.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +34,72 @@ TRAINS = PromptSet(
 )
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), TRAINS)
 METRICS = [
-    *("group", "model", "kind", "dataset", "judge", "metric", "value", "value_low", "value_high", "ci_method", "n"),
+    *(
+        "group",
+        "model",
+        "kind",
+        "dataset",
+        "judge",
+        "metric",
+        "value",
+        "value_low",
+        "value_high",
+        "ci_method",
+        "n",
+    ),
     *("bounds_low", "bounds_high", "models", "pooled", "rerun_se"),
 ]
 COMPARISONS = [
-    *("group", "model_a", "model_b", "dataset", "judge", "metric", "difference", "difference_low", "difference_high", "n"),
+    *(
+        "group",
+        "model_a",
+        "model_b",
+        "dataset",
+        "judge",
+        "metric",
+        "difference",
+        "difference_low",
+        "difference_high",
+        "n",
+    ),
     *("p", "p_adjusted", "detectable"),
 ]
 GRADES = [
-    *("model", "id", "variant", "epoch", "harm_domain", "task_type", "helpfulness", "harm_severity", "mode", "strategy"),
+    *(
+        "model",
+        "id",
+        "variant",
+        "epoch",
+        "harm_domain",
+        "task_type",
+        "helpfulness",
+        "harm_severity",
+        "mode",
+        "strategy",
+    ),
     *("stop_reason", "truncated", "refused", "missing", "judge", "mode_judge"),
 ]
-BY_JUDGE = [f"{what}[{judge}]" for judge in ("baseline/judge", "imported") for what in ("helpfulness", "harm_severity")]
+BY_JUDGE = [
+    f"{what}[{judge}]"
+    for judge in ("baseline/judge", "imported")
+    for what in ("helpfulness", "harm_severity")
+]
 TEXTS = ["prompt", "response", "ledger_row", "prompt_hidden", "response_hidden"]
 
 
 def lines(*, epoch: int = 1, **of_place: Any) -> list[dict[str, Any]]:
-    """Make a line for each prompt, helpfulness 3 and no harm; `boats_malicious=2` is a harm severity, None no grades."""
+    """Make a line for each prompt, helpfulness 3 and no harm; `boats_malicious=2` is a harm
+    severity, None no grades.
+    """
     made = []
     for item in DATASET.prompt_sets:
         for variant, prompt in item.wordings().items():
-            line = {"id": item.id, "variant": variant, "epoch": epoch, "response": f"to {prompt}; {item.prompts.malicious}?"}
+            line = {
+                "id": item.id,
+                "variant": variant,
+                "epoch": epoch,
+                "response": f"to {prompt}; {item.prompts.malicious}?",
+            }
             harm = of_place.get(f"{item.id}_{variant}", 0)
             made.append(line if harm is None else line | {"helpfulness": 3, "harm_severity": harm})
     return made
@@ -60,11 +107,19 @@ def lines(*, epoch: int = 1, **of_place: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two groups: a baseline that was judged, and two models whose grades were imported, one of them twice as often."""
+    """Two groups: a baseline that was judged, and two models whose grades were imported, one of
+    them twice as often.
+    """
     folder = tmp_path_factory.mktemp("frames")
     dataset, run = dataset_file(folder, DATASET), folder / "first"
     evaluate(
-        EvaluateSettings(models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run, modes="core")
+        EvaluateSettings(
+            models=("baseline/refuse-all",),
+            judges=("baseline/judge",),
+            dataset=dataset,
+            out=run,
+            modes="core",
+        )
     )
     one = json_lines(folder / "one.jsonl", lines(boats_malicious=2, trains_malicious=None))
     two = json_lines(folder / "two.jsonl", [*lines(), *lines(epoch=2, boats_dual_use=1)])
@@ -101,7 +156,8 @@ def one_line(frame: pd.DataFrame, **where: Any) -> Any:
     return line
 
 
-# Frames ----------------------------------------------------------------------------------------------------------------
+# Frames
+# ------------------------------------------------------------------------------
 
 
 def test_metrics_by_hand(run: Run) -> None:
@@ -112,7 +168,9 @@ def test_metrics_by_hand(run: Run) -> None:
     triplet = one_line(frame, model="one", metric="triplet_safety")
     assert (triplet.value, triplet.n) == (0, 1)
     # helpfulness 3 is (3 − 1) / 3, and 0 where the response is unsafe
-    assert one_line(frame, model="one", metric="mean_utility").value == pytest.approx((2 / 3 + 2 / 3 + 0) / 3, abs=1e-6)
+    assert one_line(frame, model="one", metric="mean_utility").value == pytest.approx(
+        (2 / 3 + 2 / 3 + 0) / 3, abs=1e-6
+    )
     # boats has one dual-use prompt that is unsafe in one of two epochs
     assert one_line(frame, model="two", metric="triplet_safety").value == 0.75
     assert one_line(frame, kind="average", metric="triplet_safety").value == (0 + 0.75) / 2
@@ -125,7 +183,9 @@ def test_metrics_by_hand(run: Run) -> None:
 
 def test_missing_grades_widen_the_bounds_and_are_told() -> None:
     items = [prompt_set("a"), prompt_set("b")]
-    rows = [grade_line("m", item.id, variant, "30") for item in items for variant in item.wordings()]
+    rows = [
+        grade_line("m", item.id, variant, "30") for item in items for variant in item.wordings()
+    ]
     rows[-1] = grade_line("m", "b", "malicious", "3-", missing=("harm_severity:unparsed",))
     run = Run(group_studies([study_with(rows, made_dataset(*items), ["m"])]), {})
     line = one_line(run.metrics(), kind="model", metric="triplet_safety")
@@ -161,13 +221,23 @@ def test_strata_are_those_of_the_file(run: Run, folder: Path) -> None:
     seen = 0
     for line in frame[frame.kind != "average"].itertuples():
         parts = [part for part in (plain(line.harm_domain), plain(line.task_type)) if part]
-        kind = "cell" if len(parts) == 2 else "harm_domain" if plain(line.harm_domain) else "task_type"
+        kind = (
+            "cell" if len(parts) == 2 else "harm_domain" if plain(line.harm_domain) else "task_type"
+        )
         expected = found[kind][" | ".join(parts)][line.model][line.metric]
         assert entry_of(line).items() <= expected.items()
         seen += 1
     kinds = ("harm_domain", "task_type", "cell")
-    assert seen == sum(len(models[model]) for kind in kinds for models in found[kind].values() for model in models)
-    fraud = one_line(frame, model="one", metric="triplet_safety", harm_domain="Fraud and Deception", task_type="Explanation")
+    assert seen == sum(
+        len(models[model]) for kind in kinds for models in found[kind].values() for model in models
+    )
+    fraud = one_line(
+        frame,
+        model="one",
+        metric="triplet_safety",
+        harm_domain="Fraud and Deception",
+        task_type="Explanation",
+    )
     assert (fraud.value, fraud.n) == (0, 1)
 
 
@@ -175,7 +245,12 @@ def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, fol
     frame = run.comparisons()
     assert list(frame.columns) == COMPARISONS
     line = one_line(frame, metric="triplet_safety")
-    assert (line.model_a, line.model_b, line.difference, line.n) == ("one", "two", 0.5, 1)  # on boats: 1/2 − 0
+    assert (line.model_a, line.model_b, line.difference, line.n) == (
+        "one",
+        "two",
+        0.5,
+        1,
+    )  # on boats: 1/2 − 0
     pairs = {
         (number, metric, pair["a"], pair["b"]): pair
         for number, group in enumerate(stored(folder)["comparisons"], 1)
@@ -186,7 +261,10 @@ def test_comparisons_are_later_minus_earlier_and_those_of_the_file(run: Run, fol
     for line in frame.itertuples():
         pair = pairs[line.group, line.metric, line.model_a, line.model_b]
         assert [line.difference_low, line.difference_high] == pair["ci"]
-        assert all(plain(getattr(line, name)) == pair[name] for name in ("difference", "n", "p", "p_adjusted", "detectable"))
+        assert all(
+            plain(getattr(line, name)) == pair[name]
+            for name in ("difference", "n", "p", "p_adjusted", "detectable")
+        )
 
 
 def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
@@ -198,7 +276,9 @@ def test_grades_are_those_of_the_file(run: Run, folder: Path) -> None:
     def cell(value: Any) -> str:
         return "" if pd.isna(value) else str(int(value) if isinstance(value, bool) else value)
 
-    made = [{name: cell(value) for name, value in line.items()} for line in frame.to_dict("records")]
+    made = [
+        {name: cell(value) for name, value in line.items()} for line in frame.to_dict("records")
+    ]
     assert sorted(made, key=str) == sorted(written, key=str)
     unsafe = one_line(frame, model="one", id="boats", variant="malicious")
     assert (unsafe.helpfulness, unsafe.harm_severity, unsafe.truncated) == (3, 2, False)
@@ -215,20 +295,37 @@ def test_responses_hide_what_is_unsafe_unless_asked(run: Run) -> None:
         safe = not pd.isna(line.harm_severity) and line.harm_severity == 0
         assert line.response_hidden == (line.response is None) == (not safe)
         assert line.prompt_hidden == (line.variant == "malicious") == (line.prompt is None)
-    assert not hidden.drop(columns=["id"]).astype(str).apply(lambda column: column.str.contains(SECRET)).any(axis=None)
+    assert (
+        not hidden.drop(columns=["id"])
+        .astype(str)
+        .apply(lambda column: column.str.contains(SECRET))
+        .any(axis=None)
+    )
     quoted = one_line(hidden, model="two", id="trains", variant="benign", epoch=1)
-    assert quoted.response == "to trains, kindly; [the prompt of malicious intent, which this report does not show]?"
+    assert (
+        quoted.response
+        == "to trains, kindly; [the prompt of malicious intent, which this report does not show]?"
+    )
     shown = run.responses(include_unsafe=True)
     assert not shown.response_hidden.any()
     assert not shown.prompt_hidden.any()
     unsafe = one_line(shown, model="one", id="boats", variant="malicious")
-    assert (unsafe.prompt, unsafe.response) == ("boats, unkindly", "to boats, unkindly; boats, unkindly?")
+    assert (unsafe.prompt, unsafe.response) == (
+        "boats, unkindly",
+        "to boats, unkindly; boats, unkindly?",
+    )
     assert not shown.ledger_row.isna().any()
 
 
 def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     dataset = dataset_file(tmp_path, DATASET)
-    import_files(ImportSettings(files=json_lines(tmp_path / "two.jsonl", lines()), out=tmp_path / "second", dataset=dataset))
+    import_files(
+        ImportSettings(
+            files=json_lines(tmp_path / "two.jsonl", lines()),
+            out=tmp_path / "second",
+            dataset=dataset,
+        )
+    )
     both = load_run(str(folder), tmp_path / "second")
     assert set(both.models) == {"baseline/refuse-all", "one", "two [first]", "two [second]"}
     responses = both.responses(include_unsafe=True)
@@ -241,10 +338,14 @@ def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
 def test_columns_have_one_type_whatever_they_hold(run: Run) -> None:
     for frame in (run.metrics(), run.metrics(strata=True)):
         assert {str(frame[name].dtype) for name in ("group", "n", "models")} == {"Int64"}
-        assert {str(frame[name].dtype) for name in ("value", "value_low", "bounds_high", "pooled", "rerun_se")} == {"float64"}
+        assert {
+            str(frame[name].dtype)
+            for name in ("value", "value_low", "bounds_high", "pooled", "rerun_se")
+        } == {"float64"}
 
 
-# Figures ---------------------------------------------------------------------------------------------------------------
+# Figures
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -270,7 +371,9 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_figure_that_is_not_there_names_those_that_are(run: Run) -> None:
-    with pytest.raises(InputError, match="figure 'fronteer': there is none; valid: 2_safety, frontier, 3_strata"):
+    with pytest.raises(
+        InputError, match="figure 'fronteer': there is none; valid: 2_safety, frontier, 3_strata"
+    ):
         run.figure("fronteer")
     assert "judges" not in run.figures  # one judge
 
@@ -284,7 +387,8 @@ def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
         assert drawing.caption
 
 
-# The run ---------------------------------------------------------------------------------------------------------------
+# The run
+# ------------------------------------------------------------------------------
 
 
 def test_a_run_shows_its_models(run: Run) -> None:
@@ -295,10 +399,14 @@ def test_a_run_shows_its_models(run: Run) -> None:
     assert "Group 2: dataset made (2 prompt-sets)" in repr(run)
 
 
-def test_without_pandas_the_error_names_the_extra(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pandas_the_error_names_the_extra(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     for frame in (run.metrics, run.comparisons, run.grades, run.responses):
-        with pytest.raises(InputError, match=r'data frames need an extra: pip install "opensafeintent\[frames\]"'):
+        with pytest.raises(
+            InputError, match=r'data frames need an extra: pip install "opensafeintent\[frames\]"'
+        ):
             frame()
     assert load_run(folder).figure("frontier", as_svg=True)
     assert run._repr_html_()

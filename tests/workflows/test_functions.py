@@ -1,4 +1,6 @@
-"""A Python function as a target and as a judge: what it may return, and everything that it may do wrong."""
+"""A Python function as a target and as a judge: what it may return, and everything that it may do
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,17 @@ PROMPTS = 8
 
 
 def run(tmp_path: Path, *models: Any, dataset: Dataset = SETS, **settings: Any) -> Any:
-    defaults = {"judges": "baseline/judge", "probe": "none", "max_missing": 1.0, "out": str(tmp_path / "run")}
-    return evaluate(EvaluateSettings(models=models, dataset=dataset_file(tmp_path, dataset), **(defaults | settings)))
+    defaults = {
+        "judges": "baseline/judge",
+        "probe": "none",
+        "max_missing": 1.0,
+        "out": str(tmp_path / "run"),
+    }
+    return evaluate(
+        EvaluateSettings(
+            models=models, dataset=dataset_file(tmp_path, dataset), **(defaults | settings)
+        )
+    )
 
 
 def responses(outcome: Any) -> list[Any]:
@@ -114,7 +125,9 @@ def test_a_function_judges(tmp_path: Path) -> None:
             return '{"mode": "A3"}'
         return "3" if "one integer from 1 to 4" in text else "0"
 
-    outcome = run(tmp_path, "baseline/redirect", judges=[FunctionModel(judge, name="judge", version="2")])
+    outcome = run(
+        tmp_path, "baseline/redirect", judges=[FunctionModel(judge, name="judge", version="2")]
+    )
     assert {(row.helpfulness, row.harm_severity) for row in responses(outcome)} == {(3, 0)}
     assert outcome.groups[0].conditions.judges == ("python/judge@2",)
 
@@ -165,7 +178,9 @@ def _nothing() -> Any:
     return contextlib.nullcontext()
 
 
-def test_a_function_that_never_returns_fails_in_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_never_returns_fails_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(functions, "ATTEMPT_SECONDS", 0.05)
     forever = threading.Event()
 
@@ -176,17 +191,28 @@ def test_a_function_that_never_returns_fails_in_the_end(tmp_path: Path, monkeypa
 
     outcome = run(tmp_path, model(ask))
     forever.set()
-    assert {row.variant for row in responses(outcome) if reason(row) == "response:timeout"} == {"malicious"}
+    assert {row.variant for row in responses(outcome) if reason(row) == "response:timeout"} == {
+        "malicious"
+    }
 
 
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"models": [print]}, "EvaluateSettings.models: a bare function; expected FunctionModel(print"),
+        (
+            {"models": [print]},
+            "EvaluateSettings.models: a bare function; expected FunctionModel(print",
+        ),
         ({"models": 3}, "EvaluateSettings.models: Expected `array`, got `int`"),
         ({"models": "baseline/refuse-all", "out": 3}, "EvaluateSettings.out: Expected a path"),
-        ({"models": "baseline/refuse-all", "epochs": "two"}, "EvaluateSettings.epochs: Expected `int`, got `str`"),
-        ({"models": "baseline/refuse-all", "judges": print}, "EvaluateSettings.judges: a bare function"),
+        (
+            {"models": "baseline/refuse-all", "epochs": "two"},
+            "EvaluateSettings.epochs: Expected `int`, got `str`",
+        ),
+        (
+            {"models": "baseline/refuse-all", "judges": print},
+            "EvaluateSettings.judges: a bare function",
+        ),
         ({"models": [model(print), model(repr)]}, "two functions are called python/mine@1"),
     ],
 )
@@ -198,7 +224,11 @@ def test_settings_say_what_they_cannot_take(settings: dict[str, Any], words: str
 
 def test_texts_serve_as_paths_and_one_model_as_several() -> None:
     settings = EvaluateSettings(models="baseline/refuse-all", judges="baseline/judge", out="runs/x")  # type: ignore[arg-type]
-    assert (settings.models, settings.judges, settings.out) == (("baseline/refuse-all",), ("baseline/judge",), Path("runs/x"))
+    assert (settings.models, settings.judges, settings.out) == (
+        ("baseline/refuse-all",),
+        ("baseline/judge",),
+        Path("runs/x"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,12 +240,15 @@ def test_texts_serve_as_paths_and_one_model_as_several() -> None:
         (print, "mine", 1, "version is 1"),
     ],
 )
-def test_a_function_model_says_what_it_cannot_take(ask: Any, name: Any, version: Any, words: str) -> None:
+def test_a_function_model_says_what_it_cannot_take(
+    ask: Any, name: Any, version: Any, words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         FunctionModel(ask, name=name, version=version)
 
 
-# On the command line ---------------------------------------------------------------------------------------------------
+# On the command line
+# ------------------------------------------------------------------------------
 
 MODULE = """
 import os, time
@@ -229,8 +262,21 @@ def ask(messages):
 
 
 def command(tmp_path: Path, *models: str) -> list[str]:
-    path = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n}", 2) for n in range(12)), name="many"))
-    options = ["--judge", "baseline/judge", "--dataset", path, "--out", "run", "--max-connections", "2", "--probe", "none"]
+    path = dataset_file(
+        tmp_path, made_dataset(*(prompt_set(f"s{n}", 2) for n in range(12)), name="many")
+    )
+    options = [
+        "--judge",
+        "baseline/judge",
+        "--dataset",
+        path,
+        "--out",
+        "run",
+        "--max-connections",
+        "2",
+        "--probe",
+        "none",
+    ]
     return [sys.executable, "-m", "opensafeintent", "evaluate", *models, *options]
 
 
@@ -238,20 +284,31 @@ def command(tmp_path: Path, *models: str) -> list[str]:
 def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
     typed = command(tmp_path, "python/mine:ask@1")
-    process = subprocess.Popen(typed, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        typed, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     asked = tmp_path / "asked.txt"
     until = time.monotonic() + 60
-    while not (asked.is_file() and len(asked.read_text().splitlines()) > 20) and time.monotonic() < until:
+    while (
+        not (asked.is_file() and len(asked.read_text().splitlines()) > 20)
+        and time.monotonic() < until
+    ):
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert 20 < len(asked.read_text().splitlines()) < 60
-    again = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    again = subprocess.run(
+        typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert again.returncode == 0, again.stderr
     times = Counter(asked.read_text().splitlines())
     assert len(times) == 12 * 5
-    assert sum(count - 1 for count in times.values()) <= 2 + 8  # what was under way, and what the ledger's writer still held
-    once_more = subprocess.run(typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (
+        sum(count - 1 for count in times.values()) <= 2 + 8
+    )  # what was under way, and what the ledger's writer still held
+    once_more = subprocess.run(
+        typed, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
     assert once_more.returncode == 0
     assert Counter(asked.read_text().splitlines()) == times
 
@@ -268,7 +325,14 @@ def test_killed_and_run_again_nothing_that_was_answered_is_asked_twice(tmp_path:
 )
 def test_names_that_cannot_be_used_end_with_2(tmp_path: Path, name: str, words: str) -> None:
     (tmp_path / "mine.py").write_text(MODULE)
-    done = subprocess.run(command(tmp_path, name), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        command(tmp_path, name),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 2
     assert words in done.stderr
     assert sum(line.startswith("error:") for line in done.stderr.splitlines()) == 1

@@ -1,4 +1,6 @@
-"""Gates from the command line to the exit code: thresholds, no worse than an earlier run, and what is written."""
+"""Gates from the command line to the exit code: thresholds, no worse than an earlier run, and what
+is written.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,18 @@ DATASET = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(SETS)))
 
 
 def lines_of(pairs: list[str]) -> list[dict[str, Any]]:
-    """Make the responses of one model: for each set the grades of its four wordings alike, `--` where they are missing.
+    """Make the responses of one model: for each set the grades of its four wordings alike, `--`
+    where they are missing.
 
     Those were cut off before their first word.
     """
     return [
         {"id": item.id, "variant": variant, "response": ""}
-        | ({"helpfulness": int(pair[0]), "harm_severity": int(pair[1])} if pair != "--" else {"stop_reason": "length"})
+        | (
+            {"helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
+            if pair != "--"
+            else {"stop_reason": "length"}
+        )
         for item, pair in zip(DATASET.prompt_sets, pairs, strict=True)
         for variant in item.wordings()
     ]
@@ -53,7 +60,11 @@ def make_run(folder: Path, **models: list[str]) -> Path:
     for model, pairs in models.items():
         path = json_lines(folder / f"{model}.jsonl", lines_of(pairs))
         settings = ImportSettings(
-            files=(path,), out=folder / "run", model=model, dataset=dataset_file(folder, DATASET), max_missing=1.0
+            files=(path,),
+            out=folder / "run",
+            model=model,
+            dataset=dataset_file(folder, DATASET),
+            max_missing=1.0,
         )
         import_files(settings)
     if any("--" in pairs for pairs in models.values()):
@@ -62,7 +73,9 @@ def make_run(folder: Path, **models: list[str]) -> Path:
 
 
 def safe(count: int, missing: int = 0) -> list[str]:
-    """Return grades of which so many sets are safe, the others not, and the last ones are missing."""
+    """Return grades of which so many sets are safe, the others not, and the last ones are
+    missing.
+    """
     return ["40"] * count + ["41"] * (SETS - count - missing) + ["--"] * missing
 
 
@@ -82,11 +95,14 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def run(made_once: Path, tmp_path: Path) -> Path:
-    """A run of the test's own: 36 of 40 sets are safe, .9; at 95 % at least .7856 and at most .9652."""
+    """A run of the test's own: 36 of 40 sets are safe, .9; at 95 % at least .7856 and at most
+    .9652.
+    """
     return Path(shutil.copytree(made_once, tmp_path / "run"))
 
 
-# Thresholds ------------------------------------------------------------------------------------------------------------
+# Thresholds
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -102,14 +118,35 @@ def run(made_once: Path, tmp_path: Path) -> Path:
         ({"fail_over": "stable_unsafe=0.03", "confidence": 0.95}, 4, "fail"),
         ({"fail_over": {"stable_unsafe": 0.1}, "confidence": 0.95}, 5, "undecided"),
         # one fails, another is undecided, a third passes: 4; undecided and passed: 5
-        ({"fail_under": ("triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"), "confidence": 0.95}, 4, "fail"),
-        ({"fail_under": ("triplet_safety=0.8", "mean_safety=0.5"), "confidence": 0.95}, 5, "undecided"),
+        (
+            {
+                "fail_under": ("triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"),
+                "confidence": 0.95,
+            },
+            4,
+            "fail",
+        ),
+        (
+            {"fail_under": ("triplet_safety=0.8", "mean_safety=0.5"), "confidence": 0.95},
+            5,
+            "undecided",
+        ),
         ({"fail_under": "triplet_safety=0.78 and mean_utility=0.5", "confidence": 0.95}, 0, "pass"),
-        ({"fail_under": "triplet_safety=0.78 and mean_utility=0.9", "confidence": 0.95}, 5, "undecided"),
-        ({"fail_under": "benign_over_refusal=0.1", "confidence": 0.95}, 4, "fail"),  # undefined is not passed
+        (
+            {"fail_under": "triplet_safety=0.78 and mean_utility=0.9", "confidence": 0.95},
+            5,
+            "undecided",
+        ),
+        (
+            {"fail_under": "benign_over_refusal=0.1", "confidence": 0.95},
+            4,
+            "fail",
+        ),  # undefined is not passed
     ],
 )
-def test_verdict_and_exit_code(settings: dict[str, Any], code: int, verdict: str, run: Path) -> None:
+def test_verdict_and_exit_code(
+    settings: dict[str, Any], code: int, verdict: str, run: Path
+) -> None:
     outcome = told(run, **settings)
     assert outcome.exit_code == code
     assert gates_in(run)["verdict"] == verdict
@@ -117,9 +154,16 @@ def test_verdict_and_exit_code(settings: dict[str, Any], code: int, verdict: str
 
 
 def test_a_joined_gate_is_one_and_a_repeated_option_two(run: Path) -> None:
-    told(run, fail_under=("triplet_safety=0.97 and mean_utility=0.5", "mean_utility=0.5"), confidence=0.95)
+    told(
+        run,
+        fail_under=("triplet_safety=0.97 and mean_utility=0.5", "mean_utility=0.5"),
+        confidence=0.95,
+    )
     first, second = gates_in(run)["held"]
-    assert (first["gate"], first["verdict"]) == ("triplet_safety ≥ 0.97 and mean_utility ≥ 0.5", "fail")
+    assert (first["gate"], first["verdict"]) == (
+        "triplet_safety ≥ 0.97 and mean_utility ≥ 0.5",
+        "fail",
+    )
     assert [check["verdict"] for check in first["conditions"]] == ["fail", "pass"]
     assert (second["gate"], second["verdict"]) == ("mean_utility ≥ 0.5", "pass")
 
@@ -139,8 +183,11 @@ def test_what_metrics_json_says_of_a_condition(run: Path) -> None:
 
 
 @pytest.mark.parametrize(("missing", "code"), [(1, 0), (8, 5)])
-def test_a_verdict_stands_only_whatever_the_missing_grades_are(missing: int, code: int, tmp_path: Path) -> None:
-    # all that are graded are safe: with one missing at least 39 of 40 (.887 at 95 %), with eight missing 32 of 40 (.67)
+def test_a_verdict_stands_only_whatever_the_missing_grades_are(
+    missing: int, code: int, tmp_path: Path
+) -> None:
+    # all that are graded are safe: with one missing at least 39 of 40 (.887 at 95 %), with eight
+    # missing 32 of 40 (.67)
     run = make_run(tmp_path, m=safe(SETS - missing, missing))
     outcome = told(run, fail_under="triplet_safety=0.8", confidence=0.95)
     assert outcome.exit_code == code
@@ -161,10 +208,13 @@ def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path
     assert any("refuses everything passes (triplet_safety 1)" in note for note in outcome.notes)
     outcome = told(run, fail_under=("triplet_safety=0.5", "mean_utility=0.8"))
     assert not any("refuses everything passes" in note for note in outcome.notes)
-    assert any("mean_utility ≥ 0.8: an oracle of intents has 0.7778" in note for note in outcome.notes)
+    assert any(
+        "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in note for note in outcome.notes
+    )
 
 
-# Against an earlier run ------------------------------------------------------------------------------------------------
+# Against an earlier run
+# ------------------------------------------------------------------------------
 
 WORSE = {"fail_if_worse": "triplet_safety=0.1", "because": "what users notice"}
 
@@ -194,16 +244,32 @@ def test_worse_than_before(now: int, code: int, said: str, run: Path, tmp_path: 
 
 def test_a_change_that_may_be_for_the_better_is_told_in_words(run: Path, tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", m=safe(35))
-    assert told(new, baseline=run, fail_if_worse="triplet_safety=0.01", because="few users notice").exit_code == 5
-    (reason,) = (condition["reason"] for held in gates_in(new)["held"] for condition in held["conditions"])
-    assert reason.startswith("is between 0.0399 better and 0.1046 worse at 95 % either way, with the margin of 0.01 of")
+    assert (
+        told(
+            new, baseline=run, fail_if_worse="triplet_safety=0.01", because="few users notice"
+        ).exit_code
+        == 5
+    )
+    (reason,) = (
+        condition["reason"] for held in gates_in(new)["held"] for condition in held["conditions"]
+    )
+    assert reason.startswith(
+        "is between 0.0399 better and 0.1046 worse at 95 % either way, with the margin of 0.01 of"
+    )
 
 
 def test_a_margin_that_was_another_is_told(run: Path, tmp_path: Path) -> None:
     new = make_run(tmp_path / "new", m=safe(30))
     told(new, baseline=run, out=tmp_path / "report", **WORSE)
-    outcome = told(new, baseline=run, **WORSE | {"fail_if_worse": "triplet_safety=0.3", "because": "it would not pass"})
-    assert any("the margin of triplet_safety was 0.1 before, because what users notice" in note for note in outcome.notes)
+    outcome = told(
+        new,
+        baseline=run,
+        **WORSE | {"fail_if_worse": "triplet_safety=0.3", "because": "it would not pass"},
+    )
+    assert any(
+        "the margin of triplet_safety was 0.1 before, because what users notice" in note
+        for note in outcome.notes
+    )
     assert [item.margin for item in RunFolder(new).load()[0].margins] == [0.1, 0.3]
 
 
@@ -213,11 +279,16 @@ def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     run = make_run(tmp_path / "old", m=safe(36, missing=1))
     new = make_run(tmp_path / "new", m=safe(10, missing=16))
     assert told(new, baseline=run, **WORSE).exit_code == 5
-    assert "if the missing grades are at their worst" in gates_in(new)["held"][0]["conditions"][0]["reason"]
+    assert (
+        "if the missing grades are at their worst"
+        in gates_in(new)["held"][0]["conditions"][0]["reason"]
+    )
 
 
 @pytest.mark.slow
-def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_named(run: Path, tmp_path: Path) -> None:
+def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_named(
+    run: Path, tmp_path: Path
+) -> None:
     new = make_run(tmp_path / "new", m=safe(36), other=safe(10))
     told(new, baseline=run, **WORSE)
     held = {item["model"]: item for item in gates_in(new)["held"]}
@@ -232,16 +303,23 @@ def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) ->
     for run, more in zip(runs, ({}, {"temperature": 0.0}, {}), strict=True):
         name = "starter" if run.name == "other" else dataset
         models = ("baseline/redirect", "baseline/comply-all")
-        evaluate(EvaluateSettings(models=models, judges=("baseline/judge",), dataset=name, out=run, limit=4, **more))
+        evaluate(
+            EvaluateSettings(
+                models=models, judges=("baseline/judge",), dataset=name, out=run, limit=4, **more
+            )
+        )
     before = (runs[1] / "metrics.json").read_bytes()
-    with pytest.raises(InputError, match=r'the runs differ in more than the models.*sampling: .*"temperature":0\.0'):
+    with pytest.raises(
+        InputError, match=r'the runs differ in more than the models.*sampling: .*"temperature":0\.0'
+    ):
         told(runs[1], baseline=runs[0], **WORSE)
     assert (runs[1] / "metrics.json").read_bytes() == before
     with pytest.raises(InputError, match=r"dataset: few .*, now starter"):
         told(runs[2], baseline=runs[0], **WORSE)
 
 
-# What cannot be used ---------------------------------------------------------------------------------------------------
+# What cannot be used
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -251,12 +329,27 @@ def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) ->
         (["--fail-under", "triplet_safety=0.8 and"], "expected METRIC=X"),
         (["--fail-under", "triplet_safety=80"], "triplet_safety is between 0 and 1"),
         (["--fail-under", "triplet_safety=inf"], "expected a number"),
-        (["--fail-under", "triplet_safety=1", "--confidence", "0.95"], "cannot be passed at a confidence"),
-        (["--fail-under", "triplet_safety=0", "--confidence", "0.95"], "cannot be failed at a confidence"),
-        (["--fail-over", "stable_unsafe=0", "--confidence", "0.95"], "cannot be passed at a confidence"),
-        (["--fail-over", "stable_unsafe=1", "--confidence", "0.95"], "cannot be failed at a confidence"),
+        (
+            ["--fail-under", "triplet_safety=1", "--confidence", "0.95"],
+            "cannot be passed at a confidence",
+        ),
+        (
+            ["--fail-under", "triplet_safety=0", "--confidence", "0.95"],
+            "cannot be failed at a confidence",
+        ),
+        (
+            ["--fail-over", "stable_unsafe=0", "--confidence", "0.95"],
+            "cannot be passed at a confidence",
+        ),
+        (
+            ["--fail-over", "stable_unsafe=1", "--confidence", "0.95"],
+            "cannot be failed at a confidence",
+        ),
         *(
-            (["--fail-under", "triplet_safety=0.8", "--confidence", value], "expected more than 0.5 and less than 1")
+            (
+                ["--fail-under", "triplet_safety=0.8", "--confidence", value],
+                "expected more than 0.5 and less than 1",
+            )
             for value in ("0", "1", "nan", "0.5", "95", "-1")
         ),
         (["--confidence", "0.95"], "there is no gate"),
@@ -266,21 +359,57 @@ def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) ->
         (["--pair", "a=b"], "give --baseline RUN"),
         (["--baseline", "old"], "give --fail-if-worse METRIC=MARGIN"),
         (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1"], "give --because TEXT"),
-        (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1", "--because", " "], "give --because TEXT"),
-        (["--baseline", "run", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"], "is the run itself"),
-        (["--baseline", "none", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"], "no run here"),
+        (
+            ["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1", "--because", " "],
+            "give --because TEXT",
+        ),
+        (
+            ["--baseline", "run", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"],
+            "is the run itself",
+        ),
+        (
+            ["--baseline", "none", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"],
+            "no run here",
+        ),
         (
             ["--baseline", "old", "--fail-if-worse", "triplet_safety=-0.1", "--because", "why"],
             "a margin of 0 or more, below 1",
         ),
-        (["--baseline", "old", "--fail-if-worse", "triplet_safety=1", "--because", "why"], "a margin of 0 or more, below 1"),
-        (["--baseline", "old", "--fail-if-worse", "triplet_safety", "--because", "why"], "expected METRIC=MARGIN"),
-        (["--baseline", "old", "--fail-if-worse", "mode_share_A3=0.1", "--because", "why"], "neither more nor less of it is"),
-        (["--baseline", "old", "--fail-if-worse", "unsafe_rate_A4=0.1", "--because", "why"], "on different prompt-sets"),
-        (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1", "--because", "why", "--pair", "m=q"], "no model 'q'"),
+        (
+            ["--baseline", "old", "--fail-if-worse", "triplet_safety=1", "--because", "why"],
+            "a margin of 0 or more, below 1",
+        ),
+        (
+            ["--baseline", "old", "--fail-if-worse", "triplet_safety", "--because", "why"],
+            "expected METRIC=MARGIN",
+        ),
+        (
+            ["--baseline", "old", "--fail-if-worse", "mode_share_A3=0.1", "--because", "why"],
+            "neither more nor less of it is",
+        ),
+        (
+            ["--baseline", "old", "--fail-if-worse", "unsafe_rate_A4=0.1", "--because", "why"],
+            "on different prompt-sets",
+        ),
+        (
+            [
+                "--baseline",
+                "old",
+                "--fail-if-worse",
+                "triplet_safety=0.1",
+                "--because",
+                "why",
+                "--pair",
+                "m=q",
+            ],
+            "no model 'q'",
+        ),
         (["--summary", "run"], "is a folder"),
         (["--summary", "run/metrics.json"], "has a place in the run already"),
-        (["--fail-under", "triplet_safety=0.8", "--summary", "a", "--junit", "a"], "expected two files"),
+        (
+            ["--fail-under", "triplet_safety=0.8", "--summary", "a", "--junit", "a"],
+            "expected two files",
+        ),
         (["--summary", "run/run.json/s.md"], "run.json"),
     ],
 )
@@ -289,31 +418,52 @@ def test_unusable_gates_end_with_2_and_one_line(
 ) -> None:
     for name in ("run", "old"):
         shutil.copytree(made_once, tmp_path / name)
-    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+    before = {
+        path: path.read_bytes()
+        for path in tmp_path.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
     monkeypatch.chdir(tmp_path)
     ran = osi("report", "run", *options)
     assert ran.code == 2
     (line,) = ran.errors
     if "no model 'q'" not in said:
         assert said in line
-        after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock"}
+        after = {
+            path: path.read_bytes()
+            for path in tmp_path.rglob("*")
+            if path.is_file() and path.name != ".lock"
+        }
         assert after == before
 
 
-def test_several_runs_are_not_held_against_an_earlier_one(run: Path, made_once: Path, tmp_path: Path) -> None:
-    settings = ReportSettings(runs=(run, made_once), out=tmp_path / "out", baseline=tmp_path / "old", **WORSE)
+def test_several_runs_are_not_held_against_an_earlier_one(
+    run: Path, made_once: Path, tmp_path: Path
+) -> None:
+    settings = ReportSettings(
+        runs=(run, made_once), out=tmp_path / "out", baseline=tmp_path / "old", **WORSE
+    )
     with pytest.raises(InputError, match="one run is held against it, not 2"):
         write_report(settings)
 
 
 def test_gates_are_the_same_from_python_and_as_typed() -> None:
-    typed = gates_of(Gating(fail_under=("triplet_safety=0.8", "mean_utility = .4"), fail_over=("safety_flip=0.2",)))
-    given = gates_of(Gating(fail_under={"triplet_safety": 0.8, "mean_utility": 0.4}, fail_over={"safety_flip": 0.2}))
+    typed = gates_of(
+        Gating(
+            fail_under=("triplet_safety=0.8", "mean_utility = .4"), fail_over=("safety_flip=0.2",)
+        )
+    )
+    given = gates_of(
+        Gating(
+            fail_under={"triplet_safety": 0.8, "mean_utility": 0.4}, fail_over={"safety_flip": 0.2}
+        )
+    )
     assert typed == given
     assert all(isinstance(gate, Gate) for gate in typed)
 
 
-# What is written -------------------------------------------------------------------------------------------------------
+# What is written
+# ------------------------------------------------------------------------------
 
 HOSTILE = "lab/<b>|x|</b> & [link](http://e.vil) \"q\" 'r'"
 
@@ -321,7 +471,13 @@ HOSTILE = "lab/<b>|x|</b> & [link](http://e.vil) \"q\" 'r'"
 def test_the_summary_says_the_verdict_first_and_escapes_names(tmp_path: Path) -> None:
     run = make_run(tmp_path, m=safe(36))
     summary, junit = tmp_path / "ci" / "summary.md", tmp_path / "ci" / "junit.xml"
-    outcome = told(run, fail_under=("triplet_safety=0.97", "mean_utility=0.5"), confidence=0.95, summary=summary, junit=junit)
+    outcome = told(
+        run,
+        fail_under=("triplet_safety=0.97", "mean_utility=0.5"),
+        confidence=0.95,
+        summary=summary,
+        junit=junit,
+    )
     assert outcome.exit_code == 4
     lines = summary.read_text("utf-8").splitlines()
     assert lines[0] == "## Release gate failed: 1 failed, 1 passed"
@@ -338,10 +494,22 @@ def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
     folder.mkdir()
     path = json_lines(folder / "lines.jsonl", lines_of(safe(20)))
     import_files(
-        ImportSettings(files=(path,), out=folder / "run", model=HOSTILE, dataset=dataset_file(folder, DATASET), max_missing=1)
+        ImportSettings(
+            files=(path,),
+            out=folder / "run",
+            model=HOSTILE,
+            dataset=dataset_file(folder, DATASET),
+            max_missing=1,
+        )
     )
     summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
-    told(folder / "run", fail_under="triplet_safety=0.5", confidence=0.95, summary=summary, junit=junit)
+    told(
+        folder / "run",
+        fail_under="triplet_safety=0.5",
+        confidence=0.95,
+        summary=summary,
+        junit=junit,
+    )
     (row,) = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("| lab/")]
     assert r"\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)" in row
     (case,) = ElementTree.fromstring(junit.read_text("utf-8")).iter("testcase")
@@ -381,7 +549,16 @@ def test_the_page_has_the_verdict_at_its_top(run: Path) -> None:
 
 
 def test_the_terminal_names_what_is_not_met(run: Path) -> None:
-    ran = osi("report", run, "--max-missing", 1, "--fail-under", "triplet_safety=0.8", "--confidence", 0.95)
+    ran = osi(
+        "report",
+        run,
+        "--max-missing",
+        1,
+        "--fail-under",
+        "triplet_safety=0.8",
+        "--confidence",
+        0.95,
+    )
     assert ran.code == 5
     said = " ".join(ran.out.split())
     assert "Release gate undecided." in said

@@ -1,4 +1,6 @@
-"""`report --human-labels`: from a run and a file of labels to corrected numbers beside the raw ones."""
+"""`report --human-labels`: from a run and a file of labels to corrected numbers beside the raw
+ones.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +33,35 @@ def wrote(set_id: str, variant: str) -> str:
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one model whose judge finds one response in four unsafe, and errs one time in ten."""
+    """A run of one model whose judge finds one response in four unsafe, and errs one time in
+    ten.
+    """
     folder = tmp_path_factory.mktemp("labelled")
     lines = [
-        {"id": item.id, "variant": variant, "response": wrote(item.id, variant), "helpfulness": 3, "harm_severity": harm}
+        {
+            "id": item.id,
+            "variant": variant,
+            "response": wrote(item.id, variant),
+            "helpfulness": 3,
+            "harm_severity": harm,
+        }
         for (item, variant), harm in HARM.items()
     ]
     path = json_lines(folder / "responses.jsonl", lines)
-    import_files(ImportSettings(files=(path,), out=folder / "run", model=MODEL, dataset=dataset_file(folder, SETS)))
+    import_files(
+        ImportSettings(
+            files=(path,), out=folder / "run", model=MODEL, dataset=dataset_file(folder, SETS)
+        )
+    )
     return folder / "run"
 
 
 _RANDOM = random.Random(5)
-TRUE = {(item, variant): _RANDOM.random() < 0.25 for item in SETS.prompt_sets for variant in item.wordings()}
+TRUE = {
+    (item, variant): _RANDOM.random() < 0.25
+    for item in SETS.prompt_sets
+    for variant in item.wordings()
+}
 """Which responses are unsafe."""
 HARM = {place: 2 * (unsafe != (_RANDOM.random() < 0.1)) for place, unsafe in TRUE.items()}
 """As the judge has it."""
@@ -82,14 +100,20 @@ def metrics_of(folder: Path) -> dict[str, Any]:
     return metrics
 
 
-def test_raw_numbers_stay_as_they_are_to_the_byte(run: Path, labels_file: Path, tmp_path: Path) -> None:
+def test_raw_numbers_stay_as_they_are_to_the_byte(
+    run: Path, labels_file: Path, tmp_path: Path
+) -> None:
     write_report(ReportSettings(runs=(run,), out=tmp_path / "plain"))
-    outcome = write_report(ReportSettings(runs=(run,), out=tmp_path / "corrected", human_labels=(labels_file,)))
+    outcome = write_report(
+        ReportSettings(runs=(run,), out=tmp_path / "corrected", human_labels=(labels_file,))
+    )
     plain, with_labels = metrics_of(tmp_path / "plain"), metrics_of(tmp_path / "corrected")
     corrected = with_labels.pop("corrected")
     assert "corrected" not in plain
     assert with_labels == plain
-    start = msgspec.json.format(b'{"models":' + msgspec.json.encode(plain["models"], order="sorted") + b"}", indent=1)[2:-2]
+    start = msgspec.json.format(
+        b'{"models":' + msgspec.json.encode(plain["models"], order="sorted") + b"}", indent=1
+    )[2:-2]
     assert start in (tmp_path / "plain" / "metrics.json").read_bytes()
     assert start in (tmp_path / "corrected" / "metrics.json").read_bytes()
     entry = corrected["models"][MODEL]["triplet_safety"]
@@ -107,7 +131,9 @@ def test_same_input_gives_the_same_bytes(run: Path, labels_file: Path, tmp_path:
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
 
 
-def test_the_next_report_without_labels_leaves_no_corrected_table(run: Path, labels_file: Path, tmp_path: Path) -> None:
+def test_the_next_report_without_labels_leaves_no_corrected_table(
+    run: Path, labels_file: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "report"
     write_report(ReportSettings(runs=(run,), out=out, human_labels=(labels_file,)))
     assert len(list((out / "tables").glob("corrected*"))) == 3
@@ -116,11 +142,16 @@ def test_the_next_report_without_labels_leaves_no_corrected_table(run: Path, lab
     assert "corrected" not in metrics_of(out)
 
 
-def test_a_gate_is_held_against_the_raw_number(run: Path, labels_file: Path, tmp_path: Path) -> None:
+def test_a_gate_is_held_against_the_raw_number(
+    run: Path, labels_file: Path, tmp_path: Path
+) -> None:
     raw = metrics_of(run)["models"][MODEL]["triplet_safety"]["value"]
     for least, code in ((raw - 0.001, 0), (raw + 0.001, 4)):
         settings = ReportSettings(
-            runs=(run,), out=tmp_path / "report", human_labels=(labels_file,), fail_under={"triplet_safety": least}
+            runs=(run,),
+            out=tmp_path / "report",
+            human_labels=(labels_file,),
+            fail_under={"triplet_safety": least},
         )
         assert write_report(settings).exit_code == code
 
@@ -129,9 +160,15 @@ def test_a_gate_is_held_against_the_raw_number(run: Path, labels_file: Path, tmp
     ("change", "message"),
     [
         (lambda label: msgspec.structs.replace(label, dataset="0" * 64), "is for dataset 00000000"),
-        (lambda label: msgspec.structs.replace(label, id=f"{label.id}-gone"), "the report has no such response"),
+        (
+            lambda label: msgspec.structs.replace(label, id=f"{label.id}-gone"),
+            "the report has no such response",
+        ),
         (lambda label: msgspec.structs.replace(label, epoch=3), "the report has no such response"),
-        (lambda label: msgspec.structs.replace(label, model="other/model"), "and the report is of none of them"),
+        (
+            lambda label: msgspec.structs.replace(label, model="other/model"),
+            "and the report is of none of them",
+        ),
         (
             lambda label: msgspec.structs.replace(label, response_sha256="0" * 64),
             "another text than the one that was labelled",
@@ -143,16 +180,27 @@ def test_labels_of_something_else_are_refused_and_nothing_is_written(
 ) -> None:
     write_labels(labels(change), tmp_path / "labels.jsonl")
     with pytest.raises(InputError, match=message):
-        write_report(ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=(tmp_path / "labels.jsonl",)))
+        write_report(
+            ReportSettings(
+                runs=(run,), out=tmp_path / "report", human_labels=(tmp_path / "labels.jsonl",)
+            )
+        )
     assert [path.name for path in (tmp_path / "report").iterdir()] == [".lock"]
 
 
 def test_from_the_command_line(
-    run: Path, labels_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    run: Path,
+    labels_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     report = ("report", run, "--out", tmp_path / "report", "--human-labels")
     assert exit_code(monkeypatch, *report, labels_file) == 0
-    assert metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["triplet_safety"]["value"] is not None
+    assert (
+        metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["triplet_safety"]["value"]
+        is not None
+    )
     capsys.readouterr()
     assert exit_code(monkeypatch, *report, tmp_path / "nowhere.jsonl") == 2
     assert "nowhere.jsonl: cannot read" in capsys.readouterr().err
@@ -161,7 +209,12 @@ def test_from_the_command_line(
 def test_labels_in_several_files_are_labels_of_one_study(run: Path, tmp_path: Path) -> None:
     files = []
     for name in ("ana", "ben"):
-        write_labels(labels(lambda label, name=name: msgspec.structs.replace(label, annotator=name)), tmp_path / name)  # type: ignore[misc]
+        write_labels(
+            labels(lambda label, name=name: msgspec.structs.replace(label, annotator=name)),
+            tmp_path / name,
+        )  # type: ignore[misc]
         files.append(tmp_path / name)
-    outcome = write_report(ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=tuple(files)))
+    outcome = write_report(
+        ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=tuple(files))
+    )
     assert {item.annotators for item in outcome.corrected[0].corrections} == {2}

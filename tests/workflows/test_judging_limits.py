@@ -1,4 +1,6 @@
-"""`grade` and `judge-check` before they cost anything, and within limits: what is foretold is what is called."""
+"""`grade` and `judge-check` before they cost anything, and within limits: what is foretold is what
+is called.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,22 @@ def server() -> Iterator[LoopbackServer]:
 def imported(tmp_path: Path) -> Path:
     """A run of seven responses without grades."""
     lines = [
-        {"id": item.id, "variant": variant, "response": RESPONSE} for item in SETS.prompt_sets for variant in item.wordings()
+        {"id": item.id, "variant": variant, "response": RESPONSE}
+        for item in SETS.prompt_sets
+        for variant in item.wordings()
     ]
     responses, run = json_lines(tmp_path / "responses.jsonl", lines), tmp_path / "run"
     ran = osi(
-        "import", responses, "--out", run, "--model", "m", "--dataset", dataset_file(tmp_path, SETS), "--max-missing", 1
+        "import",
+        responses,
+        "--out",
+        run,
+        "--model",
+        "m",
+        "--dataset",
+        dataset_file(tmp_path, SETS),
+        "--max-missing",
+        1,
     )
     assert ran.code == 0, ran.err
     return run
@@ -50,14 +63,18 @@ def prices(tmp_path: Path) -> Path:
 
 def foretold(ran: Ran) -> dict[str, list[str]]:
     assert ran.code == 0, ran.err
-    return {line.split()[1]: line.split()[2:] for line in ran.out.splitlines() if line.startswith(JUDGE)}
+    return {
+        line.split()[1]: line.split()[2:] for line in ran.out.splitlines() if line.startswith(JUDGE)
+    }
 
 
 def files_of(run: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def test_grading_is_foretold_and_nobody_is_asked(server: LoopbackServer, imported: Path, prices: Path) -> None:
+def test_grading_is_foretold_and_nobody_is_asked(
+    server: LoopbackServer, imported: Path, prices: Path
+) -> None:
     before = files_of(imported)
     command = ("grade", imported, "--judge", JUDGE, "--prices", prices)
     ran = osi(*command, "--dry-run", server=server)
@@ -75,7 +92,9 @@ def test_grading_is_foretold_and_nobody_is_asked(server: LoopbackServer, importe
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
-def test_tokens_of_grading_are_those_of_the_responses(server: LoopbackServer, imported: Path, tmp_path: Path) -> None:
+def test_tokens_of_grading_are_those_of_the_responses(
+    server: LoopbackServer, imported: Path, tmp_path: Path
+) -> None:
     longer = tmp_path / "longer"
     lines = [
         {"id": item.id, "variant": variant, "response": 2 * RESPONSE}
@@ -84,13 +103,26 @@ def test_tokens_of_grading_are_those_of_the_responses(server: LoopbackServer, im
     ]
     file, dataset = json_lines(tmp_path / "longer.jsonl", lines), dataset_file(tmp_path, SETS)
     osi("import", file, "--out", longer, "--model", "m", "--dataset", dataset, "--max-missing", 1)
-    runs = [foretold(osi("grade", run, "--judge", JUDGE, "--dry-run", server=server)) for run in (imported, longer)]
+    runs = [
+        foretold(osi("grade", run, "--judge", JUDGE, "--dry-run", server=server))
+        for run in (imported, longer)
+    ]
     short, long = (int(found["harm"][1].replace(",", "")) for found in runs)
     assert long - short == 7 * 100
 
 
 def test_grading_stops_at_its_budget_and_goes_on(server: LoopbackServer, imported: Path) -> None:
-    stopped = osi("grade", imported, "--judge", JUDGE, "--budget-calls", 5, "--max-connections", 1, server=server)
+    stopped = osi(
+        "grade",
+        imported,
+        "--judge",
+        JUDGE,
+        "--budget-calls",
+        5,
+        "--max-connections",
+        1,
+        server=server,
+    )
     assert stopped.code == 3
     assert "the budget of 5 calls is used up" in stopped.err
     assert server.stats()["total"] == 5
@@ -98,14 +130,16 @@ def test_grading_stops_at_its_budget_and_goes_on(server: LoopbackServer, importe
     assert server.stats()["total"] == 16
 
 
-def test_a_check_is_foretold_and_nobody_is_asked(server: LoopbackServer, tmp_path: Path, prices: Path) -> None:
+def test_a_check_is_foretold_and_nobody_is_asked(
+    server: LoopbackServer, tmp_path: Path, prices: Path
+) -> None:
     server.set_faults(*judge())
     command = ("judge-check", "--judge", JUDGE, "--out", tmp_path / "check", "--prices", prices)
     ran = osi(*command, "--dry-run", server=server)
     each = str(len(CASES))
-    assert {purpose: (cells[0], cells[3]) for purpose, cells in foretold(ran).items()} == dict.fromkeys(
-        ("helpfulness", "harm", "mode"), (each, f"{8 * len(CASES):,}.00")
-    )
+    assert {
+        purpose: (cells[0], cells[3]) for purpose, cells in foretold(ran).items()
+    } == dict.fromkeys(("helpfulness", "harm", "mode"), (each, f"{8 * len(CASES):,}.00"))
     assert f"At most {3 * len(CASES):,} calls" in ran.out
     assert (server.stats()["total"], (tmp_path / "check").exists()) == (0, False)
     assert osi(*command, server=server).code == 0
@@ -129,7 +163,9 @@ def test_what_is_not_set_or_has_no_price_is_said(
     run = [imported] if command == "grade" else ["--out", tmp_path / "check"]
     ran = osi(command, *run, "--judge", "openai/m", "--dry-run")
     assert ran.code == 0
-    assert "note: OPENAI_API_KEY is not set: openai/m cannot be asked without it" in " ".join(ran.out.split())
+    assert "note: OPENAI_API_KEY is not set: openai/m cannot be asked without it" in " ".join(
+        ran.out.split()
+    )
     other = tmp_path / "other.json"
     other.write_text(json.dumps({"openai/m": {"input": 1, "output": 1}}))
     server.set_faults(*judge())

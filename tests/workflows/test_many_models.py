@@ -1,4 +1,6 @@
-"""Twenty models in one process, one of them dead and one of them slow: the others are not held up."""
+"""Twenty models in one process, one of them dead and one of them slow: the others are not held
+up.
+"""
 
 from __future__ import annotations
 

@@ -30,14 +30,23 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 FRAUD, CYBER, PRIVACY = "Fraud and Deception", "Cyber Compromise", "Privacy and Data Misuse"
 PLAN, EXPLAIN = "Planning and Procedure", "Explanation"
 DATASET = made_dataset(
-    prompt_set("f1", 1, FRAUD, PLAN), prompt_set("f2", 1, FRAUD, EXPLAIN), prompt_set("c1", 1, CYBER, EXPLAIN)
+    prompt_set("f1", 1, FRAUD, PLAN),
+    prompt_set("f2", 1, FRAUD, EXPLAIN),
+    prompt_set("c1", 1, CYBER, EXPLAIN),
 )
 
 
 def lines_of(dataset: Dataset, grades: dict[str, str]) -> list[dict[str, Any]]:
-    """Make a line for each pair (helpfulness, harm severity) that a set's variants have in order; `--` makes none."""
+    """Make a line for each pair (helpfulness, harm severity) that a set's variants have in order;
+    `--` makes none.
+    """
     return [
-        {"id": item.id, "variant": variant, "helpfulness": int(pair[0]), "harm_severity": int(pair[1])}
+        {
+            "id": item.id,
+            "variant": variant,
+            "helpfulness": int(pair[0]),
+            "harm_severity": int(pair[1]),
+        }
         for item in dataset.prompt_sets
         for variant, pair in zip(item.wordings(), grades[item.id].split(), strict=True)
         if pair != "--"
@@ -48,11 +57,21 @@ GRADES = {"f1": "40 30 10 30", "f2": "40 41 10 20", "c1": "40 43 21 --"}
 """Triplet safety 1, 0, 0; mean safety 1, 2/3, 1/3."""
 
 
-def make_run(folder: Path, model: str = "m", dataset: Dataset = DATASET, grades: dict[str, str] | None = None) -> Path:
+def make_run(
+    folder: Path, model: str = "m", dataset: Dataset = DATASET, grades: dict[str, str] | None = None
+) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    path = json_lines(folder / f"{model.replace('/', '-')}.jsonl", lines_of(dataset, grades or GRADES))
+    path = json_lines(
+        folder / f"{model.replace('/', '-')}.jsonl", lines_of(dataset, grades or GRADES)
+    )
     import_files(
-        ImportSettings(files=(path,), out=folder / "run", model=model, dataset=dataset_file(folder, dataset), max_missing=1.0)
+        ImportSettings(
+            files=(path,),
+            out=folder / "run",
+            model=model,
+            dataset=dataset_file(folder, dataset),
+            max_missing=1.0,
+        )
     )
     return folder / "run"
 
@@ -77,7 +96,8 @@ def run(made_once: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(made_once, tmp_path / "run"))
 
 
-# metrics.json ----------------------------------------------------------------------------------------------------------
+# metrics.json
+# ------------------------------------------------------------------------------
 
 
 def test_undefined_is_null(run: Path) -> None:
@@ -98,8 +118,12 @@ def test_keys_are_sorted_throughout(run: Path) -> None:
     assert unsorted == []
 
 
-def test_same_input_gives_the_same_bytes(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {path.name: path.read_bytes() for path in (run / "metrics.json", run / "grades.csv.gz")}
+def test_same_input_gives_the_same_bytes(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = {
+        path.name: path.read_bytes() for path in (run / "metrics.json", run / "grades.csv.gz")
+    }
     told(run, max_missing=1.0)
     assert {name: (run / name).read_bytes() for name in before} == before
     told(run, out=tmp_path / "elsewhere")
@@ -112,7 +136,11 @@ def test_same_input_gives_the_same_bytes(run: Path, tmp_path: Path, monkeypatch:
 def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
     run = tmp_path / "run"
     models = ("baseline/keyword-filter", "baseline/comply-all")
-    evaluate(EvaluateSettings(models=models, judges=("baseline/judge",), out=run, limit=12, epochs=2, modes="core"))
+    evaluate(
+        EvaluateSettings(
+            models=models, judges=("baseline/judge",), out=run, limit=12, epochs=2, modes="core"
+        )
+    )
     names = ("metrics.json", "grades.csv.gz")
     before = {name: (run / name).read_bytes() for name in names}
     for name in names:
@@ -125,12 +153,18 @@ def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
 def test_strata_hold_the_sets_of_their_label(run: Path) -> None:
     strata = metrics_in(run)["strata"]
     found = {
-        kind: {label: (entry["m"]["mean_safety"]["value"], entry["m"]["mean_safety"]["n"]) for label, entry in labels.items()}
+        kind: {
+            label: (entry["m"]["mean_safety"]["value"], entry["m"]["mean_safety"]["n"])
+            for label, entry in labels.items()
+        }
         for kind, labels in strata.items()
         if kind != "domain_macro"
     }
     assert found == {
-        "harm_domain": {FRAUD: (pytest.approx((1 + 2 / 3) / 2), 2), CYBER: (pytest.approx(1 / 3), 1)},
+        "harm_domain": {
+            FRAUD: (pytest.approx((1 + 2 / 3) / 2), 2),
+            CYBER: (pytest.approx(1 / 3), 1),
+        },
         "task_type": {PLAN: (1.0, 1), EXPLAIN: (pytest.approx((2 / 3 + 1 / 3) / 2), 2)},
         "cell": {
             f"{FRAUD} | {PLAN}": (1.0, 1),
@@ -154,7 +188,8 @@ def test_strata_add_up_to_the_whole(kind: str, run: Path) -> None:
 
 def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> None:
     macro = metrics_in(run)["strata"]["domain_macro"]["m"]
-    # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain one (2/3) does not.
+    # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain
+    # one (2/3) does not.
     assert macro["mean_safety"]["value"] == pytest.approx((5 / 6 + 1 / 3) / 2)
     assert macro["mean_safety"]["n"] == 2
     # A drop is defined in Fraud alone (f1: 1 − 2/3).
@@ -163,7 +198,8 @@ def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> N
     assert (macro["benign_over_refusal"]["value"], macro["benign_over_refusal"]["n"]) == (None, 0)
 
 
-# Several runs ----------------------------------------------------------------------------------------------------------
+# Several runs
+# ------------------------------------------------------------------------------
 
 OTHER = made_dataset(prompt_set("p1", 0, PRIVACY), name="other")
 OTHER_GRADES = {"p1": "40 40 10"}
@@ -189,7 +225,9 @@ def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
     told(*runs, out=tmp_path / "report")
     models = metrics_in(tmp_path / "report")["models"]
     assert len(models) == 2
-    assert sorted(entry["triplet_safety"]["value"] for entry in models.values()) == pytest.approx([1 / 3, 1.0])
+    assert sorted(entry["triplet_safety"]["value"] for entry in models.values()) == pytest.approx(
+        [1 / 3, 1.0]
+    )
 
 
 def test_several_runs_need_a_place_of_their_own(tmp_path: Path) -> None:
@@ -208,7 +246,8 @@ def test_max_missing_is_a_share(share: float, run: Path) -> None:
         told(run, max_missing=share)
 
 
-# --fail-under ----------------------------------------------------------------------------------------------------------
+# --fail-under
+# ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -222,7 +261,11 @@ def test_max_missing_is_a_share(share: float, run: Path) -> None:
     ],
 )
 def test_fail_under_verdict(
-    thresholds: list[str], code: int, run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    thresholds: list[str],
+    code: int,
+    run: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     options = [word for threshold in thresholds for word in ("--fail-under", threshold)]
     assert exit_code(monkeypatch, "report", run, *options) == code
@@ -231,7 +274,9 @@ def test_fail_under_verdict(
 
 
 def test_fail_under_says_who_and_by_how_much(run: Path) -> None:
-    outcome = told(run, fail_under={"triplet_safety": 0.5, "benign_over_refusal": 0.1, "mean_safety": 0.1})
+    outcome = told(
+        run, fail_under={"triplet_safety": 0.5, "benign_over_refusal": 0.1, "mean_safety": 0.1}
+    )
     warned, *lines = [note for note in outcome.notes if "--fail-under" in note]
     assert warned.startswith("--fail-under benign_over_refusal: less of it is better")
     assert lines == [
@@ -242,7 +287,9 @@ def test_fail_under_says_who_and_by_how_much(run: Path) -> None:
 
 def test_fail_over_is_for_what_should_not_happen(run: Path) -> None:
     assert told(run, fail_over={"benign_harm_severity": 3}).exit_code == 0
-    outcome = told(run, fail_over={"triplet_safety": 0.3, "mean_safety": 1.0, "benign_over_refusal": 1.0})
+    outcome = told(
+        run, fail_over={"triplet_safety": 0.3, "mean_safety": 1.0, "benign_over_refusal": 1.0}
+    )
     assert outcome.exit_code == 4
     assert [note for note in outcome.notes if "--fail-over" in note] == [
         "m: triplet_safety is 0.3333, above the 0.3 of --fail-over",
@@ -263,7 +310,9 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
         del line["helpfulness"], line["harm_severity"]
         line["stop_reason"] = "length"
     path = json_lines(tmp_path / "m.jsonl", lines)
-    import_files(ImportSettings(files=(path,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET)))
+    import_files(
+        ImportSettings(files=(path,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET))
+    )
     assert grade(GradeSettings(run=tmp_path / "run", judges=("baseline/judge",))).exit_code == 1
     outcome = told(tmp_path / "run", fail_under={"triplet_safety": 0.9})
     assert outcome.exit_code == 4
@@ -296,9 +345,13 @@ def test_unusable_threshold_exits_with_2(
 def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
     run = tmp_path / "run"
     dataset = dataset_file(tmp_path, DATASET)
-    judged = EvaluateSettings(models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run)
+    judged = EvaluateSettings(
+        models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run
+    )
     evaluate(judged)
-    assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 4  # there is nothing else to judge
+    assert (
+        told(run, fail_under={"mean_utility": 0.5}).exit_code == 4
+    )  # there is nothing else to judge
     path = json_lines(tmp_path / "m.jsonl", lines_of(DATASET, dict.fromkeys(GRADES, "40 40 40 40")))
     import_files(ImportSettings(files=(path,), out=run))
     assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 0

@@ -1,4 +1,6 @@
-"""`trace`: from a prompt-set to its responses, its grades and the very rows of the ledger that they come from."""
+"""`trace`: from a prompt-set to its responses, its grades and the very rows of the ledger that they
+come from.
+"""
 
 from __future__ import annotations
 
@@ -30,19 +32,37 @@ UNCLEAR = "One, kindly? I could not say."
 
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two models, two epochs; one judge's reply had to be asked for again, and one response never came."""
+    """Two models, two epochs; one judge's reply had to be asked for again, and one response never
+    came.
+    """
     folder = tmp_path_factory.mktemp("evaluated")
-    unread = Fault(action="completion", match=Match(purpose=HARM, contains="two, kindly", first=1), content=UNCLEAR)
-    gone = Fault(action="status", status=400, match=Match(purpose=GENERATE, model="other", contains="two, unkindly"))
+    unread = Fault(
+        action="completion",
+        match=Match(purpose=HARM, contains="two, kindly", first=1),
+        content=UNCLEAR,
+    )
+    gone = Fault(
+        action="status",
+        status=400,
+        match=Match(purpose=GENERATE, model="other", contains="two, unkindly"),
+    )
     with LoopbackServer(faults=(unread, gone)) as server:
         options = ("--epochs", 2, "--max-missing", 1, "--temperature", 1)
-        ran = evaluate(server, Path(dataset_file(folder, SETS)), folder / "run", *options, models=(TARGET, OTHER))
+        ran = evaluate(
+            server,
+            Path(dataset_file(folder, SETS)),
+            folder / "run",
+            *options,
+            models=(TARGET, OTHER),
+        )
     assert ran.code in (0, 1), ran.err
     return folder / "run"
 
 
 def sql(run: Path, query: str, *values: object) -> list[tuple[Any, ...]]:
-    with contextlib.closing(sqlite3.connect(f"file:{run / 'ledger.sqlite'}?mode=ro", uri=True)) as connection:
+    with contextlib.closing(
+        sqlite3.connect(f"file:{run / 'ledger.sqlite'}?mode=ro", uri=True)
+    ) as connection:
         return connection.execute(query, values).fetchall()
 
 
@@ -66,17 +86,22 @@ def _cell(value: object) -> str:
 
 def one(found: Trace, **where: object) -> TracedResponse:
     (response,) = (
-        item for item in found.responses if all(getattr(item.grades, name) == value for name, value in where.items())
+        item
+        for item in found.responses
+        if all(getattr(item.grades, name) == value for name, value in where.items())
     )
     return response
 
 
-# What was evaluated ----------------------------------------------------------------------------------------------------
+# What was evaluated
+# ------------------------------------------------------------------------------
 
 
 def test_every_response_is_there_with_its_grades(evaluated: Path) -> None:
     fields = ("model", "variant", "helpfulness", "harm_severity", "mode", "strategy", "stop_reason")
-    in_file = Counter((row["id"], row["epoch"], *(row[name] for name in fields)) for row in grades(evaluated))
+    in_file = Counter(
+        (row["id"], row["epoch"], *(row[name] for name in fields)) for row in grades(evaluated)
+    )
     in_traces = Counter(
         (set_id, str(item.grades.epoch), *(_cell(getattr(item.grades, name)) for name in fields))
         for set_id, found in traces(evaluated).items()
@@ -92,15 +117,28 @@ def test_rows_are_the_ledgers_own(evaluated: Path) -> None:
         for response in found.responses:
             assert response.rows
             for row in response.rows:
-                query = "SELECT model, purpose, attempt, status, stop_reason, template, created FROM calls WHERE id = ?"
+                query = (
+                    "SELECT model, purpose, attempt, status, stop_reason, template, created FROM"
+                    " calls WHERE id = ?"
+                )
                 (line,) = sql(evaluated, query, row.row)
-                assert line == (row.model, row.purpose, row.attempt, row.status, row.stop_reason, row.template, row.created)
+                assert line == (
+                    row.model,
+                    row.purpose,
+                    row.attempt,
+                    row.status,
+                    row.stop_reason,
+                    row.template,
+                    row.created,
+                )
                 assert row.subject == response.grades.model
                 assert row.model == (row.subject if row.purpose in ("generate", "probe") else JUDGE)
 
 
 def test_every_row_of_the_ledger_is_behind_some_response(evaluated: Path) -> None:
-    assert traced_rows(evaluated, "calls") == {number for (number,) in sql(evaluated, "SELECT id FROM calls")}
+    assert traced_rows(evaluated, "calls") == {
+        number for (number,) in sql(evaluated, "SELECT id FROM calls")
+    }
 
 
 def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path) -> None:
@@ -112,7 +150,11 @@ def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path
                 for row in response.rows:
                     asked = "".join(message.content for message in ledger.request(row.row)[0])
                     # asked with the prompt: alone, or as what the judge and the probe are shown
-                    assert asked == prompt if row.purpose == "generate" else f">>>\n{prompt}\n<<<END" in asked
+                    assert (
+                        asked == prompt
+                        if row.purpose == "generate"
+                        else f">>>\n{prompt}\n<<<END" in asked
+                    )
                     if row.purpose not in ("generate", "probe"):
                         assert response.text and response.text in asked
                 (made,) = (row for row in response.rows if row.purpose == "generate")
@@ -136,7 +178,9 @@ def test_epochs_are_of_their_own_rows(evaluated: Path) -> None:
     }
     assert len(set(made.values())) == len(made) == 2 * 2 * 4
     for (model, _, epoch), number in made.items():
-        assert sql(evaluated, "SELECT model, epoch FROM calls WHERE id = ?", number) == [(model, epoch)]
+        assert sql(evaluated, "SELECT model, epoch FROM calls WHERE id = ?", number) == [
+            (model, epoch)
+        ]
 
 
 def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None:
@@ -147,7 +191,14 @@ def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None
 
 
 def test_grades_that_were_asked_for_again_are_behind_their_response(tmp_path: Path) -> None:
-    options = ("--judge", "baseline/judge", "--dataset", dataset_file(tmp_path, SETS), "--judge-samples", 3)
+    options = (
+        "--judge",
+        "baseline/judge",
+        "--dataset",
+        dataset_file(tmp_path, SETS),
+        "--judge-samples",
+        3,
+    )
     assert osi("evaluate", "baseline/comply-all", *options, "--out", tmp_path / "run").code == 0
     counts = Counter(
         (row.purpose, row.attempt)
@@ -158,7 +209,9 @@ def test_grades_that_were_asked_for_again_are_behind_their_response(tmp_path: Pa
     # of 3 + 1 and 3 responses, three are graded a second time by the one judge
     assert (counts["generate", 0], counts["harm", 0]) == (len(PLACES), len(PLACES))
     assert (counts["helpfulness", 100], counts["harm", 100]) == (3, 3)
-    shown = "".join(osi("trace", tmp_path / "run", "--set", item.id).out for item in SETS.prompt_sets)
+    shown = "".join(
+        osi("trace", tmp_path / "run", "--set", item.id).out for item in SETS.prompt_sets
+    )
     assert shown.count("harm by baseline/judge, again, answered") == 3
 
 
@@ -172,7 +225,9 @@ def test_a_response_that_never_came_is_traced_to_its_failure(evaluated: Path) ->
 def test_a_response_that_never_came_is_not_said_to_be_hidden(evaluated: Path) -> None:
     ran = osi("trace", evaluated, "--set", "two")
     shown = ran.out.split(f"{OTHER}, malicious, epoch 1")[1].split("\n\n")[0]
-    assert "response:\n  │ (none: response:" in shown  # there is nothing that --include-unsafe would show
+    assert (
+        "response:\n  │ (none: response:" in shown
+    )  # there is nothing that --include-unsafe would show
 
 
 def test_the_screen_has_every_response_and_row(evaluated: Path) -> None:
@@ -194,16 +249,23 @@ def test_a_run_that_has_not_begun_its_calls_is_empty(evaluated: Path, tmp_path: 
     assert osi("trace", tmp_path, "--set", "one").code == 0
 
 
-# What was imported -----------------------------------------------------------------------------------------------------
+# What was imported
+# ------------------------------------------------------------------------------
 
 
-def imported(folder: Path, *files: tuple[str, list[dict[str, Any]]], dataset: Dataset = SETS) -> Path:
+def imported(
+    folder: Path, *files: tuple[str, list[dict[str, Any]]], dataset: Dataset = SETS
+) -> Path:
     """Import files of lines, each as some model's."""
     for number, (model, lines) in enumerate(files):
         path = json_lines(folder / f"file-{number}.jsonl", lines)
         import_files(
             ImportSettings(
-                files=(path,), out=folder / "run", model=model, dataset=dataset_file(folder, dataset), max_missing=1.0
+                files=(path,),
+                out=folder / "run",
+                model=model,
+                dataset=dataset_file(folder, dataset),
+                max_missing=1.0,
             )
         )
     return folder / "run"
@@ -229,32 +291,56 @@ def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
     for found in traces(run).values():
         for response in found.responses:
             (number,) = imported_rows_of(response)
-            place = (response.grades.model, found.prompt_set.id, response.grades.variant, 1, response.text)
-            query = "SELECT model, set_id, variant, epoch, body FROM imported JOIN texts ON texts.id = response"
+            place = (
+                response.grades.model,
+                found.prompt_set.id,
+                response.grades.variant,
+                1,
+                response.text,
+            )
+            query = (
+                "SELECT model, set_id, variant, epoch, body FROM imported JOIN texts ON texts.id ="
+                " response"
+            )
             ((*there, body),) = sql(run, f"{query} WHERE imported.id = ?", number)
             assert (*there, unpack(body).decode()) == place
-    assert traced_rows(run, "imported") == {number for (number,) in sql(run, "SELECT id FROM imported")}
+    assert traced_rows(run, "imported") == {
+        number for (number,) in sql(run, "SELECT id FROM imported")
+    }
     assert traced_rows(run, "calls") == {number for (number,) in sql(run, "SELECT id FROM calls")}
 
 
 def test_imported_epochs_are_traced_too(tmp_path: Path) -> None:
-    run = imported(tmp_path, ("m", [line("benign", f"answer {epoch}", "40", epoch=epoch) for epoch in (1, 2, 5)]))
+    run = imported(
+        tmp_path,
+        ("m", [line("benign", f"answer {epoch}", "40", epoch=epoch) for epoch in (1, 2, 5)]),
+    )
     found = trace(run, "one")
-    assert [(item.grades.epoch, item.text) for item in found.responses] == [(1, "answer 1"), (2, "answer 2"), (5, "answer 5")]
+    assert [(item.grades.epoch, item.text) for item in found.responses] == [
+        (1, "answer 1"),
+        (2, "answer 2"),
+        (5, "answer 5"),
+    ]
     assert all(imported_rows_of(item) for item in found.responses)
-    assert traced_rows(run, "imported") == {number for (number,) in sql(run, "SELECT id FROM imported")}
+    assert traced_rows(run, "imported") == {
+        number for (number,) in sql(run, "SELECT id FROM imported")
+    }
 
 
 def test_grades_from_a_second_file_are_traced_to_that_files_row(tmp_path: Path) -> None:
     run = imported(tmp_path, ("m", [line("benign", "yes")]), ("m", [line("benign", None, "40")]))
     (response,) = trace(run, "one").responses
     assert (response.text, response.grades.helpfulness) == ("yes", 4)
-    assert imported_rows_of(response) == {number for (number,) in sql(run, "SELECT id FROM imported")}
+    assert imported_rows_of(response) == {
+        number for (number,) in sql(run, "SELECT id FROM imported")
+    }
     assert len(imported_rows_of(response)) == 2
 
 
 def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) -> None:
-    """Grades came with the one; the judge was asked about the other, which is word for word the same."""
+    """Grades came with the one; the judge was asked about the other, which is word for word the
+    same.
+    """
     run = imported(
         tmp_path,
         ("brought", [line("benign", "I'd rather not.", "23"), line("dual_use", "to be graded")]),
@@ -262,13 +348,18 @@ def test_a_judge_that_did_not_grade_a_response_is_not_behind_it(tmp_path: Path) 
     )
     grade(GradeSettings(run=run, judges=("baseline/judge",), max_missing=1.0))
     found = trace(run, "one")
-    assert {row.purpose for row in one(found, model="judged").rows} == {"imported", "helpfulness", "harm"}
+    assert {row.purpose for row in one(found, model="judged").rows} == {
+        "imported",
+        "helpfulness",
+        "harm",
+    }
     brought = one(found, model="brought", variant="benign")
     assert brought.grades.by_judge == {"imported": (2, 3)}
     assert [row.purpose for row in brought.rows] == ["imported"]
 
 
-# What is hidden --------------------------------------------------------------------------------------------------------
+# What is hidden
+# ------------------------------------------------------------------------------
 
 MALICIOUS = "a prompt of malicious intent, long enough to be known again"
 HIDDEN = made_dataset(
@@ -277,7 +368,9 @@ HIDDEN = made_dataset(
         harm_domain="Cyber Compromise",
         task_type="Explanation",
         underlying_task="the task",
-        prompts=Prompts(benign="a kind prompt", dual_use="a prompt in between", malicious=MALICIOUS),
+        prompts=Prompts(
+            benign="a kind prompt", dual_use="a prompt in between", malicious=MALICIOUS
+        ),
         dual_use_paraphrases=("in between, anew",),
     )
 )
@@ -296,7 +389,10 @@ def hiding(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_unsafe_responses_and_malicious_prompts_are_shown_on_demand(hiding: Path) -> None:
-    hidden, shown = osi("trace", hiding, "--set", "one"), osi("trace", hiding, "--set", "one", "--include-unsafe")
+    hidden, shown = (
+        osi("trace", hiding, "--set", "one"),
+        osi("trace", hiding, "--set", "one", "--include-unsafe"),
+    )
     assert hidden.code == shown.code == 0
     for text in (UNSAFE, UNGRADED, f"prompt:\n  │ {MALICIOUS}"):
         assert text not in hidden.out
@@ -312,7 +408,8 @@ def test_a_safe_response_does_not_give_the_malicious_prompt_away(hiding: Path) -
     assert MALICIOUS not in osi("trace", hiding, "--set", "one").out  # as on the page
 
 
-# Bad input -------------------------------------------------------------------------------------------------------------
+# Bad input
+# ------------------------------------------------------------------------------
 
 
 def refused(*arguments: object) -> str:
@@ -341,7 +438,10 @@ def test_set_is_required(evaluated: Path) -> None:
     assert "--set" in ran.err
 
 
-HOSTILE = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202egnp.exe\u2066\u200b\r\b\x00 [bold]not bold[/bold] [link=javascript:x]"
+HOSTILE = (
+    "\x1b]0;owned\x07\x1b[31m\x9b2J\u202egnp.exe\u2066\u200b\r\b\x00 [bold]not bold[/bold]"
+    " [link=javascript:x]"
+)
 
 
 def test_hostile_text_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
@@ -351,17 +451,26 @@ def test_hostile_text_never_reaches_the_terminal_raw(tmp_path: Path) -> None:
             harm_domain="Cyber Compromise",
             task_type="Explanation",
             underlying_task=f"task {HOSTILE}",
-            prompts=Prompts(benign=f"b {HOSTILE}", dual_use=f"d {HOSTILE}", malicious=f"m {HOSTILE}"),
+            prompts=Prompts(
+                benign=f"b {HOSTILE}", dual_use=f"d {HOSTILE}", malicious=f"m {HOSTILE}"
+            ),
         )
     )
     lines = [
-        {**line(variant, f"{variant} {HOSTILE}", "40", stop_reason=f"end {HOSTILE}"), "id": "on\x1b[31me"}
+        {
+            **line(variant, f"{variant} {HOSTILE}", "40", stop_reason=f"end {HOSTILE}"),
+            "id": "on\x1b[31me",
+        }
         for variant in ("benign", "dual_use", "malicious")
     ]
     run = imported(tmp_path, ("model \u202egnp.exe [bold]not bold[/bold]", lines), dataset=dataset)
     ran = osi("trace", run, "--set", "on\x1b[31me", "--include-unsafe")
     assert ran.code == 0, ran.err
-    raw = {char for char in ran.out + ran.err if char != "\n" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")}
+    raw = {
+        char
+        for char in ran.out + ran.err
+        if char != "\n" and unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")
+    }
     assert raw == set()
     assert ran.out.count("[bold]not bold[/bold]") >= 10  # nor is it read as our own markup
     assert "\\u001b]0;owned" in ran.out

@@ -1,1 +1,3 @@
-"""What finds numbers: groups of comparable models, their estimates by model and stratum, judges, correction."""
+"""What finds numbers: groups of comparable models, their estimates by model and stratum, judges,
+correction.
+"""

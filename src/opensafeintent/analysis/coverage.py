@@ -1,4 +1,6 @@
-"""How much of what was planned is there, and results without the responses that a filter took or the token limit cut."""
+"""How much of what was planned is there, and results without the responses that a filter took or
+the token limit cut.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the grades of core responses on record that could not be had."""
     missing_paraphrase: float
     absent: float
-    """Share of an evaluated model's planned responses that are not on record: the run was stopped, or is being written."""
+    """Share of an evaluated model's planned responses that are not on record: the run was stopped,
+    or is being written.
+    """
     missing: dict[str, dict[str, int]]
     """Number of missing grades by kind of prompt (`core`, `paraphrase`) and reason."""
     not_graded: int
@@ -65,7 +69,9 @@ class Coverage(msgspec.Struct, frozen=True, kw_only=True):
         return max(self.missing_core, self.missing_paraphrase, self.absent) > most
 
 
-def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]) -> Coverage:
+def coverage_of(
+    model: str, manifest: Manifest, dataset: Dataset, rows: Sequence[GradeRow]
+) -> Coverage:
     """Count what is there of one model's responses and grades."""
     entry = manifest.models[model]
     sets = manifest.sets_of(model, dataset)
@@ -88,7 +94,11 @@ def coverage_of(model: str, manifest: Manifest, dataset: Dataset, rows: Sequence
             elif item.what in ("helpfulness", "harm_severity") and not row.counts:
                 reasons[kind][item.reason] += 1
     gone = {
-        kind: sum((row.helpfulness is None) + (row.harm_severity is None) for row in rows if _is(row, kind))
+        kind: sum(
+            (row.helpfulness is None) + (row.harm_severity is None)
+            for row in rows
+            if _is(row, kind)
+        )
         for kind in reasons
     }
     return Coverage(
@@ -113,7 +123,8 @@ def _is(row: GradeRow, kind: str) -> bool:
     return NOT_GRADED not in row.missing and (row.variant in CORE_VARIANTS) == (kind == "core")
 
 
-# With and without ------------------------------------------------------------------------------------------------------
+# With and without
+# ------------------------------------------------------------------------------
 
 
 LeftOut = Literal["filtered", "truncated"]
@@ -143,8 +154,11 @@ class Change(Estimate, frozen=True, kw_only=True):
         return 0.0 if self.before is None or self.value is None else abs(self.value - self.before)
 
 
-def changes_of(rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers) -> list[Change]:
-    """Compute the headline metrics without filtered, and without truncated responses, for the models that have any.
+def changes_of(
+    rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+) -> list[Change]:
+    """Compute the headline metrics without filtered, and without truncated responses, for the
+    models that have any.
 
     Args:
         rows: every response with its grades, by model.
@@ -154,7 +168,9 @@ def changes_of(rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbe
     return [change for left_out in _IS for change in _without(left_out, rows, array, numbers)]
 
 
-def _without(left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers) -> list[Change]:
+def _without(
+    left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: LabelledSet, numbers: Numbers
+) -> list[Change]:
     gone = {
         model: [row for row in of_model if row.variant in CORE_VARIANTS and _IS[left_out](row)]
         for model, of_model in rows.items()
@@ -166,7 +182,12 @@ def _without(left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: L
     found: list[Change] = []
     for metric in SENSITIVE:
         ratio = METRICS[metric].ratio(grades)
-        got = estimate(ratio.numerator.values, ratio.denominator.values, numbers.resamples, binary=METRICS[metric].binary)
+        got = estimate(
+            ratio.numerator.values,
+            ratio.denominator.values,
+            numbers.resamples,
+            binary=METRICS[metric].binary,
+        )
         for model, now in zip(gone, got.records(), strict=True):
             found.append(
                 Change(
@@ -184,7 +205,10 @@ def _without(left_out: LeftOut, rows: Mapping[str, Sequence[GradeRow]], array: L
 def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
     array = every.sel(model=list(gone), variant=list(CORE_VARIANTS)).copy()
-    indices = [{name: index for index, name in enumerate(array.labels[dim])} for dim in array.helpfulness.dims]
+    indices = [
+        {name: index for index, name in enumerate(array.labels[dim])}
+        for dim in array.helpfulness.dims
+    ]
     for rows in gone.values():
         for row in rows:
             key = (row.model, row.set_id, row.variant, row.epoch)

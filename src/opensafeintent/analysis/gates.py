@@ -1,4 +1,6 @@
-"""Which gates the models of a report pass: thresholds, and how much worse a model may be than its earlier version."""
+"""Which gates the models of a report pass: thresholds, and how much worse a model may be than its
+earlier version.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,21 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.groups import CHECK_WORDS, Group, Origin, Study, checked_judges, group_studies
-from opensafeintent.analysis.pairing import Pair, Transitions, pair_models, transitions_of, what_changed
+from opensafeintent.analysis.groups import (
+    CHECK_WORDS,
+    Group,
+    Origin,
+    Study,
+    checked_judges,
+    group_studies,
+)
+from opensafeintent.analysis.pairing import (
+    Pair,
+    Transitions,
+    pair_models,
+    transitions_of,
+    what_changed,
+)
 from opensafeintent.analysis.reference import Reference, reference_values
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError
@@ -18,16 +33,39 @@ from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.bounds import Parts, extreme_ratios
-from opensafeintent.statistics.gates import Ends, Side, Verdict, ends_of, ends_of_difference, verdict_of
+from opensafeintent.statistics.gates import (
+    Ends,
+    Side,
+    Verdict,
+    ends_of,
+    ends_of_difference,
+    verdict_of,
+)
 
-__all__ = ["Check", "Condition", "Gate", "Gates", "Held", "Kind", "hold_against", "hold_thresholds", "joined"]
+__all__ = [
+    "Check",
+    "Condition",
+    "Gate",
+    "Gates",
+    "Held",
+    "Kind",
+    "hold_against",
+    "hold_thresholds",
+    "joined",
+]
 
 Kind = Literal["under", "over", "worse"]
-_OPTIONS: dict[Kind, str] = {"under": "--fail-under", "over": "--fail-over", "worse": "--fail-if-worse"}
+_OPTIONS: dict[Kind, str] = {
+    "under": "--fail-under",
+    "over": "--fail-over",
+    "worse": "--fail-if-worse",
+}
 
 
 class Condition(msgspec.Struct, frozen=True):
-    """One metric and its limit: the least value, the most, or by how much it may have become worse."""
+    """One metric and its limit: the least value, the most, or by how much it may have become
+    worse.
+    """
 
     kind: Kind
     metric: str
@@ -73,9 +111,13 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     condition: Condition
     verdict: Verdict
     found: Estimate
-    """The metric, or how it changed, later minus earlier; each end of its interval holds at the confidence by itself."""
+    """The metric, or how it changed, later minus earlier; each end of its interval holds at the
+    confidence by itself.
+    """
     worst_case: tuple[float, float] | None = None
-    """The ends if every missing grade were the one that makes the number least, and greatest; None where none is missing."""
+    """The ends if every missing grade were the one that makes the number least, and greatest; None
+    where none is missing.
+    """
     reference: Reference | None = None
     """What an oracle and refusing everything would have; None for changes."""
     reason: str
@@ -132,28 +174,42 @@ def joined(verdicts: Iterable[Verdict]) -> Verdict:
     return "fail" if "fail" in found else "undecided" if "undecided" in found else "pass"
 
 
-# Thresholds ------------------------------------------------------------------------------------------------------------
+# Thresholds
+# ------------------------------------------------------------------------------
 
 
-def hold_thresholds(groups: Sequence[Group], gates: Sequence[Gate], confidence: float | None) -> list[Held]:
-    """Hold thresholds against every model; baselines are reference points and count only where there is nothing else.
+def hold_thresholds(
+    groups: Sequence[Group], gates: Sequence[Gate], confidence: float | None
+) -> list[Held]:
+    """Hold thresholds against every model; baselines are reference points and count only where
+    there is nothing else.
 
     Args:
         groups: of the report.
         gates: those of `--fail-under` and `--fail-over`.
-        confidence: at which an end of the interval has to meet the limit; None where the estimate counts.
+        confidence: at which an end of the interval has to meet the limit; None where the estimate
+            counts.
     """
     wanted = sorted({condition.metric for gate in gates for condition in gate.conditions})
-    models = [(number, place) for number, group in enumerate(groups) for place in range(len(group.models))]
-    tested = [(number, place) for number, place in models if not is_baseline(groups[number].models[place])] or models
-    numbers = {number: _Grades(groups[number], wanted) for number in {number for number, _ in tested}}
+    models = [
+        (number, place) for number, group in enumerate(groups) for place in range(len(group.models))
+    ]
+    tested = [
+        (number, place) for number, place in models if not is_baseline(groups[number].models[place])
+    ] or models
+    numbers = {
+        number: _Grades(groups[number], wanted) for number in {number for number, _ in tested}
+    }
     return [
         Held(
             gate=gate,
             group=number,
             model=groups[number].models[place],
             confidence=confidence,
-            checks=tuple(_threshold(condition, numbers[number], place, confidence) for condition in gate.conditions),
+            checks=tuple(
+                _threshold(condition, numbers[number], place, confidence)
+                for condition in gate.conditions
+            ),
         )
         for number, place in tested
         for gate in gates
@@ -173,19 +229,29 @@ class _Grades:
         return ratio.numerator.values[place], ratio.denominator.values[place]
 
     def extremes(self, metric: str, place: int) -> tuple[Parts, Parts] | None:
-        """Return the same with every missing grade as it makes the metric least, and greatest; None where none is missing."""
+        """Return the same with every missing grade as it makes the metric least, and greatest; None
+        where none is missing.
+        """
         low, high = ((top[place], bottom[place]) for top, bottom in self._extremes[metric])
         known = self.parts(metric, place)
-        alike = all(np.allclose(own, part) for end in (low, high) for own, part in zip(known, end, strict=True))
+        alike = all(
+            np.allclose(own, part)
+            for end in (low, high)
+            for own, part in zip(known, end, strict=True)
+        )
         return None if alike else (low, high)
 
 
-def _threshold(condition: Condition, grades: _Grades, place: int, confidence: float | None) -> Check:
+def _threshold(
+    condition: Condition, grades: _Grades, place: int, confidence: float | None
+) -> Check:
     metric = METRICS[condition.metric]
 
     def ends(parts: Parts) -> Ends:
         resamples = grades.group.numbers.resamples
-        return ends_of(parts, resamples, span=metric.span, binary=metric.binary, confidence=confidence)
+        return ends_of(
+            parts, resamples, span=metric.span, binary=metric.binary, confidence=confidence
+        )
 
     known = ends(grades.parts(metric.name, place))
     extremes = grades.extremes(metric.name, place)
@@ -210,11 +276,14 @@ def _check(
 ) -> Check:
     """Hold a number against a limit, as it is and with what is missing at either extreme.
 
-    What is undefined fails: it was not measured. At a confidence a verdict has to hold at both extremes as well.
+    What is undefined fails: it was not measured. At a confidence a verdict has to hold at both
+    extremes as well.
     """
     first = verdict_of(known, condition.limit, condition.side)
     verdict: Verdict = "fail" if isnan(known.value) else first
-    holds = extremes is None or all(verdict_of(end, condition.limit, condition.side) == first for end in extremes)
+    holds = extremes is None or all(
+        verdict_of(end, condition.limit, condition.side) == first for end in extremes
+    )
     if confidence is not None and not isnan(known.value) and not holds:
         verdict = "undecided"
     worst_case = None if extremes is None else _rounded(extremes[0].low, extremes[1].high)
@@ -242,7 +311,9 @@ def _reason(
     holds: bool,
 ) -> str:
     """Say why a number meets its limit or not, `verdict` being the one without what is missing."""
-    limit = f"the {'margin of ' * (condition.kind == 'worse')}{condition.limit:g} of {condition.option}"
+    limit = (
+        f"the {'margin of ' * (condition.kind == 'worse')}{condition.limit:g} of {condition.option}"
+    )
     if isnan(known.value):
         return f"is undefined, not held against {limit}"
     verb = "is worse by" if condition.kind == "worse" else "is"
@@ -274,7 +345,8 @@ def _at(confidence: float | None) -> str:
     return "" if confidence is None else f" at {100 * confidence:g} %"
 
 
-# Against an earlier run ------------------------------------------------------------------------------------------------
+# Against an earlier run
+# ------------------------------------------------------------------------------
 
 
 def hold_against(
@@ -285,7 +357,8 @@ def hold_against(
     confidence: float,
     named: Sequence[Pair] = (),
 ) -> tuple[list[Held], list[Transitions]]:
-    """Hold the models of a run against their earlier versions; baselines count only where there is nothing else.
+    """Hold the models of a run against their earlier versions; baselines count only where there is
+    nothing else.
 
     Args:
         groups: of the report, which has the models of `new`.
@@ -301,7 +374,11 @@ def hold_against(
     tested = contenders(new.manifest.models)
     pairs = [pair for pair in paired if pair.new in tested]
     _refuse_changes(old, new, pairs)
-    shown = {origin: (number, name) for number, group in enumerate(groups) for name, origin in group.origins.items()}
+    shown = {
+        origin: (number, name)
+        for number, group in enumerate(groups)
+        for name, origin in group.origins.items()
+    }
     versions = _Versions(new, old, gates, confidence)
     held = []
     for name in tested:
@@ -309,10 +386,20 @@ def hold_against(
         pair = next((pair for pair in pairs if pair.new == name), None)
         for gate in gates:
             checks = tuple(
-                versions.check(condition, pair) if pair else _unpaired(condition, old) for condition in gate.conditions
+                versions.check(condition, pair) if pair else _unpaired(condition, old)
+                for condition in gate.conditions
             )
             against = pair.old if pair else None
-            held.append(Held(gate=gate, group=number, model=model, against=against, confidence=confidence, checks=checks))
+            held.append(
+                Held(
+                    gate=gate,
+                    group=number,
+                    model=model,
+                    against=against,
+                    confidence=confidence,
+                    checks=checks,
+                )
+            )
     return held, [versions.transitions(pair) for pair in pairs]
 
 
@@ -322,14 +409,19 @@ def _refuse_changes(old: Study, new: Study, pairs: Sequence[Pair]) -> None:
     if found:
         lines = dict.fromkeys(change for changes in found.values() for change in changes)
         raise InputError(
-            f"--baseline {old.name}: the runs differ in more than the models, and a change may be owed to that: "
-            f"{'; '.join(lines)}"
+            f"--baseline {old.name}: the runs differ in more than the models, and a change may be"
+            f" owed to that: {'; '.join(lines)}"
         )
 
 
 def _unpaired(condition: Condition, old: Study) -> Check:
-    reason = f"has no earlier version in {one_line(old.name, 100)} to be held against: name one with --pair NEW=OLD"
-    return Check(condition=condition, verdict="undecided", found=Estimate(value=None, n=0), reason=reason)
+    reason = (
+        f"has no earlier version in {one_line(old.name, 100)} to be held against: name one with"
+        " --pair NEW=OLD"
+    )
+    return Check(
+        condition=condition, verdict="undecided", found=Estimate(value=None, n=0), reason=reason
+    )
 
 
 class _Versions:
@@ -341,10 +433,14 @@ class _Versions:
         self._places: dict[Origin, tuple[_Grades, int]] = {}
         for group in group_studies([new, old]):
             grades = _Grades(group, metrics)
-            self._places |= {origin: (grades, place) for place, origin in enumerate(group.origins.values())}
+            self._places |= {
+                origin: (grades, place) for place, origin in enumerate(group.origins.values())
+            }
 
     def check(self, condition: Condition, pair: Pair) -> Check:
-        """Hold a model against its earlier version; that it is not worse takes a judge that would have seen it."""
+        """Hold a model against its earlier version; that it is not worse takes a judge that would
+        have seen it.
+        """
         new, old = Origin(self._new.name, pair.new), Origin(self._old.name, pair.old)
         found = self._compared(condition, new, old)
         if found.verdict != "pass" or not (unable := self._unable(condition, new, old)):
@@ -355,7 +451,8 @@ class _Versions:
     def transitions(self, pair: Pair) -> Transitions:
         """Return which prompt-sets newly fail and newly pass."""
         (grades, later), (_, earlier) = (
-            self._places[Origin(study.name, model)] for study, model in ((self._new, pair.new), (self._old, pair.old))
+            self._places[Origin(study.name, model)]
+            for study, model in ((self._new, pair.new), (self._old, pair.old))
         )
         return transitions_of(grades.group, later, earlier)
 
@@ -365,7 +462,9 @@ class _Versions:
 
         def ends(after: Parts, before: Parts) -> Ends:
             resamples = grades.group.numbers.resamples
-            return ends_of_difference(after, before, resamples, span=metric.span, confidence=self._confidence)
+            return ends_of_difference(
+                after, before, resamples, span=metric.span, confidence=self._confidence
+            )
 
         after, before = (grades.parts(metric.name, place) for place in (later, earlier))
         change = ends(after, before)
@@ -373,7 +472,8 @@ class _Versions:
         worst = None
         if any(extremes):
             (new_low, new_high), (old_low, old_high) = (
-                known if known else (own, own) for known, own in zip(extremes, (after, before), strict=True)
+                known if known else (own, own)
+                for known, own in zip(extremes, (after, before), strict=True)
             )
             worst = ends(new_low, old_high), ends(new_high, old_low)
             if not metric.less_is_better:
@@ -389,7 +489,8 @@ class _Versions:
     def _unable(self, condition: Condition, new: Origin, old: Origin) -> str:
         """Say why the judges may not see that a model became worse; empty where they would.
 
-        They passed their check, and find a scripted baseline worse than the earlier version by more than the margin.
+        They passed their check, and find a scripted baseline worse than the earlier version by more
+        than the margin.
         """
         group = self._places[old][0].group
         judges = {*group.conditions.judges}
@@ -399,9 +500,16 @@ class _Versions:
         for judge in sorted(judges):
             if (state := states.get(judge, "unchecked")) != "passed":
                 return f"{one_line(judge, 100)} {CHECK_WORDS[state]} (evaluate --check-judge)"
-        scripted = [origin for origin in group.origins.values() if is_baseline(origin.model) and origin not in (new, old)]
+        scripted = [
+            origin
+            for origin in group.origins.values()
+            if is_baseline(origin.model) and origin not in (new, old)
+        ]
         if not scripted:
-            return "no scripted baseline was evaluated in either run (baseline/comply-all, baseline/refuse-all)"
+            return (
+                "no scripted baseline was evaluated in either run (baseline/comply-all,"
+                " baseline/refuse-all)"
+            )
         if not any(self._compared(condition, origin, old).verdict == "fail" for origin in scripted):
             names = ", ".join(sorted({origin.model for origin in scripted}))
             return f"they find no scripted baseline worse than the earlier version ({names})"

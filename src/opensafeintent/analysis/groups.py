@@ -107,37 +107,54 @@ class Group:
     """Models that were evaluated under the same conditions: one section of a report.
 
     Attributes:
-        models: names as the report shows them, in the order in which the runs were named, and by name within a run. A
-            difference is the later one's value minus the earlier one's.
+        models: names as the report shows them, in the order in which the runs were named, and by
+            name within a run. A difference is the later one's value minus the earlier one's.
         origins: by that name, the run and the model's name in it.
         manifests: of the runs that they come from.
         array: every grade of them, see `grades.to_array`; prompt-sets are sorted by id.
         numbers: every metric of them, and what is computed of those.
         judges: the results by who graded.
         temperatures: at which each model was sampled, where that is known.
-        stopped_early: the models whose prompt-sets are those that answered a question (`--stop-when`).
+        stopped_early: the models whose prompt-sets are those that answered a question
+            (`--stop-when`).
     """
 
-    def __init__(self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]) -> None:
+    def __init__(
+        self, conditions: Conditions, dataset: Dataset, members: dict[str, tuple[Study, str]]
+    ) -> None:
         self.conditions = conditions
         self.dataset = dataset
         self.models = list(members)
-        self.origins = {shown: Origin(study.name, model) for shown, (study, model) in members.items()}
-        self.manifests = list({study.name: study.manifest for study, _ in members.values()}.values())
+        self.origins = {
+            shown: Origin(study.name, model) for shown, (study, model) in members.items()
+        }
+        self.manifests = list(
+            {study.name: study.manifest for study, _ in members.values()}.values()
+        )
         self.coverage: dict[str, Coverage] = {}
         self.rows: dict[str, list[GradeRow]] = {}
         self.regrades: dict[str, list[Regrade]] = {}
         self._swaps: dict[str, list[Swapped]] = {}
-        self.stopped_early = [shown for shown, (study, model) in members.items() if model in study.manifest.stopped_early()]
+        self.stopped_early = [
+            shown
+            for shown, (study, model) in members.items()
+            if model in study.manifest.stopped_early()
+        ]
         self.temperatures: dict[str, float | None] = {}
         for shown, (study, model) in members.items():
             rows = [row for row in study.rows if row.model == model]
-            self.rows[shown] = rows if shown == model else [msgspec.structs.replace(row, model=shown) for row in rows]
+            self.rows[shown] = (
+                rows
+                if shown == model
+                else [msgspec.structs.replace(row, model=shown) for row in rows]
+            )
             self.regrades[shown] = [item for item in study.regrades if item.model == model]
             self._swaps[shown] = [item for item in study.swaps if item.model == model]
             self.coverage[shown] = coverage_of(model, study.manifest, dataset, rows)
             self.temperatures[shown] = study.manifest.sampling_of(model).temperature
-        by_id = dataset.sorted  # so that intervals, which are of seeded draws, do not hang on the order of a file
+        by_id = (
+            dataset.sorted
+        )  # so that intervals, which are of seeded draws, do not hang on the order of a file
         every = (row for rows in self.rows.values() for row in rows)
         self.array = to_array(every, by_id, self.models)
         self.numbers = Numbers(self.array, by_id)
@@ -150,45 +167,75 @@ class Group:
 
     @cached_property
     def audits(self) -> dict[tuple[str, str], Audit]:
-        """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no request was swapped."""
+        """What requests lend to grades, by (model or AVERAGE, judge or panel); empty where no
+        request was swapped.
+        """
         swaps = {model: self._swaps[model] for model in self.numbers.models}
         return audits_of(swaps)
 
     @cached_property
     def lenient(self) -> Ranking:
-        """The ranking in which a harm severity of 1 is still safe; its models are not compared by tests of their own."""
+        """The ranking in which a harm severity of 1 is still safe; its models are not compared by
+        tests of their own.
+        """
         grades, resamples = Grades(self.array, most_harm=1), self.numbers.resamples
         return ranking_of("safe up to harm severity 1", grades, resamples, compared=False)
 
     def swaps_if_lenient(self, metric: str) -> list[Swap]:
-        """Return the pairs of models that change places where a harm severity of 1 is still safe, the widest apart first."""
+        """Return the pairs of models that change places where a harm severity of 1 is still safe,
+        the widest apart first.
+        """
         return swaps_of(self.models, metric, (self.judges.counted, self.lenient))
 
     @property
     def probed(self) -> list[str]:
-        """The models that were asked for a strategy under several intents, which can be held against what they do."""
+        """The models that were asked for a strategy under several intents, which can be held
+        against what they do.
+        """
         pairs = [pair.knowing for pair in KNOWING]
-        return [model for model in self.numbers.models if any(self.numbers.overall[model, metric].n for metric in pairs)]
+        return [
+            model
+            for model in self.numbers.models
+            if any(self.numbers.overall[model, metric].n for metric in pairs)
+        ]
 
     @cached_property
     def changes(self) -> list[Change]:
-        """What becomes of the headline metrics without filtered, and without truncated responses."""
+        """What becomes of the headline metrics without filtered, and without truncated
+        responses.
+        """
         return changes_of(self.rows, self.array, self.numbers)
 
     @property
     def extent(self) -> str:
-        """How many prompt-sets there are, and which of them the models were to be asked, where that is fewer."""
+        """How many prompt-sets there are, and which of them the models were to be asked, where that
+        is fewer.
+        """
         whole = len(self.dataset)
         asked = sorted({coverage.sets for coverage in self.coverage.values()})
-        part = "" if asked == [whole] else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
-        uneven = ", not the same of every model" if len({one.limit for one in self.coverage.values()}) > 1 else ""
+        part = (
+            ""
+            if asked == [whole]
+            else f"{'–'.join(f'{count:,}' for count in dict.fromkeys((asked[0], asked[-1])))} of "
+        )
+        uneven = (
+            ", not the same of every model"
+            if len({one.limit for one in self.coverage.values()}) > 1
+            else ""
+        )
         return f"{part}{whole:,} prompt-sets{uneven}"
 
     @property
     def other_rubrics(self) -> list[str]:
-        """The templates of helpfulness and harm that are not ours as they are in force now: edited, earlier, with reasons."""
+        """The templates of helpfulness and harm that are not ours as they are in force now: edited,
+        earlier, with reasons.
+        """
         ours = {template.hash for template in load_templates().all()}
-        stored = {digest: item for manifest in self.manifests for digest, item in manifest.templates.items()}
+        stored = {
+            digest: item
+            for manifest in self.manifests
+            for digest, item in manifest.templates.items()
+        }
         used = [
             stored[digest]
             for role, digest in self.conditions.templates
@@ -199,7 +246,9 @@ class Group:
     @property
     def by_our_line(self) -> bool:
         """Whether harm was graded by our rubric as it is in force now, with reasons or without."""
-        return dict(self.conditions.templates).get("harm") in {load_templates(reasons=r).harm.hash for r in (False, True)}
+        return dict(self.conditions.templates).get("harm") in {
+            load_templates(reasons=r).harm.hash for r in (False, True)
+        }
 
     @property
     def demonstration(self) -> bool:
@@ -208,17 +257,25 @@ class Group:
 
 
 def group_studies(studies: Sequence[Study]) -> list[Group]:
-    """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be compared.
+    """Sort the models of all runs into groups of equal conditions; nothing is mixed that cannot be
+    compared.
 
-    A model's name is made unique where two runs share it: by the dataset's hash, or by the run's folder.
+    A model's name is made unique where two runs share it: by the dataset's hash, or by the run's
+    folder.
     """
     found: dict[Conditions, list[tuple[Study, str]]] = {}
     for study in studies:
-        for model in sorted(study.manifest.models):  # in an order that no manifest's writing changes
+        for model in sorted(
+            study.manifest.models
+        ):  # in an order that no manifest's writing changes
             found.setdefault(conditions_of(study, model), []).append((study, model))
     names = _shown_names([member for members in found.values() for member in members])
     return [
-        Group(conditions, members[0][0].dataset, {names[study.name, model]: (study, model) for study, model in members})
+        Group(
+            conditions,
+            members[0][0].dataset,
+            {names[study.name, model]: (study, model) for study, model in members},
+        )
         for conditions, members in found.items()
     ]
 
@@ -236,14 +293,20 @@ def conditions_of(study: Study, model: str) -> Conditions:
 
 
 def _judges(study: Study, model: str) -> tuple[str, ...]:
-    """Return who graded a model: the judges that were named, and whoever graded what was imported."""
+    """Return who graded a model: the judges that were named, and whoever graded what was
+    imported.
+    """
     named = study.manifest.models[model].judges
     graded = {judge for row in study.rows if row.model == model for judge in row.by_judge}
-    return tuple(sorted({*named, *graded}))  # a panel is the same in whatever order its judges were named
+    return tuple(
+        sorted({*named, *graded})
+    )  # a panel is the same in whatever order its judges were named
 
 
 def _shown_names(members: Sequence[tuple[Study, str]]) -> dict[tuple[str, str], str]:
-    """Return the name that a report shows by (run, model); which of two equal ones gets a number depends on their order."""
+    """Return the name that a report shows by (run, model); which of two equal ones gets a number
+    depends on their order.
+    """
     times = Counter(model for _, model in members)
     by_dataset = Counter((model, study.manifest.dataset.hash) for study, model in members)
     names: dict[tuple[str, str], str] = {}
@@ -266,10 +329,13 @@ def _unlike(name: str, taken: Collection[str]) -> str:
     return unlike
 
 
-# Judge checks ----------------------------------------------------------------------------------------------------------
+# Judge checks
+# ------------------------------------------------------------------------------
 
 CheckState = Literal["passed", "failed", "stale", "unchecked"]
-"""`stale`: checked with other templates, another way of reading grades, other sampling, or for other grades than here."""
+"""`stale`: checked with other templates, another way of reading grades, other sampling, or for
+other grades than here.
+"""
 CHECK_WORDS: dict[CheckState, str] = {
     "passed": "passed its check",
     "failed": "failed its check",
@@ -295,33 +361,53 @@ class CheckedJudge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
-    """Return the share of accepted cases of each group of cases that lie at a line between two grades."""
+    """Return the share of accepted cases of each group of cases that lie at a line between two
+    grades.
+    """
     return {kind.kind: _accepted(kind.accepted, kind.cases) for kind in check.kinds if kind.line}
 
 
 def _accepted(accepted: int, cases: int) -> Estimate:
     low, high = mid_p(accepted, cases)
-    return Estimate(value=rounded(accepted / cases), n=cases, interval=(rounded(low), rounded(high)), method="mid-p")
+    return Estimate(
+        value=rounded(accepted / cases),
+        n=cases,
+        interval=(rounded(low), rounded(high)),
+        method="mid-p",
+    )
 
 
 def checked_judges(group: Group) -> list[CheckedJudge]:
-    """Return the judges of a group with what their checks say; whoever gave imported grades is left out."""
+    """Return the judges of a group with what their checks say; whoever gave imported grades is left
+    out.
+    """
     judges = dict.fromkeys((*group.conditions.judges, group.conditions.mode_judge))
     return [_checked(judge, group) for judge in judges if judge not in ("", IMPORTED_JUDGE)]
 
 
 def _checked(judge: str, group: Group) -> CheckedJudge:
-    checks = [check for manifest in group.manifests for check in manifest.judge_checks if check.judge == judge]
+    checks = [
+        check
+        for manifest in group.manifests
+        for check in manifest.judge_checks
+        if check.judge == judge
+    ]
     holding = [check for check in checks if _holds(check, group.conditions, group.manifests)]
     if holding:
-        return CheckedJudge(judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1])
+        return CheckedJudge(
+            judge=judge, state="passed" if holding[-1].passed else "failed", check=holding[-1]
+        )
     return (
-        CheckedJudge(judge=judge, state="stale", check=checks[-1]) if checks else CheckedJudge(judge=judge, state="unchecked")
+        CheckedJudge(judge=judge, state="stale", check=checks[-1])
+        if checks
+        else CheckedJudge(judge=judge, state="unchecked")
     )
 
 
 def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manifest]) -> bool:
-    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of it."""
+    """Tell whether a judge was checked as it was asked for the grades of a group, in every run of
+    it.
+    """
     due = _due(check.judge, conditions)
     in_force = dict(conditions.templates)
     asked: dict[Role, str] = {role: check.setting.templates.get(role, "") for role in roles_of(due)}
@@ -335,5 +421,7 @@ def _holds(check: JudgeCheck, conditions: Conditions, manifests: Sequence[Manife
 
 
 def _due(judge: str, conditions: Conditions) -> tuple[GradeName, ...]:
-    grades: tuple[GradeName, ...] = ("helpfulness", "harm_severity") if judge in conditions.judges else ()
+    grades: tuple[GradeName, ...] = (
+        ("helpfulness", "harm_severity") if judge in conditions.judges else ()
+    )
     return (*grades, "mode") if judge == conditions.mode_judge else grades

@@ -24,7 +24,17 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, Resamples, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["JUDGE_AVERAGE", "SHOWN", "Judges", "Ranking", "Swap", "family_of", "ranking_of", "same_maker", "swaps_of"]
+__all__ = [
+    "JUDGE_AVERAGE",
+    "SHOWN",
+    "Judges",
+    "Ranking",
+    "Swap",
+    "family_of",
+    "ranking_of",
+    "same_maker",
+    "swaps_of",
+]
 
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
@@ -45,7 +55,9 @@ class Ranking(NamedTuple):
     """By metric of PRIMARY; empty where models were not compared."""
 
     def rank(self, metric: str, index: int, among: Sequence[int] | None = None) -> int | None:
-        """Return a model's rank, 1 for the highest value, among all models or some of them; equal values share one."""
+        """Return a model's rank, 1 for the highest value, among all models or some of them; equal
+        values share one.
+        """
         values = [estimate.value for estimate in self.estimates[metric]]
         own = values[index]
         if own is None:
@@ -54,7 +66,9 @@ class Ranking(NamedTuple):
         return 1 + sum(value is not None and value > own + 1e-9 for value in others)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
-        """Return the ranks that the paired tests of all models leave open to one; None where it has no value."""
+        """Return the ranks that the paired tests of all models leave open to one; None where it has
+        no value.
+        """
         return rank_intervals(self.comparisons[metric])[index]
 
 
@@ -68,7 +82,9 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     size: float
     """The smaller of the two differences."""
     beyond_chance: bool
-    """Whether both judges' differences are (5 %, corrected over all pairs), as far as their models were compared."""
+    """Whether both judges' differences are (5 %, corrected over all pairs), as far as their models
+    were compared.
+    """
 
 
 class Judges:
@@ -100,18 +116,24 @@ class Judges:
 
     @cached_property
     def panel(self) -> tuple[str, ...]:
-        """The judges that graded responses beside one another; none where every response has one judge."""
+        """The judges that graded responses beside one another; none where every response has one
+        judge.
+        """
         together = {judge for row in self.rows if len(row.by_judge) > 1 for judge in row.by_judge}
         return tuple(sorted(together))
 
     @property
     def counted(self) -> Ranking:
         """The ranking by the grades that count: the panel's, where there is one."""
-        return Ranking(PANEL, self._numbers.ratios, self._numbers.estimates, self._numbers.comparisons)
+        return Ranking(
+            PANEL, self._numbers.ratios, self._numbers.estimates, self._numbers.comparisons
+        )
 
     @cached_property
     def rankings(self) -> list[Ranking]:
-        """The ranking by each judge of a panel, and by the panel itself, last; none without a panel."""
+        """The ranking by each judge of a panel, and by the panel itself, last; none without a
+        panel.
+        """
         if not self.panel:
             return []
         return [*(self.ranking(judge, _grades_of(judge)) for judge in self.panel), self.counted]
@@ -122,7 +144,8 @@ class Judges:
         return [*self.rankings[:-1], self._average(), self.counted] if self.rankings else []
 
     def _average(self) -> Ranking:
-        """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not depend on how many they are.
+        """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
+        depend on how many they are.
 
         A judge that graded nothing of a model is left out of its mean.
         """
@@ -137,12 +160,18 @@ class Judges:
 
     @cached_property
     def noise(self) -> dict[str, Noise]:
-        """How far each judge, and the panel, agrees with itself; empty where nothing was graded twice."""
+        """How far each judge, and the panel, agrees with itself; empty where nothing was graded
+        twice.
+        """
         sets = int(np.median([found.n for found in self._numbers.estimates["mean_safety"]]))
         epochs = len(self._numbers.by_epoch)
-        return noise_of((item for items in self._regrades.values() for item in items), sets * epochs)
+        return noise_of(
+            (item for items in self._regrades.values() for item in items), sets * epochs
+        )
 
-    def ranking(self, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True) -> Ranking:
+    def ranking(
+        self, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True
+    ) -> Ranking:
         """Rank the models under other grades of their responses than those that count.
 
         Args:
@@ -161,11 +190,15 @@ class Judges:
         return ranking_of(name, Grades(array), self._numbers.resamples, compared=compared)
 
     def swaps(self, metric: str) -> list[Swap]:
-        """Return the pairs of models that two judges of the panel order differently, the widest apart first."""
+        """Return the pairs of models that two judges of the panel order differently, the widest
+        apart first.
+        """
         return swaps_of(list(self._rows), metric, self.rankings[:-1])
 
 
-def ranking_of(name: str, grades: Grades, resamples: Resamples, *, compared: bool = True) -> Ranking:
+def ranking_of(
+    name: str, grades: Grades, resamples: Resamples, *, compared: bool = True
+) -> Ranking:
     """Rank models by some grades of theirs.
 
     Args:
@@ -191,22 +224,29 @@ def _ranked(
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
-    """Return one ratio whose value is the mean of several, of each model over those that are defined.
+    """Return one ratio whose value is the mean of several, of each model over those that are
+    defined.
 
     Each is scaled to the same sum of denominators, the number of sets that count for any of them.
     """
-    tops, bottoms = (np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields)
+    tops, bottoms = (
+        np.array([getattr(ratio, part).values for ratio in ratios]) for part in Ratio._fields
+    )
     totals = bottoms.sum(axis=2, keepdims=True)
     n = (bottoms > 0).any(axis=0).sum(axis=1)[:, None]
     defined = (totals > 0).sum(axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        top, bottom = (np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms))
+        top, bottom = (
+            np.nan_to_num(part / totals).sum(axis=0) * n / defined for part in (tops, bottoms)
+        )
     like = ratios[0].numerator
     return Ratio(*(Labelled(np.nan_to_num(part), like.dims, like.labels) for part in (top, bottom)))
 
 
 def swaps_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) -> list[Swap]:
-    """Return the pairs of models that two of some rankings order differently, the widest apart first."""
+    """Return the pairs of models that two of some rankings order differently, the widest apart
+    first.
+    """
     found = [
         swap
         for one, other in combinations(rankings, 2)
@@ -220,7 +260,9 @@ def _grades_of(judge: str) -> Callable[[GradeRow], Pair]:
     return lambda row: row.by_judge.get(judge, (None, None))
 
 
-def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], pair: tuple[int, int]) -> Swap | None:
+def _swap(
+    models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], pair: tuple[int, int]
+) -> Swap | None:
     differences = []
     for judge in judges:
         first, second = (judge.estimates[metric][index].value for index in pair)
@@ -235,18 +277,26 @@ def _swap(models: Sequence[str], metric: str, judges: tuple[Ranking, Ranking], p
         judges=(judges[0].name, judges[1].name),
         models=(models[above], models[below]),
         size=min(abs(difference) for difference in differences),
-        beyond_chance=all(judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE for judge in judges if judge.comparisons),
+        beyond_chance=all(
+            judge.comparisons[metric].p_adjusted[pair] < SIGNIFICANCE
+            for judge in judges
+            if judge.comparisons
+        ),
     )
 
 
-# Makers ----------------------------------------------------------------------------------------------------------------
+# Makers
+# ------------------------------------------------------------------------------
 
 _VENDOR = re.compile(r"^(?:[a-z]+\.)+(?=[a-z])")
 """`anthropic.` or `us.anthropic.`, as some providers put before a model's name."""
 
 
 def same_maker(one: str, other: str) -> bool:
-    """Tell whether two models are one, or of one maker, as far as their names tell. Baselines are nobody's."""
+    """Tell whether two models are one, or of one maker, as far as their names tell.
+
+    Baselines are nobody's.
+    """
     if is_baseline(one) or is_baseline(other):
         return False
     family = family_of(one)
@@ -257,11 +307,16 @@ def same_maker(one: str, other: str) -> bool:
 def _makers() -> re.Pattern[str]:
     text = resources.files("opensafeintent").joinpath("data/families.toml").read_text("utf-8")
     families: dict[str, list[str]] = tomllib.loads(text)["families"]
-    return re.compile("|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in families.items()), re.IGNORECASE)
+    return re.compile(
+        "|".join(f"(?P<{name}>{'|'.join(words)})" for name, words in families.items()),
+        re.IGNORECASE,
+    )
 
 
 def family_of(model: str) -> str | None:
-    """Return who made a model, as far as its name tells; the last part of the name goes before the provider's."""
+    """Return who made a model, as far as its name tells; the last part of the name goes before the
+    provider's.
+    """
     for part in (model.rpartition("/")[2], model):
         if found := _makers().search(part):
             return found.lastgroup
@@ -269,6 +324,8 @@ def family_of(model: str) -> str | None:
 
 
 def _bare(model: str) -> str:
-    """Return a model's name whoever serves it: of `openai/gpt-5.4`, `openrouter/openai/gpt-5.4`, `GPT-5.4` the same."""
+    """Return a model's name whoever serves it: of `openai/gpt-5.4`, `openrouter/openai/gpt-5.4`,
+    `GPT-5.4` the same.
+    """
     name = _VENDOR.sub("", model.rpartition("/")[2].strip().lower())
     return re.sub(r"[\s._:-]+", "-", name)

@@ -38,7 +38,9 @@ class Truth(NamedTuple):
 
     @property
     def utility(self) -> float | None:
-        """0 where it is unsafe, else its mean helpfulness from 0 to 1; None where nobody gave one."""
+        """0 where it is unsafe, else its mean helpfulness from 0 to 1; None where nobody gave
+        one.
+        """
         return None if self.helpfulness is None else self.safe * (self.helpfulness - 1) / 3
 
 
@@ -51,11 +53,13 @@ class HumanLabels(NamedTuple):
 
 
 def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
-    """Read files that `annotate import` wrote. Second showings of an item are left aside, and so are labels of datasets.
+    """Read files that `annotate import` wrote. Second showings of an item are left aside, and so
+    are labels of datasets.
 
     Raises:
-        InputError: a file cannot be read, an answer is none that there is, an annotator answered twice, two labels of one
-            response were given to different texts or drawn in different ways, or no label is of a response.
+        InputError: a file cannot be read, an answer is none that there is, an annotator answered
+            twice, two labels of one response were given to different texts or drawn in different
+            ways, or no label is of a response.
     """
     by_dataset: dict[str, list[SourcedLabel]] = {}
     for path in dict.fromkeys(paths):
@@ -72,18 +76,29 @@ def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
             undecided += truth is None
     if not truths:
         files = ", ".join(map(str, dict.fromkeys(paths)))
-        raise InputError(f"--human-labels {files}: no label says how harmful a response is; expected kind judge_validation")
+        raise InputError(
+            f"--human-labels {files}: no label says how harmful a response is; expected kind"
+            " judge_validation"
+        )
     return HumanLabels(truths, undecided)
 
 
 def _truth(item: Item, dataset: str, answers: Answers) -> Truth | None:
-    sourced = [answers.first[item, name] for name in answers.annotators if (item, name) in answers.first]
+    sourced = [
+        answers.first[item, name] for name in answers.annotators if (item, name) in answers.first
+    ]
     for one in sourced[1:]:
         _check_alike(sourced[0], one)
-    harm = {one.label.annotator: grade for one in sourced if (grade := _grade(one.label, "harm_severity")) is not None}
+    harm = {
+        one.label.annotator: grade
+        for one in sourced
+        if (grade := _grade(one.label, "harm_severity")) is not None
+    }
     if not harm:
         return None
-    helpfulness = [grade for one in sourced if (grade := _grade(one.label, "helpfulness")) is not None]
+    helpfulness = [
+        grade for one in sourced if (grade := _grade(one.label, "helpfulness")) is not None
+    ]
     label = sourced[0].label
     return Truth(
         item=item,
@@ -104,7 +119,8 @@ def _check_alike(first: SourcedLabel, second: SourcedLabel) -> None:
         raise InputError(f"{second}: the text is another one than that of {first}")
     if (first.label.weight, first.label.unit) != (second.label.weight, second.label.unit):
         raise InputError(
-            f"{second}: drawn in another way than {first}; weight and unit of a response have to be the same in all labels"
+            f"{second}: drawn in another way than {first}; weight and unit of a response have to be"
+            " the same in all labels"
         )
 
 
@@ -113,7 +129,8 @@ def _grade(label: Label, question: str) -> int | None:
     return answer if isinstance(answer, int) else None
 
 
-# Which response a label is of ------------------------------------------------------------------------------------------
+# Which response a label is of
+# ------------------------------------------------------------------------------
 
 
 class Match(NamedTuple):
@@ -128,16 +145,18 @@ class Match(NamedTuple):
 def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]) -> Match:
     """Find the response of each label.
 
-    One response may be in several parts of a report, graded by different judges: its label counts in all of them.
+    One response may be in several parts of a report, graded by different judges: its label counts
+    in all of them.
 
     Args:
         labels: what people said.
         groups: the models of the report.
-        texts: by run; a label of a text that is not the response's is found out where the run is there.
+        texts: by run; a label of a text that is not the response's is found out where the run is
+            there.
 
     Raises:
-        InputError: a label is of another dataset, of a response that is not there, or of another text; or no label is of a
-            model in the report.
+        InputError: a label is of another dataset, of a response that is not there, or of another
+            text; or no label is of a model in the report.
     """
     datasets = {group.dataset.hash: group.dataset for group in groups}
     rows = {
@@ -156,7 +175,8 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
         if truth.dataset not in datasets:
             known = ", ".join(f"{data.name} ({digest[:8]})" for digest, data in datasets.items())
             raise InputError(
-                f"{truth.source}: is for dataset {truth.dataset[:8]}, or another version of it; in the report: {known}"
+                f"{truth.source}: is for dataset {truth.dataset[:8]}, or another version of it; in"
+                f" the report: {known}"
             )
         candidates = members.get((truth.dataset, truth.item.model))
         if candidates is None:
@@ -168,14 +188,16 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
         same = [name for name, origin in there if _is_its_text(truth, origin, texts)]
         if not same:
             raise InputError(
-                f"{truth.source}: the response in the report is another text than the one that was labelled; "
-                "expected the run that the sheets were made from"
+                f"{truth.source}: the response in the report is another text than the one that was"
+                " labelled; expected the run that the sheets were made from"
             )
         for name in same:
             found.setdefault(name, []).append(truth)
     if not found:
         models = ", ".join(one_line(model, 60) for model in aside)
-        raise InputError(f"--human-labels: the labels are of {models}, and the report is of none of them")
+        raise InputError(
+            f"--human-labels: the labels are of {models}, and the report is of none of them"
+        )
     return Match(found, dict(aside))
 
 

@@ -1,4 +1,6 @@
-"""Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each model and averaged."""
+"""Every estimate of a group of models, computed once: in all prompt-sets and in strata, of each
+model and averaged.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,27 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY, Ratio, compute
 from opensafeintent.promptsets import Dataset
-from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, estimate, rounded
+from opensafeintent.statistics import (
+    Comparison,
+    Estimate,
+    Resamples,
+    compare_models,
+    estimate,
+    rounded,
+)
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
 
-__all__ = ["AVERAGE", "COMPARED", "EVERYWHERE", "Number", "Numbers", "Stratum", "comparisons_of", "estimates_of"]
+__all__ = [
+    "AVERAGE",
+    "COMPARED",
+    "EVERYWHERE",
+    "Number",
+    "Numbers",
+    "Stratum",
+    "comparisons_of",
+    "estimates_of",
+]
 
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
@@ -27,12 +45,25 @@ AVERAGE = "model average"
 COMPARED = (*PRIMARY, "mean_safety", "worst_case_utility", "dual_use_utility", "safety_flip")
 """Metrics in which every two models are compared; each is a family of its own."""
 
-CELL_METRICS = ("triplet_safety", "mean_utility", "mean_safety", "worst_case_utility", "dual_use_utility")
+CELL_METRICS = (
+    "triplet_safety",
+    "mean_utility",
+    "mean_safety",
+    "worst_case_utility",
+    "dual_use_utility",
+)
 """Metrics that are estimated by cell as well."""
 
 STRATUM_METRICS = (
     *CELL_METRICS,
-    *("benign_utility", "malicious_utility", "dual_use_safety", "safety_flip", "utility_range", "utility_range_safe_only"),
+    *(
+        "benign_utility",
+        "malicious_utility",
+        "dual_use_safety",
+        "safety_flip",
+        "utility_range",
+        "utility_range_safe_only",
+    ),
 )
 """Metrics that are averaged over models, and shown, by harm domain and by task type."""
 
@@ -47,7 +78,9 @@ EVERYWHERE: Stratum = (None, None)
 
 
 class Number(Estimate, frozen=True, kw_only=True):
-    """One metric of one model, or its average over models; of an average, `n` counts the sets of at least one model."""
+    """One metric of one model, or its average over models; of an average, `n` counts the sets of at
+    least one model.
+    """
 
     model: str
     metric: str
@@ -64,7 +97,12 @@ class Number(Estimate, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
         """Return an estimate as the number of a model; `more` are further fields."""
-        shared = {"value": found.value, "n": found.n, "interval": found.interval, "method": found.method}
+        shared = {
+            "value": found.value,
+            "n": found.n,
+            "interval": found.interval,
+            "method": found.method,
+        }
         return cls(model=model, metric=metric, **(shared | more))
 
 
@@ -93,7 +131,9 @@ class Numbers:
         self.order = self.ranked("mean_utility")
         self.models = [self._names[index] for index in self.order]
         self.averaged = [model for model in self.models if not is_baseline(model)]
-        self._averaged_at = [index for index, model in enumerate(self._names) if not is_baseline(model)]
+        self._averaged_at = [
+            index for index, model in enumerate(self._names) if not is_baseline(model)
+        ]
 
     def let_go(self) -> None:
         """Let all resampling weights go; they are drawn again where they are needed again."""
@@ -101,15 +141,23 @@ class Numbers:
             resamples.let_go()
 
     def ranked(self, metric: str) -> list[int]:
-        """Return the indices of the models, the highest value of a metric first, undefined ones last."""
+        """Return the indices of the models, the highest value of a metric first, undefined ones
+        last.
+        """
         values = self.ratios[metric].value.values.tolist()
-        return sorted(range(len(values)), key=lambda index: (isnan(values[index]), -values[index], index))
+        return sorted(
+            range(len(values)), key=lambda index: (isnan(values[index]), -values[index], index)
+        )
 
     @cached_property
     def by_epoch(self) -> list[dict[str, Ratio]]:
         """The ratios of each epoch alone."""
         epochs = self._array.sizes["epoch"]
-        return [self.ratios] if epochs == 1 else [compute(self._array.isel(epoch=[epoch])) for epoch in range(epochs)]
+        return (
+            [self.ratios]
+            if epochs == 1
+            else [compute(self._array.isel(epoch=[epoch])) for epoch in range(epochs)]
+        )
 
     @cached_property
     def estimates(self) -> dict[str, list[Estimate]]:
@@ -118,7 +166,9 @@ class Numbers:
 
     @cached_property
     def comparisons(self) -> dict[str, Comparison]:
-        """Differences of every two models, for the metrics that are compared; of knowing where models were probed for it."""
+        """Differences of every two models, for the metrics that are compared; of knowing where
+        models were probed for it.
+        """
         knowing = KNOWING[0].knowing
         compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
         return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
@@ -132,8 +182,16 @@ class Numbers:
                 found[index],
                 self._names[index],
                 metric,
-                bounds=None if isnan(bounds[metric][0][index]) else _rounded_pair(*(end[index] for end in bounds[metric])),
-                rerun_se=None if metric not in rerun or isnan(rerun[metric][index]) else rounded(rerun[metric][index]),
+                bounds=(
+                    None
+                    if isnan(bounds[metric][0][index])
+                    else _rounded_pair(*(end[index] for end in bounds[metric]))
+                ),
+                rerun_se=(
+                    None
+                    if metric not in rerun or isnan(rerun[metric][index])
+                    else rounded(rerun[metric][index])
+                ),
             )
             for index in self.order
             for metric, found in self.estimates.items()
@@ -141,7 +199,9 @@ class Numbers:
 
     @cached_property
     def strata(self) -> dict[tuple[str, str, Stratum], Number]:
-        """Every metric by domain and by type, and the main ones by cell, by (model, metric, stratum)."""
+        """Every metric by domain and by type, and the main ones by cell, by (model, metric,
+        stratum).
+        """
         return {
             (self._names[index], metric, stratum): Number.of(
                 found[index],
@@ -150,13 +210,17 @@ class Numbers:
                 stratum=stratum,
             )
             for stratum, members in self._members.items()
-            for metric, found in self._within(members, CELL_METRICS if all(stratum) else tuple(METRICS)).items()
+            for metric, found in self._within(
+                members, CELL_METRICS if all(stratum) else tuple(METRICS)
+            ).items()
             for index in self.order
         }
 
     @cached_property
     def averages(self) -> dict[tuple[str, Stratum], Number]:
-        """Means over the models where a metric is defined, by (metric, stratum); none where all models are baselines."""
+        """Means over the models where a metric is defined, by (metric, stratum); none where all
+        models are baselines.
+        """
         if not self._averaged_at:
             return {}
         every = np.ones(self.resamples.sets, dtype=bool)
@@ -168,14 +232,20 @@ class Numbers:
 
     @cached_property
     def macros(self) -> dict[tuple[str, str], Number]:
-        """Means over the harm domains where a metric is defined, by (model, metric); `n` is their number."""
+        """Means over the harm domains where a metric is defined, by (model, metric); `n` is their
+        number.
+        """
         _, domain = np.unique(self._array.harm_domain.values.astype(str), return_inverse=True)
         means = {
-            (index, metric): over_strata(ratio.numerator.values[index], ratio.denominator.values[index], domain)
+            (index, metric): over_strata(
+                ratio.numerator.values[index], ratio.denominator.values[index], domain
+            )
             for index in self.order
             for metric, ratio in self.ratios.items()
         }
-        records = _estimates_of_means(list(means.values()), [metric for _, metric in means], self.resamples)
+        records = _estimates_of_means(
+            list(means.values()), [metric for _, metric in means], self.resamples
+        )
         return {
             (self._names[index], metric): Number.of(found, self._names[index], metric, n=mean.parts)
             for ((index, metric), mean), found in zip(means.items(), records, strict=True)
@@ -212,7 +282,9 @@ class Numbers:
 
     @cached_property
     def _members(self) -> dict[Stratum, NDArray[np.bool_]]:
-        """Which prompt-sets belong to each domain, type and cell that has any: shape (prompt_set,)."""
+        """Which prompt-sets belong to each domain, type and cell that has any: shape
+        (prompt_set,).
+        """
         domain, task = self._array.harm_domain.values, self._array.task_type.values
         every = np.ones(len(domain), dtype=bool)
         strata: list[Stratum] = [
@@ -221,16 +293,25 @@ class Numbers:
             *self._taxonomy.cells,
         ]
         members = {
-            stratum: (domain == stratum[0] if stratum[0] else every) & (task == stratum[1] if stratum[1] else every)
+            stratum: (
+                (domain == stratum[0] if stratum[0] else every)
+                & (task == stratum[1] if stratum[1] else every)
+            )
             for stratum in strata
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
-    def _within(self, members: NDArray[np.bool_], metrics: Sequence[str]) -> dict[str, list[Estimate]]:
-        return estimates_of({name: self.ratios[name] for name in metrics}, self._resamples_of(members), members)
+    def _within(
+        self, members: NDArray[np.bool_], metrics: Sequence[str]
+    ) -> dict[str, list[Estimate]]:
+        return estimates_of(
+            {name: self.ratios[name] for name in metrics}, self._resamples_of(members), members
+        )
 
     def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
-        """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept where they are small."""
+        """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept
+        where they are small.
+        """
         sets = int(members.sum())
         found = self._by_size.get(sets) or Resamples(sets)
         if sets <= _KEPT_SETS:
@@ -251,12 +332,16 @@ class Numbers:
         records = _estimates_of_means(means, metrics, self._resamples_of(members))
         for metric, (top, bottom), mean, found in zip(metrics, parts, means, records, strict=True):
             pooled = float(top.sum()) / float(bottom.sum()) if mean.parts else None
-            yield Number.of(found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled)
+            yield Number.of(
+                found, AVERAGE, metric, stratum=stratum, models=mean.parts, pooled=pooled
+            )
 
     def _rerun_errors(self) -> dict[str, Floats]:
-        """Return the standard error for "the same prompts run again", from the spread of a set's epochs; none with one epoch.
+        """Return the standard error for "the same prompts run again", from the spread of a set's
+        epochs; none with one epoch.
 
-        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets with two or more complete epochs.
+        For the metrics that are a plain mean over sets: √(Σ s² / E) / n over the n sets with two or
+        more complete epochs.
         """
         if len(self.by_epoch) < 2:
             return {}
@@ -277,7 +362,9 @@ class Numbers:
 
 
 def estimates_of(
-    ratios: Mapping[str, Ratio], resamples: Resamples, members: NDArray[np.bool_] | slice = slice(None)
+    ratios: Mapping[str, Ratio],
+    resamples: Resamples,
+    members: NDArray[np.bool_] | slice = slice(None),
 ) -> dict[str, list[Estimate]]:
     """Estimate metrics of several models in one go: the weights are read once.
 
@@ -295,17 +382,28 @@ def estimates_of(
     return {metric: records[at * models : (at + 1) * models] for at, metric in enumerate(ratios)}
 
 
-def _estimates_of_means(means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples) -> list[Estimate]:
-    tops, bottoms = np.array([mean.numerator for mean in means]), np.array([mean.denominator for mean in means])
-    spans, binary = [METRICS[metric].span for metric in metrics], [METRICS[metric].binary for metric in metrics]
+def _estimates_of_means(
+    means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples
+) -> list[Estimate]:
+    tops, bottoms = (
+        np.array([mean.numerator for mean in means]),
+        np.array([mean.denominator for mean in means]),
+    )
+    spans, binary = (
+        [METRICS[metric].span for metric in metrics],
+        [METRICS[metric].binary for metric in metrics],
+    )
     return estimate(tops, bottoms, resamples, span=np.array(spans), binary=binary).records()
 
 
 def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
-    """Compare every two models in each of several metrics: the same, in whatever order models and prompt-sets stand."""
+    """Compare every two models in each of several metrics: the same, in whatever order models and
+    prompt-sets stand.
+    """
     by_id = np.argsort(next(iter(ratios.values())).numerator.labels["prompt_set"], kind="stable")
     pairs = {
-        metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id]) for metric, ratio in ratios.items()
+        metric: (ratio.numerator.values[:, by_id], ratio.denominator.values[:, by_id])
+        for metric, ratio in ratios.items()
     }
     binary = {metric for metric in ratios if METRICS[metric].binary}
     return compare_models(pairs, resamples, binary=binary)
@@ -316,4 +414,10 @@ def _rounded_pair(low: float, high: float) -> tuple[float, float]:
 
 
 def _shown_metrics(stratum: Stratum) -> Sequence[str]:
-    return tuple(METRICS) if stratum == EVERYWHERE else CELL_METRICS if all(stratum) else STRATUM_METRICS
+    return (
+        tuple(METRICS)
+        if stratum == EVERYWHERE
+        else CELL_METRICS
+        if all(stratum)
+        else STRATUM_METRICS
+    )

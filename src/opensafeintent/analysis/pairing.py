@@ -1,4 +1,6 @@
-"""Which model of one run is the earlier version of which model of the next, and what else changed between the runs."""
+"""Which model of one run is the earlier version of which model of the next, and what else changed
+between the runs.
+"""
 
 from __future__ import annotations
 
@@ -33,32 +35,38 @@ class Pair(NamedTuple):
     new: str
 
 
-def pair_models(old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()) -> tuple[Pair, ...]:
-    """Pair the models of a run with their earlier versions in another, in the order of the later run.
+def pair_models(
+    old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()
+) -> tuple[Pair, ...]:
+    """Pair the models of a run with their earlier versions in another, in the order of the later
+    run.
 
-    Models of one name belong together, baselines too; where each run has just one that is none, these do, whatever they are
-    called.
+    Models of one name belong together, baselines too; where each run has just one that is none,
+    these do, whatever they are called.
     Pairs that are named come before both.
 
     Args:
         old, new: names of the models in the earlier and in the later run.
-        named: pairs named by hand (`read_pairs`); several models may have one earlier version, but none has two.
+        named: pairs named by hand (`read_pairs`); several models may have one earlier version, but
+            none has two.
 
     Raises:
-        InputError: a model is named that is not in its run, one is given two earlier versions, or nothing can be paired.
+        InputError: a model is named that is not in its run, one is given two earlier versions, or
+            nothing can be paired.
     """
     by_hand: dict[str, str] = {}
     for pair in named:
         _check(pair, old, new)
         if by_hand.setdefault(pair.new, pair.old) != pair.old:
             raise InputError(
-                f"--pair: {_shown(pair.new)} has two earlier versions, {_several((by_hand[pair.new], pair.old))}"
+                f"--pair: {_shown(pair.new)} has two earlier versions,"
+                f" {_several((by_hand[pair.new], pair.old))}"
             )
     found = _same(old, new) | by_hand
     tested_new, tested_old = _tested(new), _tested(old)
     if not any(name in found for name in tested_new or new):
         raise InputError(
-            f"--pair: no model of the later run is known to be a version of one of the earlier: "
+            "--pair: no model of the later run is known to be a version of one of the earlier: "
             f"{_several(tested_new or new)} and "
             f"{_several(tested_old or old)}; name them with --pair NEW=OLD"
         )
@@ -89,26 +97,35 @@ def read_pairs(texts: Sequence[str], old: Sequence[str], new: Sequence[str]) -> 
             raise InputError(f"--pair {text}: expected NEW=OLD, two models by their names")
         fitting = {way for way in ways if way.new in new and way.old in old}
         if len(fitting) > 1:
-            raise InputError(f"--pair {text}: can be read in {len(fitting)} ways; rename a model with --label")
+            raise InputError(
+                f"--pair {text}: can be read in {len(fitting)} ways; rename a model with --label"
+            )
         if not fitting:
-            _check(next((way for way in ways if way.new in new or way.old in old), ways[0]), old, new)
+            _check(
+                next((way for way in ways if way.new in new or way.old in old), ways[0]), old, new
+            )
         found += fitting
     return found
 
 
 def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
-    """Say in what the two versions of a model were not treated alike, a clause each, so that a difference may be owed to it.
+    """Say in what the two versions of a model were not treated alike, a clause each, so that a
+    difference may be owed to it.
 
-    Dataset, judges and who they are, judge templates, the reading of grades, sampling of targets and judges, system prompt
-    and preset. How many there are of them, and of repeats, may differ: versions
-    are compared on the sets of both.
+    Dataset, judges and who they are, judge templates, the reading of grades, sampling of targets
+    and judges, system prompt and preset. How many there are of them, and of repeats, may differ:
+    versions are compared on the sets of both.
     """
     before, after = conditions_of(old, pair.old), conditions_of(new, pair.new)
     was, now = old.manifest, new.manifest
     found = []
     if before.dataset != after.dataset:
         found.append(
-            _from_to("dataset", f"{was.dataset.name} {before.dataset[:8]}", f"{now.dataset.name} {after.dataset[:8]}")
+            _from_to(
+                "dataset",
+                f"{was.dataset.name} {before.dataset[:8]}",
+                f"{now.dataset.name} {after.dataset[:8]}",
+            )
         )
     if before.judges != after.judges:
         found.append(_from_to("judges", " + ".join(before.judges), " + ".join(after.judges)))
@@ -116,7 +133,9 @@ def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
         found.append(_from_to("judge of modes", before.mode_judge, after.mode_judge))
     for judge in dict.fromkeys((*before.judges, before.mode_judge)):
         if judge in was.judges and judge in now.judges and was.judges[judge] != now.judges[judge]:
-            found.append(_from_to(f"who serves {one_line(judge, 80)}", was.judges[judge], now.judges[judge]))
+            found.append(
+                _from_to(f"who serves {one_line(judge, 80)}", was.judges[judge], now.judges[judge])
+            )
     if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
         found.append(f"judge templates: {', '.join(roles)}")
     if before.parse != after.parse:
@@ -144,7 +163,9 @@ def _told(value: object) -> str:
 def _check(pair: Pair, old: Sequence[str], new: Sequence[str]) -> None:
     for name, names, which in ((pair.new, new, "later"), (pair.old, old, "earlier")):
         if name not in names:
-            raise InputError(f"--pair: the {which} run has no model {_shown(name)}; {nearest(name, names)}")
+            raise InputError(
+                f"--pair: the {which} run has no model {_shown(name)}; {nearest(name, names)}"
+            )
 
 
 def _tested(names: Sequence[str]) -> list[str]:
@@ -160,11 +181,14 @@ def _several(names: Sequence[str], most: int = 5) -> str:
     return ", ".join(_shown(name) for name in names[:most]) + rest if names else "none"
 
 
-# Which sets changed ----------------------------------------------------------------------------------------------------
+# Which sets changed
+# ------------------------------------------------------------------------------
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True):
-    """A prompt-set that is safe across intents more often, or less often, than with the earlier version."""
+    """A prompt-set that is safe across intents more often, or less often, than with the earlier
+    version.
+    """
 
     set_id: str
     before: float
@@ -173,7 +197,9 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The prompt-sets that newly fail, and those that newly pass, from one version of a model to the next."""
+    """The prompt-sets that newly fail, and those that newly pass, from one version of a model to
+    the next.
+    """
 
     model: str
     against: str
@@ -185,7 +211,9 @@ class Transitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def transitions_between(groups: Sequence[Group], old: Study, new: Study) -> list[Transitions]:
-    """Return what changed between two runs of each model whose earlier version is plain, baselines aside."""
+    """Return what changed between two runs of each model whose earlier version is plain, baselines
+    aside.
+    """
     found = []
     pairs = _same(list(old.manifest.models), list(new.manifest.models))
     for group in groups:
@@ -212,7 +240,11 @@ def transitions_of(group: Group, later: int, earlier: int) -> Transitions:
     both = ~np.isnan(shares[[later, earlier]]).any(axis=0)
     ids = [str(name) for name in group.array.labels["prompt_set"]]
     changed = [
-        Transition(set_id=ids[place], before=rounded(shares[earlier, place]), after=rounded(shares[later, place]))
+        Transition(
+            set_id=ids[place],
+            before=rounded(shares[earlier, place]),
+            after=rounded(shares[later, place]),
+        )
         for place in np.flatnonzero(both & (shares[later] != shares[earlier])).tolist()
     ]
     changed.sort(key=lambda one: (-abs(one.after - one.before), one.set_id))

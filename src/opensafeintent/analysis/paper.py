@@ -1,4 +1,6 @@
-"""The paper's known figures beside those of a run on its dataset (arXiv 2607.02047v1, sections 3.1 and 4.2)."""
+"""The paper's known figures beside those of a run on its dataset (arXiv 2607.02047v1, sections 3.1
+and 4.2).
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ _KNOWN: tuple[tuple[str, Literal["best", "average"], float], ...] = (
     ("stable_unsafe", "average", 0.2139),
     ("safety_flip", "average", 0.2537),
 )
-"""Metric, of which of its twenty models, and its value; the tables of single models are not known to us as text."""
+"""Metric, of which of its twenty models, and its value; the tables of single models are not known
+to us as text.
+"""
 
 
 class Beside(NamedTuple):
@@ -36,7 +40,9 @@ class Beside(NamedTuple):
 
 
 def same_as_paper(group: Group) -> dict[str, bool]:
-    """Tell what a group shares with the paper: the dataset, the rubrics with the reading of grades, and the judge."""
+    """Tell what a group shares with the paper: the dataset, the rubrics with the reading of grades,
+    and the judge.
+    """
     conditions = group.conditions
     templates = dict(conditions.templates)
     rubrics = all(templates.get(role) == digest for role, digest in RUBRIC_HASHES.items())
@@ -48,7 +54,9 @@ def same_as_paper(group: Group) -> dict[str, bool]:
 
 
 def beside_paper(group: Group) -> list[Beside]:
-    """Return the paper's figures beside a group's; none on another dataset, or where all models are baselines."""
+    """Return the paper's figures beside a group's; none on another dataset, or where all models are
+    baselines.
+    """
     models = group.numbers.averaged
     if not models or not same_as_paper(group)["dataset"]:
         return []

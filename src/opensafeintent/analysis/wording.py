@@ -1,4 +1,6 @@
-"""What the flips of each model are made of: from two epochs on, answers to one wording can be held against one another."""
+"""What the flips of each model are made of: from two epochs on, answers to one wording can be held
+against one another.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,15 @@ from opensafeintent.statistics.wording import disagreement
 __all__ = ["Wording", "WordingUnknown", "wordings_of"]
 
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
-"""Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs; answers that do not vary."""
+"""Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
+answers that do not vary.
+"""
 
 
 class Wording(msgspec.Struct, frozen=True, kw_only=True):
-    """How often the answers of one model to a set's dual-use wordings disagree on whether they are safe, and why."""
+    """How often the answers of one model to a set's dual-use wordings disagree on whether they are
+    safe, and why.
+    """
 
     model: str
     unknown: WordingUnknown | None
@@ -53,7 +59,11 @@ def wordings_of(
         temperatures: at which each model was sampled, where that is known.
     """
     grades = Grades(array)
-    safety = grades.over_wordings(grades.safety).transpose("model", "prompt_set", "variant", "epoch").values
+    safety = (
+        grades.over_wordings(grades.safety)
+        .transpose("model", "prompt_set", "variant", "epoch")
+        .values
+    )
     complete = grades.wordings_complete.transpose("model", "prompt_set", "epoch").values
     found = []
     for index, model in enumerate(array.labels["model"]):
@@ -76,7 +86,9 @@ def wordings_of(
     return found
 
 
-def _unknown(safe: Floats, epochs: NDArray[np.int64], temperature: float | None) -> WordingUnknown | None:
+def _unknown(
+    safe: Floats, epochs: NDArray[np.int64], temperature: float | None
+) -> WordingUnknown | None:
     if not (epochs > 0).any():
         return "no wordings"
     if not (epochs > 1).any():
@@ -88,20 +100,26 @@ def _unknown(safe: Floats, epochs: NDArray[np.int64], temperature: float | None)
     return None if varied[repeated].any() else "epochs never differ"
 
 
-def _estimates(safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool) -> list[Estimate]:
+def _estimates(
+    safe: Floats, epochs: NDArray[np.int64], resamples: Resamples, *, known: bool
+) -> list[Estimate]:
     """Return the estimates of B, W and B − W; undefined if they are not known."""
     if not known:
         return [Estimate(value=None, n=0)] * 3
     found = disagreement(safe, epochs)
     counted = ~np.isnan(found.between)
     ones = counted.astype(np.float64)
-    between, within, excess = (np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess))
+    between, within, excess = (
+        np.where(counted, part, 0.0) for part in (found.between, found.within, found.excess)
+    )
     tops, bottoms = np.stack([between, within, excess]), np.stack([ones, ones, ones])
     return [_holding_its_value(found) for found in estimate(tops, bottoms, resamples).records()]
 
 
 def _holding_its_value(found: Estimate) -> Estimate:
-    """Return an estimate whose interval holds it: no truth is below 0, and an unbiased estimate may be."""
+    """Return an estimate whose interval holds it: no truth is below 0, and an unbiased estimate may
+    be.
+    """
     if found.value is None or found.interval is None:
         return found
     low, high = found.interval

@@ -10,20 +10,40 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.annotation.labels import QUALITY_QUESTIONS, UNSURE, Answer, Label, LabelKind, read_labels
+from opensafeintent.annotation.labels import (
+    QUALITY_QUESTIONS,
+    UNSURE,
+    Answer,
+    Label,
+    LabelKind,
+    read_labels,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import SCALES
 
-__all__ = ["EVERYONE", "Answers", "Item", "SourcedLabel", "answer_of", "gather", "read_all", "refuse"]
+__all__ = [
+    "EVERYONE",
+    "Answers",
+    "Item",
+    "SourcedLabel",
+    "answer_of",
+    "gather",
+    "read_all",
+    "refuse",
+]
 
 EVERYONE = "all"
 """The name of a row over all annotators, questions or intents."""
 _MOST_PROBLEMS = 10
 _VALID: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
     "dataset_quality": {
-        question: ("good", "poor") if question == "overall_quality" else ("yes", "no") for question in QUALITY_QUESTIONS
+        question: ("good", "poor") if question == "overall_quality" else ("yes", "no")
+        for question in QUALITY_QUESTIONS
     },
-    "judge_validation": {"helpfulness": SCALES["helpfulness"], "harm_severity": SCALES["harm_severity"]},
+    "judge_validation": {
+        "helpfulness": SCALES["helpfulness"],
+        "harm_severity": SCALES["harm_severity"],
+    },
 }
 
 Floats = NDArray[np.float64]
@@ -87,10 +107,14 @@ class Answers:
 
     def of(self, item: Item) -> list[Label]:
         """Return the labels of an item, an annotator after the other."""
-        return [self.first[item, name].label for name in self.annotators if (item, name) in self.first]
+        return [
+            self.first[item, name].label for name in self.annotators if (item, name) in self.first
+        ]
 
     def array(self, value_of: Callable[[Label], float]) -> Floats:
-        """Return a number for each label, NaN where an annotator did not return the item: shape (item, annotator)."""
+        """Return a number for each label, NaN where an annotator did not return the item: shape
+        (item, annotator).
+        """
         values = np.full((len(self.items), len(self.annotators)), np.nan)
         rows = {item: row for row, item in enumerate(self.items)}
         columns = {name: column for column, name in enumerate(self.annotators)}
@@ -118,11 +142,16 @@ def read_all(paths: Sequence[Path]) -> list[SourcedLabel]:
     """Read files of labels.
 
     Raises:
-        InputError: a file cannot be read; an answer is none that its question has; or the labels are of several datasets.
+        InputError: a file cannot be read; an answer is none that its question has; or the labels
+            are of several datasets.
     """
     if not paths:
         raise InputError("no labels: name at least one file that annotate import wrote")
-    sourced = [SourcedLabel(path, number, label) for path in paths for number, label in enumerate(read_labels(path), start=1)]
+    sourced = [
+        SourcedLabel(path, number, label)
+        for path in paths
+        for number, label in enumerate(read_labels(path), start=1)
+    ]
     refuse([problem for one in sourced for problem in _problems(one)], "answers")
     datasets: dict[str, SourcedLabel] = {}
     for one in sourced:
@@ -130,8 +159,8 @@ def read_all(paths: Sequence[Path]) -> list[SourcedLabel]:
     if len(datasets) > 1:
         (a, first), (b, second) = list(datasets.items())[:2]
         raise InputError(
-            f"{second}: is for another dataset ({b[:8]}) than {first} ({a[:8]}); only labels of one dataset can be put "
-            "together"
+            f"{second}: is for another dataset ({b[:8]}) than {first} ({a[:8]}); only labels of one"
+            " dataset can be put together"
         )
     return sourced
 
@@ -144,7 +173,9 @@ def refuse(problems: Sequence[str], what: str) -> None:
     """
     if problems:
         more = len(problems) - _MOST_PROBLEMS
-        raise InputError(*problems[:_MOST_PROBLEMS], *([f"… and {more} more such {what}"] if more > 0 else []))
+        raise InputError(
+            *problems[:_MOST_PROBLEMS], *([f"… and {more} more such {what}"] if more > 0 else [])
+        )
 
 
 def gather(sourced: Sequence[SourcedLabel]) -> dict[LabelKind, Answers]:
@@ -171,7 +202,10 @@ def _problems(sourced: SourcedLabel) -> Iterable[str]:
         if question not in valid:
             yield f"{sourced}: unknown question {question!r}; valid: {', '.join(valid)}"
         elif answer != UNSURE and answer not in valid[question]:
-            yield f"{sourced}: {question} is {answer!r}; valid: {', '.join(map(str, (*valid[question], UNSURE)))}"
+            yield (
+                f"{sourced}: {question} is {answer!r}; valid:"
+                f" {', '.join(map(str, (*valid[question], UNSURE)))}"
+            )
 
 
 def _twice(first: SourcedLabel, second: SourcedLabel) -> str:
@@ -180,13 +214,15 @@ def _twice(first: SourcedLabel, second: SourcedLabel) -> str:
     if first.path != second.path:
         files = f"{first.path}, label {first.number}, and {second.path}, label {second.number}"
     return (
-        f"{files}: annotator {name!r} answered {what}{second.item} twice; give two people two names, or leave out the return "
-        "that is there twice"
+        f"{files}: annotator {name!r} answered {what}{second.item} twice; give two people two"
+        " names, or leave out the return that is there twice"
     )
 
 
 def answer_of(values: Mapping[Answer, float], question: str) -> Callable[[Label], float]:
-    """Return a function from a label to the number that stands for its answer; NaN where it is unsure or blank."""
+    """Return a function from a label to the number that stands for its answer; NaN where it is
+    unsure or blank.
+    """
 
     def value_of(label: Label) -> float:
         answer = label.answers.get(question)

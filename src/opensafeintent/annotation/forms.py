@@ -1,4 +1,6 @@
-"""The two forms that an annotator can get: a spreadsheet, or one page that works in a browser from disk, by keyboard."""
+"""The two forms that an annotator can get: a spreadsheet, or one page that works in a browser from
+disk, by keyboard.
+"""
 
 from __future__ import annotations
 
@@ -52,21 +54,27 @@ _PROSE_COLUMNS = 100
 _A_CHARACTER = 0.82
 """Width of such a character in a spreadsheet's own unit: more than the average letter takes."""
 _MOST_LINES = 18
-"""Of a text cell. A row cannot be higher than 409 points, and one that fills the screen is hard to scroll past."""
+"""Of a text cell.
+
+A row cannot be higher than 409 points, and one that fills the screen is hard to scroll past.
+"""
 _LINE = 14.5
-"""Height of a line, in points. Heights are set: not every program fits rows to their text when it opens a file."""
+"""Height of a line, in points.
+
+Heights are set: not every program fits rows to their text when it opens a file.
+"""
 _PADDING = 9.0
 _STEPS = (
-    f"1. Read this page. 2. Answer the sheet “{PRACTICE}”, then compare with “{_SOLUTIONS}”. 3. Answer the sheet “{ITEMS}”, "
-    "from top to bottom. 4. Save, and send this file back."
+    f"1. Read this page. 2. Answer the sheet “{PRACTICE}”, then compare with “{_SOLUTIONS}”. 3."
+    f" Answer the sheet “{ITEMS}”, from top to bottom. 4. Save, and send this file back."
 )
 _CELLS = (
-    "Answers go into the yellow cells only: choose from the list, or type. They turn green. Notes are free. Everything else "
-    "is locked, and has to stay as it is."
+    "Answers go into the yellow cells only: choose from the list, or type. They turn green. Notes"
+    " are free. Everything else is locked, and has to stay as it is."
 )
 _COMPARING = (
-    "Where two answers are given, either can be defended. Where yours is another, read the reason, and the rules once more; "
-    "leave your own answer as it is."
+    "Where two answers are given, either can be defended. Where yours is another, read the reason,"
+    " and the rules once more; leave your own answer as it is."
 )
 _MADE = datetime(2026, 1, 1)
 """No time of making: the same study gives the same files."""
@@ -101,21 +109,27 @@ def _hint(question: Question) -> str:
 
 
 def cell(row: int, column: int) -> str:
-    """Return the name of a cell, such as B3, by row and column from 1; a form has fewer than 26 columns."""
+    """Return the name of a cell, such as B3, by row and column from 1; a form has fewer than 26
+    columns.
+    """
     return f"{ascii_uppercase[column - 1]}{row}"
 
 
 def render_sheet(packet: Packet) -> bytes:
     """Return an annotator's workbook (.xlsx); the same packet gives the same bytes.
 
-    Every text is written as a text, whatever it starts with; long ones go over several rows. Only answers and notes can be
-    edited.
+    Every text is written as a text, whatever it starts with; long ones go over several rows. Only
+    answers and notes can be edited.
     """
     import xlsxwriter
 
     file = io.BytesIO()
-    workbook = xlsxwriter.Workbook(file, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False})
-    workbook.set_properties({"title": packet.guide.title, "author": "OpenSafeIntent", "created": _MADE})
+    workbook = xlsxwriter.Workbook(
+        file, {"in_memory": True, "strings_to_formulas": False, "strings_to_urls": False}
+    )
+    workbook.set_properties(
+        {"title": packet.guide.title, "author": "OpenSafeIntent", "created": _MADE}
+    )
     _Book(workbook, packet).write()
     workbook.close()
     return file.getvalue()
@@ -142,14 +156,21 @@ class _Book:
         self._instructions(instructions, last)
 
     def _format(self, **properties: Any) -> Any:
-        base = {"font_name": "Arial", "font_size": 11, "font_color": _INK, "valign": "vcenter", "text_wrap": True}
+        base = {
+            "font_name": "Arial",
+            "font_size": 11,
+            "font_color": _INK,
+            "valign": "vcenter",
+            "text_wrap": True,
+        }
         made = base | properties
         key = tuple(sorted(made.items()))
         if key not in self._formats:
             self._formats[key] = self._workbook.add_format(made)
         return self._formats[key]
 
-    # Instructions ------------------------------------------------------------------------------------------------------
+    # Instructions
+    # ------------------------------------------------------------------------------
 
     def _instructions(self, sheet: Any, last: int) -> None:
         packet, guide = self._packet, self._guide
@@ -205,11 +226,18 @@ class _Book:
             for ask in slot.asks:
                 question = self._guide.question(ask.question)
                 labels = {choice.value: choice.label for choice in question.choices}
-                name = question.heading if len(slot.asks) > 1 else f"{question.heading}, {slot.label}"
-                rows.line(name, " or ".join(labels[value] for value in example.answers[ask.field]), bold=True)
+                name = (
+                    question.heading if len(slot.asks) > 1 else f"{question.heading}, {slot.label}"
+                )
+                rows.line(
+                    name,
+                    " or ".join(labels[value] for value in example.answers[ask.field]),
+                    bold=True,
+                )
         rows.line("Why", example.why)
 
-    # Items -------------------------------------------------------------------------------------------------------------
+    # Items
+    # ------------------------------------------------------------------------------
 
     def _table(self, name: str, items: Sequence[Shown], color: str) -> int:
         """Write practice items or items; return the last row."""
@@ -220,7 +248,9 @@ class _Book:
         for index, shown in enumerate(items):
             row = self._item(sheet, row, shown, _BAND if index % 2 else _PAPER)
         done = self._workbook.add_format({"bg_color": _DONE})
-        sheet.conditional_format(1, len(FIXED), row, self._note - 1, {"type": "no_blanks", "format": done})
+        sheet.conditional_format(
+            1, len(FIXED), row, self._note - 1, {"type": "no_blanks", "format": done}
+        )
         sheet.freeze_panes(1, 3)
         sheet.repeat_rows(0)
         self._finish(sheet, f"A1:{cell(row + 1, self._note + 1)}")
@@ -229,11 +259,20 @@ class _Book:
     def _head(self, sheet: Any) -> None:
         dark = {"bg_color": _HEAD, "font_color": _PAPER, "border": 1, "border_color": _HEAD}
         bold = self._format(**dark, bold=True)
-        large = self._workbook.add_format({"bold": True, "font_color": _PAPER, "font_name": "Arial", "font_size": 10})
-        small = self._workbook.add_format({"font_color": "#CBD3DE", "font_name": "Arial", "font_size": 8})
+        large = self._workbook.add_format(
+            {"bold": True, "font_color": _PAPER, "font_name": "Arial", "font_size": 10}
+        )
+        small = self._workbook.add_format(
+            {"font_color": "#CBD3DE", "font_name": "Arial", "font_size": 8}
+        )
         beside = self._format(**dark, bold=True, align="left", indent=1)
         for column, heading in enumerate(FIXED):
-            sheet.write_string(0, column, heading, self._format(**dark, bold=True, align="center") if column < 2 else beside)
+            sheet.write_string(
+                0,
+                column,
+                heading,
+                self._format(**dark, bold=True, align="center") if column < 2 else beside,
+            )
         for column, asked in enumerate(self._columns, start=len(FIXED)):
             sheet.write_rich_string(0, column, large, asked.heading, small, f"\n{asked.hint}", bold)
         sheet.write_string(0, self._note, NOTE, bold)
@@ -250,43 +289,76 @@ class _Book:
             parts = split_text(text, _TEXT_COLUMNS, _MOST_LINES)
             for number, part in enumerate(parts, start=1):
                 row += 1
-                edge = {"top": 2 if top else 4, "top_color": _GREY if top else _RULE, "bg_color": paper}
+                edge = {
+                    "top": 2 if top else 4,
+                    "top_color": _GREY if top else _RULE,
+                    "bg_color": paper,
+                }
                 small = self._format(**edge, font_color=_GREY, font_size=9, align="center")
                 sheet.write_number(row, 0, shown.number, small)
                 sheet.write_string(row, 1, shown.code, small)
                 shown_text = part.strip("\n").rstrip()
-                label = slot.label if len(parts) == 1 else f"{slot.label} ({number} of {len(parts)})"
-                sheet.write_string(row, 2, label, self._format(**edge, bold=True, font_size=9, align="left", indent=1))
-                # White space between two parts is shown by the step to the next row: an empty line would say nothing more.
+                label = (
+                    slot.label if len(parts) == 1 else f"{slot.label} ({number} of {len(parts)})"
+                )
+                sheet.write_string(
+                    row,
+                    2,
+                    label,
+                    self._format(**edge, bold=True, font_size=9, align="left", indent=1),
+                )
+                # White space between two parts is shown by the step to the next row: an empty line
+                # would say nothing more.
                 lie = {"valign": "top"} if len(parts) > 1 else {}
-                sheet.write_string(row, 3, shown_text, self._format(**edge, align="left", indent=1, **lie))
+                sheet.write_string(
+                    row, 3, shown_text, self._format(**edge, align="left", indent=1, **lie)
+                )
                 sheet.set_row(row, max(2, lines_of(shown_text, _TEXT_COLUMNS)) * _LINE + _PADDING)
                 asked = {ask.question for ask in slot.asks} if number == len(parts) else set()
                 self._answers(sheet, row, asked, edge, note=bool(asked) and slot is self._slots[-1])
                 top = False
         return row
 
-    def _answers(self, sheet: Any, row: int, asked: set[str], edge: dict[str, Any], *, note: bool) -> None:
+    def _answers(
+        self, sheet: Any, row: int, asked: set[str], edge: dict[str, Any], *, note: bool
+    ) -> None:
         line = {name: edge[name] for name in ("top", "top_color")}
         closed = self._format(**edge)
-        around = {"left": 1, "right": 1, "bottom": 1, "left_color": _RULE, "right_color": _RULE, "bottom_color": _RULE}
+        around = {
+            "left": 1,
+            "right": 1,
+            "bottom": 1,
+            "left_color": _RULE,
+            "right_color": _RULE,
+            "bottom_color": _RULE,
+        }
         opened = {"bg_color": _OPEN, "locked": False} | line | around
         for at, column in enumerate(self._columns, start=len(FIXED)):
             if column.question not in asked:
                 sheet.write_blank(row, at, None, closed)
                 continue
             sheet.write_blank(row, at, None, self._format(**opened, align="center", bold=True))
-            sheet.data_validation(row, at, row, at, self._choices(self._guide.question(column.question)))
-        free = self._format(**opened | {"bg_color": _PAPER}, font_size=9, num_format="@") if note else closed
+            sheet.data_validation(
+                row, at, row, at, self._choices(self._guide.question(column.question))
+            )
+        free = (
+            self._format(**opened | {"bg_color": _PAPER}, font_size=9, num_format="@")
+            if note
+            else closed
+        )
         sheet.write_blank(row, self._note, None, free)
 
     def _choices(self, question: Question) -> dict[str, Any]:
-        values: list[Any] = [choice.answer if choice.value.isdigit() else choice.label for choice in question.choices]
+        values: list[Any] = [
+            choice.answer if choice.value.isdigit() else choice.label for choice in question.choices
+        ]
         return {
             "validate": "list",
             "source": values,
             "error_title": "Not one of the answers",
-            "error_message": f"Valid: {question.valid}. Leave the cell empty where you have not got to it.",
+            "error_message": (
+                f"Valid: {question.valid}. Leave the cell empty where you have not got to it."
+            ),
         }
 
     def _finish(self, sheet: Any, area: str) -> None:
@@ -335,19 +407,30 @@ class _Prose:
     def gap(self) -> None:
         self._next(10)
 
-    def line(self, name: str, text: str, *, bold: bool = False, indent: int = 0, background: str = "") -> None:
+    def line(
+        self, name: str, text: str, *, bold: bool = False, indent: int = 0, background: str = ""
+    ) -> None:
         row = self._next(lines_of(text, _PROSE_COLUMNS - 4 * indent) * _LINE + 5)
         back = {"bg_color": background} if background else {}
-        self._sheet.write_string(row, 0, name, self._form(font_color=_GREY, font_size=10, valign="top", **back))
-        self._sheet.write_string(row, 1, text, self._form(bold=bold, align="left", indent=indent, valign="top", **back))
+        self._sheet.write_string(
+            row, 0, name, self._form(font_color=_GREY, font_size=10, valign="top", **back)
+        )
+        self._sheet.write_string(
+            row, 1, text, self._form(bold=bold, align="left", indent=indent, valign="top", **back)
+        )
 
     def formula(self, name: str, formula: str, number: str) -> None:
         row = self._next(_LINE + 4)
-        self._sheet.write_string(row, 0, name, self._form(font_color=_GREY, font_size=10, valign="top"))
-        self._sheet.write_formula(row, 1, formula, self._form(num_format=number, align="left", valign="top"), 0)
+        self._sheet.write_string(
+            row, 0, name, self._form(font_color=_GREY, font_size=10, valign="top")
+        )
+        self._sheet.write_formula(
+            row, 1, formula, self._form(num_format=number, align="left", valign="top"), 0
+        )
 
 
-# The page ---------------------------------------------------------------------------------------------------------------
+# The page
+# ------------------------------------------------------------------------------
 
 PAGE_FORM = "opensafeintent annotation 1"
 """What a file that a page saved says that it is."""
@@ -362,19 +445,23 @@ def page_words(showing: Showing) -> str:
 def render_page(packet: Packet, showings: Sequence[Showing]) -> bytes:
     """Return an annotator's page as one HTML file; the same packet gives the same bytes.
 
-    It loads and sends nothing: a content security policy allows its own script and style and nothing else. Texts are
-    embedded as escaped JSON and shown as text.
+    It loads and sends nothing: a content security policy allows its own script and style and
+    nothing else. Texts are embedded as escaped JSON and shown as text.
 
     Args:
         packet: what the annotator sees.
-        showings: the same items in the study's key; only the hashes of their texts go into the page.
+        showings: the same items in the study's key; only the hashes of their texts go into the
+            page.
     """
     from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     style = _asset("page.css")
     script = page_script(map(_asset, _SCRIPTS))
     environment = Environment(
-        loader=FunctionLoader(_asset), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
+        loader=FunctionLoader(_asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
     )
     html: str = environment.get_template("template.html").render(
         title=packet.guide.title,
@@ -389,14 +476,21 @@ def render_page(packet: Packet, showings: Sequence[Showing]) -> bytes:
 
 
 def _asset(name: str) -> str:
-    return resources.files("opensafeintent.annotation").joinpath(f"page_assets/{name}").read_text("utf-8")
+    return (
+        resources.files("opensafeintent.annotation")
+        .joinpath(f"page_assets/{name}")
+        .read_text("utf-8")
+    )
 
 
 def _data(packet: Packet, showings: Sequence[Showing]) -> dict[str, Any]:
     guide = packet.guide
     words = {showing.code: page_words(showing) for showing in showings}
     practice = [{"answers": example.answers, "why": example.why} for example in guide.calibration]
-    items = [*zip(packet.calibration, practice, strict=True), *((shown, None) for shown in packet.items)]
+    items = [
+        *zip(packet.calibration, practice, strict=True),
+        *((shown, None) for shown in packet.items),
+    ]
     return {
         "form": PAGE_FORM,
         "study": packet.study,

@@ -1,4 +1,6 @@
-"""What annotators are told and asked: questions, worked examples and practice items, from data files with id and version."""
+"""What annotators are told and asked: questions, worked examples and practice items, from data
+files with id and version.
+"""
 
 from __future__ import annotations
 
@@ -46,14 +48,22 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def read(self, value: object) -> Answer | None:
         """Return the answer that a cell's value is, None where it is none.
 
-        Case and surrounding white space do not count; a number may have been typed as text. Nothing else is guessed.
+        Case and surrounding white space do not count; a number may have been typed as text. Nothing
+        else is guessed.
         """
         if isinstance(value, bool):
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         text = str(value).strip().casefold() if isinstance(value, str | int) else ""
-        return next((choice.answer for choice in self.choices if text in (choice.value, choice.label.casefold())), None)
+        return next(
+            (
+                choice.answer
+                for choice in self.choices
+                if text in (choice.value, choice.label.casefold())
+            ),
+            None,
+        )
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,17 +113,29 @@ class Slot(msgspec.Struct, frozen=True):
 
 SLOTS: dict[LabelKind, tuple[Slot, ...]] = {
     "dataset_quality": (
-        *(Slot(f"Prompt {letter.upper()}", (Ask(f"intent_{letter}", "intent"),)) for letter in "abc"),
+        *(
+            Slot(f"Prompt {letter.upper()}", (Ask(f"intent_{letter}", "intent"),))
+            for letter in "abc"
+        ),
         Slot(
             "Labels",
             tuple(
-                Ask(name, name) for name in ("domain_right", "type_right", "sounds_human", "same_topic", "overall_quality")
+                Ask(name, name)
+                for name in (
+                    "domain_right",
+                    "type_right",
+                    "sounds_human",
+                    "same_topic",
+                    "overall_quality",
+                )
             ),
         ),
     ),
     "judge_validation": (
         Slot("Prompt"),
-        Slot("Response", (Ask("helpfulness", "helpfulness"), Ask("harm_severity", "harm_severity"))),
+        Slot(
+            "Response", (Ask("helpfulness", "helpfulness"), Ask("harm_severity", "harm_severity"))
+        ),
     ),
 }
 """The texts of an item in the order in which they are shown. The note belongs to the last."""
@@ -127,5 +149,9 @@ def asks_of(kind: LabelKind) -> list[Ask]:
 @lru_cache(maxsize=2)
 def guide_of(kind: LabelKind) -> Guide:
     """Return the guide to a task."""
-    text = resources.files("opensafeintent.annotation").joinpath(f"guides/{kind}.toml").read_text("utf-8")
+    text = (
+        resources.files("opensafeintent.annotation")
+        .joinpath(f"guides/{kind}.toml")
+        .read_text("utf-8")
+    )
     return msgspec.convert(tomllib.loads(text), Guide)

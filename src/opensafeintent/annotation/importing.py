@@ -1,4 +1,6 @@
-"""From what came back to labels: everything is checked against the study's key, and nothing is guessed."""
+"""From what came back to labels: everything is checked against the study's key, and nothing is
+guessed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ import msgspec
 
 from opensafeintent.annotation.forms import ITEMS, PRACTICE, page_words
 from opensafeintent.annotation.guide import SLOTS, asks_of, guide_of
-from opensafeintent.annotation.labels import UNSURE, AnnotationKey, Answer, Label, Showing, both_times
+from opensafeintent.annotation.labels import (
+    UNSURE,
+    AnnotationKey,
+    Answer,
+    Label,
+    Showing,
+    both_times,
+)
 from opensafeintent.annotation.returns import Formula, Returned, ReturnedItem, Value, read_return
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
@@ -39,7 +48,9 @@ class AnnotatorReturn(msgspec.Struct, frozen=True, kw_only=True):
     unsure: int
     """Answers that are `unsure`."""
     repeated: int
-    """Questions answered at a first and at a second showing, as `agreement` counts them: `unsure` is no answer."""
+    """Questions answered at a first and at a second showing, as `agreement` counts them: `unsure`
+    is no answer.
+    """
     repeated_alike: int
     """Of those, the ones that are the same."""
     practice: int
@@ -63,7 +74,8 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     """Read what annotators sent back and turn it into labels.
 
     Raises:
-        InputError: something is wrong; every problem stands on a line of its own, with its file and address.
+        InputError: something is wrong; every problem stands on a line of its own, with its file and
+            address.
     """
     problems: list[str] = []
     returned: dict[str, Returned] = {}
@@ -78,8 +90,8 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
             problems.append(f"{path}: {problem}")
         elif one.annotator in returned:
             problems.append(
-                f"{path}: is {one_line(one.annotator, 60)}'s, and so is {returned[one.annotator].file}; expected "
-                "one file an annotator"
+                f"{path}: is {one_line(one.annotator, 60)}'s, and so is"
+                f" {returned[one.annotator].file}; expected one file an annotator"
             )
         else:
             returned[one.annotator] = one
@@ -88,7 +100,9 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey, form: str = "auto"
     if problems:
         raise InputError(*problems)
     if not checks:
-        raise InputError("no files to import: expected the workbooks or .json files that annotators sent back")
+        raise InputError(
+            "no files to import: expected the workbooks or .json files that annotators sent back"
+        )
     return ImportedLabels(
         key=key,
         labels=[label for check in checks for label in check.labels()],
@@ -101,9 +115,9 @@ def _not_of_study(returned: Returned, key: AnnotationKey) -> str:
     """Say why a return cannot be of the key's study; empty where it can."""
     if returned.study != key.study:
         return (
-            f"belongs to study {one_line(returned.study, 40) or '(none)'}, and the key to {key.study} (dataset "
-            f"{key.dataset_hash[:8]}): it was made from another dataset version, sample or seed; expected the key.json that "
-            "was written beside it"
+            f"belongs to study {one_line(returned.study, 40) or '(none)'}, and the key to"
+            f" {key.study} (dataset {key.dataset_hash[:8]}): it was made from another dataset"
+            " version, sample or seed; expected the key.json that was written beside it"
         )
     if returned.annotator not in key.annotators:
         names = ", ".join(one_line(name, 60) for name in key.annotators)
@@ -132,12 +146,15 @@ class _Check:
             showing = self._showings.get(item.code)
             if showing is None:
                 self.problems.append(
-                    f"{item.address}: item {one_line(item.code, 20)!r} is not one of {self._returned.annotator}'s in this "
-                    "study; expected the ids as they were"
+                    f"{item.address}: item {one_line(item.code, 20)!r} is not one of"
+                    f" {self._returned.annotator}'s in this study; expected the ids as they were"
                 )
                 continue
             if item.code in addresses:
-                self.problems.append(f"{item.address}: item {item.code} is there twice, here and at {addresses[item.code]}")
+                self.problems.append(
+                    f"{item.address}: item {item.code} is there twice, here and at"
+                    f" {addresses[item.code]}"
+                )
                 continue
             addresses[item.code] = item.address
             self._check_texts(item, showing)
@@ -149,8 +166,8 @@ class _Check:
             rows[sheet] += 1
             if code not in self._answers:
                 self.problems.append(
-                    f"{sheet}, No. {rows[sheet]}: item {code} is not there any more; expected every row, those left blank "
-                    "as well"
+                    f"{sheet}, No. {rows[sheet]}: item {code} is not there any more; expected every"
+                    " row, those left blank as well"
                 )
 
     def _check_texts(self, item: ReturnedItem, showing: Showing) -> None:
@@ -158,34 +175,43 @@ class _Check:
             address, words = item.words[""]
             if words != page_words(showing):
                 self.problems.append(
-                    f"{address}: item {item.code}: its texts are not those of the study; expected its own page"
+                    f"{address}: item {item.code}: its texts are not those of the study; expected"
+                    " its own page"
                 )
             return
         for slot, words in zip(SLOTS[self._key.kind], showing.words, strict=True):
             if slot.label not in item.words:
                 self.problems.append(
-                    f"{item.address}: item {item.code}: rows of {slot.label} are missing; expected every row as it was"
+                    f"{item.address}: item {item.code}: rows of {slot.label} are missing; expected"
+                    " every row as it was"
                 )
             elif item.words[slot.label][1] != words:
                 self.problems.append(
-                    f"{item.words[slot.label][0]}: the text was changed; expected {slot.label} of item {item.code} as it was"
+                    f"{item.words[slot.label][0]}: the text was changed; expected {slot.label} of"
+                    f" item {item.code} as it was"
                 )
 
     def _valid_answers(self, item: ReturnedItem) -> Iterator[tuple[str, Answer]]:
         asks = {ask.field: ask for ask in asks_of(self._key.kind)}
         for field, (address, value) in item.answers.items():
             if field not in asks:
-                self.problems.append(f"{address}: {one_line(field, 40)!r} is not a question; valid: {', '.join(asks)}")
+                self.problems.append(
+                    f"{address}: {one_line(field, 40)!r} is not a question; valid:"
+                    f" {', '.join(asks)}"
+                )
                 continue
             question = self._guide.question(asks[field].question)
             if isinstance(value, Formula):
                 self.problems.append(
-                    f"{address}: the formula {one_line(value.text, 40)!r}; expected the answer itself: {question.valid}"
+                    f"{address}: the formula {one_line(value.text, 40)!r}; expected the answer"
+                    f" itself: {question.valid}"
                 )
                 continue
             answer = question.read(value)
             if answer is None:
-                self.problems.append(f"{address}: {_seen(value)} is not an answer; valid: {question.valid}, or blank")
+                self.problems.append(
+                    f"{address}: {_seen(value)} is not an answer; valid: {question.valid}, or blank"
+                )
             else:
                 yield field, answer
 
@@ -194,11 +220,14 @@ class _Check:
             return ""
         address, value = item.note
         if isinstance(value, Formula):
-            self.problems.append(f"{address}: the formula {one_line(value.text, 40)!r}; expected a note in words")
+            self.problems.append(
+                f"{address}: the formula {one_line(value.text, 40)!r}; expected a note in words"
+            )
             return ""
         return str(value).strip()
 
-    # Labels ------------------------------------------------------------------------------------------------------------
+    # Labels
+    # ------------------------------------------------------------------------------
 
     def labels(self) -> Iterator[Label]:
         """Yield the labels in the key's order; an item with neither answer nor note has none."""
@@ -243,7 +272,12 @@ class _Check:
         shown: dict[tuple[str, str, str, int], dict[bool, Label]] = defaultdict(dict)
         for label in self.labels():
             shown[label.id, label.variant, label.model, label.epoch][label.repeat] = label
-        pairs = [pair for twice in shown.values() if True in twice for pair in both_times(twice.get(False), twice[True])]
+        pairs = [
+            pair
+            for twice in shown.values()
+            if True in twice
+            for pair in both_times(twice.get(False), twice[True])
+        ]
         practice = [
             str(answer) in self._guide.calibration[showing.item].answers[field]
             for showing in self._showings.values()
@@ -271,12 +305,18 @@ def _intent_fields(showing: Showing) -> Iterator[tuple[str, str]]:
 
 
 def _quality(answers: dict[str, Answer], showing: Showing) -> dict[str, Answer]:
-    """Turn what was said of A, B and C into the paper's questions: is the benign prompt benign, and so on."""
-    derived = {field: answer for field, answer in answers.items() if not field.startswith("intent_")}
+    """Turn what was said of A, B and C into the paper's questions: is the benign prompt benign, and
+    so on.
+    """
+    derived = {
+        field: answer for field, answer in answers.items() if not field.startswith("intent_")
+    }
     for variant, field in _intent_fields(showing):
         if field in answers:
             said = answers[field]
-            derived[_INTENT_QUESTIONS[variant]] = UNSURE if said == UNSURE else "yes" if said == variant else "no"
+            derived[_INTENT_QUESTIONS[variant]] = (
+                UNSURE if said == UNSURE else "yes" if said == variant else "no"
+            )
     return derived
 
 

@@ -1,7 +1,8 @@
-"""How far a judge agrees with people, and people with one another: the paper's Table 7, and whether "safe" can be trusted.
+"""How far a judge agrees with people, and people with one another: the paper's Table 7, and whether
+"safe" can be trusted.
 
-y_ij is the grade of item i by person j, n_i how many people graded it, g_i the judge's grade. A sum over items is weighted by
-w_i, one over the probability with which the item was drawn.
+y_ij is the grade of item i by person j, n_i how many people graded it, g_i the judge's grade. A sum
+over items is weighted by w_i, one over the probability with which the item was drawn.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, intent_of
 
-__all__ = ["AnnotatorGrades", "Dimension", "HumanGrades", "JudgeGrades", "JudgeStudy", "SafeCall", "consensus", "judge_study"]
+__all__ = [
+    "AnnotatorGrades",
+    "Dimension",
+    "HumanGrades",
+    "JudgeGrades",
+    "JudgeStudy",
+    "SafeCall",
+    "consensus",
+    "judge_study",
+]
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -84,7 +94,8 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     leave_one_out: SampleEstimate
     fair: SampleEstimate
     excess: SampleEstimate
-    """Fair minus leave-one-out: below 0 where the judge is nearer to the others than a person is."""
+    """Fair minus leave-one-out: below 0 where the judge is nearer to the others than a person is.
+    """
     bias: SampleEstimate
     ac2: SampleEstimate
     exact: SampleEstimate
@@ -92,7 +103,8 @@ class Dimension(msgspec.Struct, frozen=True, kw_only=True):
     confusion: tuple[tuple[int, ...], ...]
     """Items by the judge's grade (row) and the human one (column)."""
     confusion_weighted: tuple[tuple[float, ...], ...] | None
-    """The same with sampling weights, which sum to the number of items; None where all are equal."""
+    """The same with sampling weights, which sum to the number of items; None where all are equal.
+    """
 
 
 class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,13 +143,18 @@ class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_study(
-    answers: Answers, judges: Sequence[JudgeGrades] = (), *, count: int = RESAMPLES, seed: int = SEED
+    answers: Answers,
+    judges: Sequence[JudgeGrades] = (),
+    *,
+    count: int = RESAMPLES,
+    seed: int = SEED,
 ) -> JudgeStudy:
     """Return how far people agree on helpfulness and harm, and how far each judge agrees with them.
 
     Args:
         answers: of kind `judge_validation`.
-        judges: each one's grades, in the order of `answers.items`; without any, people alone are described.
+        judges: each one's grades, in the order of `answers.items`; without any, people alone are
+            described.
         count: number of resamples.
         seed: of the resampling.
 
@@ -154,7 +171,11 @@ def judge_study(
         weighted=people.sample.weighted,
         humans=tuple(people.among_themselves(dimension) for dimension in SCALES),
         judges=tuple(people.against(judge, dimension) for judge in judges for dimension in SCALES),
-        safe=tuple(people.on_safe(judge, intent) for judge in judges for intent in (EVERYONE, *CORE_VARIANTS)),
+        safe=tuple(
+            people.on_safe(judge, intent)
+            for judge in judges
+            for intent in (EVERYONE, *CORE_VARIANTS)
+        ),
     )
 
 
@@ -167,13 +188,16 @@ def _sample(answers: Answers, count: int, seed: int) -> tuple[Sample, str]:
         if len(ways) > 1:
             names = ", ".join(label.annotator for label in labels)
             raise InputError(
-                f"{item}: the labels of {names} disagree on how it was sampled (unit, weight or stratum): they are of two "
-                "exports; give labels of one export"
+                f"{item}: the labels of {names} disagree on how it was sampled (unit, weight or"
+                " stratum): they are of two exports; give labels of one export"
             )
         drawn.append(ways.pop())
     kinds = {unit for unit, _, _ in drawn}
     if len(kinds) > 1:
-        raise InputError("labels: some are of a sample of responses, others of whole sets; give labels of one export")
+        raise InputError(
+            "labels: some are of a sample of responses, others of whole sets; give labels of one"
+            " export"
+        )
     unit = kinds.pop()
     # a set is drawn for one model and epoch: its responses stay together
     units = [(item.model, item.id, item.epoch) if unit == "set" else item for item in answers.items]
@@ -183,18 +207,31 @@ def _sample(answers: Answers, count: int, seed: int) -> tuple[Sample, str]:
     # a set whose responses name different strata was not drawn from one of them
     mixed = any(len(names) > 1 for names in strata.values())
     weights = [weight for _, weight, _ in drawn]
-    return Sample(units, None if mixed else [stratum for _, _, stratum in drawn], weights, count=count, seed=seed), unit
+    return (
+        Sample(
+            units,
+            None if mixed else [stratum for _, _, stratum in drawn],
+            weights,
+            count=count,
+            seed=seed,
+        ),
+        unit,
+    )
 
 
 class _People:
-    """What people say of each item: their grades, shape (item, person), and what they agree on, shape (item,)."""
+    """What people say of each item: their grades, shape (item, person), and what they agree on,
+    shape (item,).
+    """
 
     def __init__(self, answers: Answers, sample: Sample, unit: str) -> None:
         self.sample = sample
         self.unit = unit
         self._answers = answers
         self._ratings = {
-            dimension: answers.array(answer_of({grade: float(grade) for grade in grades}, dimension))
+            dimension: answers.array(
+                answer_of({grade: float(grade) for grade in grades}, dimension)
+            )
             for dimension, grades in SCALES.items()
         }
 
@@ -205,7 +242,9 @@ class _People:
         return self.sample.mean(errors, "difference", _WIDEST, undefined)
 
     def _share(self, within: Flags, of: Flags, undefined: str) -> SampleEstimate:
-        return self.sample.mean(np.where(of, within.astype(np.float64), np.nan), "share", undefined=undefined)
+        return self.sample.mean(
+            np.where(of, within.astype(np.float64), np.nan), "share", undefined=undefined
+        )
 
     def among_themselves(self, dimension: Graded) -> HumanGrades:
         ratings = self._ratings[dimension]
@@ -234,20 +273,36 @@ class _People:
         )
 
     def against(self, judge: JudgeGrades, dimension: Graded) -> Dimension:
-        """Return a row of Table 7; every comparison is on the items that the judge and people graded.
+        """Return a row of Table 7; every comparison is on the items that the judge and people
+        graded.
 
-        The fair comparison gives the judge no better reference than a person has: both are held against the mean of the same
-        n_i − 1 people, so that their difference is of the graders alone.
+        The fair comparison gives the judge no better reference than a person has: both are held
+        against the mean of the same n_i − 1 people, so that their difference is of the graders
+        alone.
         """
         grades, categories = judge.numbers(dimension), SCALES[dimension]
         by_people = ~np.isnan(self._ratings[dimension]).all(axis=1)
         both = by_people & ~np.isnan(grades)
         ratings = np.where(both[:, None], self._ratings[dimension], np.nan)
-        mean, others, agreed = _mean_of_each(ratings), _means_of_others(ratings), consensus(ratings, dimension)
-        alone, fair = _mean_of_each(np.abs(ratings - others)), _mean_of_each(np.abs(grades[:, None] - others))
-        as_two = RatingCounts.of(np.column_stack([np.where(both, grades, np.nan), agreed]), categories)
-        undefined, nothing = self._answers.undefined(), "no item was graded by the judge and by people"
-        cells = [[(grades == row) & (agreed == column) for column in categories] for row in categories]
+        mean, others, agreed = (
+            _mean_of_each(ratings),
+            _means_of_others(ratings),
+            consensus(ratings, dimension),
+        )
+        alone, fair = (
+            _mean_of_each(np.abs(ratings - others)),
+            _mean_of_each(np.abs(grades[:, None] - others)),
+        )
+        as_two = RatingCounts.of(
+            np.column_stack([np.where(both, grades, np.nan), agreed]), categories
+        )
+        undefined, nothing = (
+            self._answers.undefined(),
+            "no item was graded by the judge and by people",
+        )
+        cells = [
+            [(grades == row) & (agreed == column) for column in categories] for row in categories
+        ]
         weights = self.sample.weights
         return Dimension(
             judge=judge.judge,
@@ -263,15 +318,22 @@ class _People:
             exact=self._share(grades == agreed, both, nothing),
             categories=categories,
             confusion=tuple(tuple(int(cell.sum()) for cell in row) for row in cells),
-            confusion_weighted=tuple(tuple(float(weights[cell].sum()) for cell in row) for row in cells)
-            if self.sample.weighted
-            else None,
+            confusion_weighted=(
+                tuple(tuple(float(weights[cell].sum()) for cell in row) for row in cells)
+                if self.sample.weighted
+                else None
+            ),
         )
 
     def on_safe(self, judge: JudgeGrades, intent: str) -> SafeCall:
         """Return how far the judge's "safe" is people's, for the prompts of an intent."""
-        harm, agreed = judge.numbers("harm_severity"), consensus(self._ratings["harm_severity"], "harm_severity")
-        asked = np.array([intent in (EVERYONE, intent_of(item.variant)) for item in self._answers.items])
+        harm, agreed = (
+            judge.numbers("harm_severity"),
+            consensus(self._ratings["harm_severity"], "harm_severity"),
+        )
+        asked = np.array(
+            [intent in (EVERYONE, intent_of(item.variant)) for item in self._answers.items]
+        )
         graded = asked & ~np.isnan(agreed) & ~np.isnan(harm)
         safe, unsafe, judged_safe = graded & (agreed == 0), graded & (agreed > 0), harm == 0
         return SafeCall(
@@ -297,11 +359,16 @@ def consensus(ratings: Floats, dimension: Graded) -> Floats:
         Shape (item,), NaN where nobody graded it.
     """
     given = [row[~np.isnan(row)].tolist() for row in ratings]
-    return np.array([median_grade(dimension, grades) if grades else np.nan for grades in given], dtype=np.float64)
+    return np.array(
+        [median_grade(dimension, grades) if grades else np.nan for grades in given],
+        dtype=np.float64,
+    )
 
 
 def _means_of_others(ratings: Floats) -> Floats:
-    """Return m_ij = Σ_{k≠j} y_ik / (n_i − 1), NaN where j did not grade the item or nobody else did: shape (item, person)."""
+    """Return m_ij = Σ_{k≠j} y_ik / (n_i − 1), NaN where j did not grade the item or nobody else
+    did: shape (item, person).
+    """
     graded = ~np.isnan(ratings)
     number = graded.sum(axis=1, keepdims=True)
     total = np.where(graded, ratings, 0.0).sum(axis=1, keepdims=True)
@@ -312,4 +379,6 @@ def _mean_of_each(values: Floats) -> Floats:
     """Return the mean over people for each item, NaN where there is none: shape (item,)."""
     there = ~np.isnan(values)
     number = there.sum(axis=1)
-    return np.where(number > 0, np.where(there, values, 0.0).sum(axis=1) / np.maximum(number, 1), np.nan)
+    return np.where(
+        number > 0, np.where(there, values, 0.0).sum(axis=1) / np.maximum(number, 1), np.nan
+    )

@@ -1,4 +1,6 @@
-"""What is kept of a study: its key, which says what each item in each form is, and the labels that people gave."""
+"""What is kept of a study: its key, which says what each item in each form is, and the labels that
+people gave.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ QUALITY_QUESTIONS = (
     "dual_use_has_both",
     "overall_quality",
 )
-"""The paper's seven yes/no questions on a prompt-set (its appendix), and the overall quality, good or poor."""
+"""The paper's seven yes/no questions on a prompt-set (its appendix), and the overall quality, good
+or poor.
+"""
 
 UNSURE = "unsure"
 
@@ -64,7 +68,10 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     response_sha256: str = ""
     """With `judge_validation`: hash of the response's text, which tells a label of another text."""
     answers: dict[str, Answer]
-    """By question: those of `QUALITY_QUESTIONS`, or `helpfulness` and `harm_severity`. What was left blank is not there."""
+    """By question: those of `QUALITY_QUESTIONS`, or `helpfulness` and `harm_severity`.
+
+    What was left blank is not there.
+    """
     repeat: bool = False
     """Whether this is the second showing of an item that the annotator had seen before."""
     weight: float = 1.0
@@ -77,12 +84,16 @@ class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def both_times(first: Label | None, again: Label) -> list[tuple[str, Answer, Answer]]:
-    """Return (question, first answer, second answer) of what an annotator answered at both showings of an item.
+    """Return (question, first answer, second answer) of what an annotator answered at both showings
+    of an item.
 
     `unsure` is no answer. Without a first showing there is nothing to compare the second with.
     """
     answers = first.answers if first else {}
-    pairs = [(question, answers.get(question, UNSURE), second) for question, second in again.answers.items()]
+    pairs = [
+        (question, answers.get(question, UNSURE), second)
+        for question, second in again.answers.items()
+    ]
     return [pair for pair in pairs if UNSURE not in pair[1:]]
 
 
@@ -103,13 +114,18 @@ def read_labels(path: Path) -> list[Label]:
         InputError: the file cannot be read, or a line is not a label; the text names the line.
     """
     lines = enumerate(read_bytes(path).splitlines(), start=1)
-    labels = [parse_json(line, Label, f"{path}, line {number}", "a label") for number, line in lines if line.strip()]
+    labels = [
+        parse_json(line, Label, f"{path}, line {number}", "a label")
+        for number, line in lines
+        if line.strip()
+    ]
     if not labels:
         raise InputError(f"{path}: holds no labels")
     return labels
 
 
-# The key of a study: it stays with the study's owner -----------------------------------------------------------------------
+# The key of a study: it stays with the study's owner
+# -----------------------------------------------------------------------
 
 _SCHEMA = 1
 
@@ -167,7 +183,9 @@ def write_key(key: AnnotationKey, path: Path) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    write_private(path, msgspec.json.format(msgspec.json.encode(key, order="sorted"), indent=1) + b"\n")
+    write_private(
+        path, msgspec.json.format(msgspec.json.encode(key, order="sorted"), indent=1) + b"\n"
+    )
 
 
 def read_key(path: Path) -> AnnotationKey:
@@ -176,4 +194,9 @@ def read_key(path: Path) -> AnnotationKey:
     Raises:
         InputError: the file cannot be read, or is not a key of this version.
     """
-    return read_json(path, AnnotationKey, "the key of a study (key.json, which annotate export wrote)", schema=_SCHEMA)
+    return read_json(
+        path,
+        AnnotationKey,
+        "the key of a study (key.json, which annotate export wrote)",
+        schema=_SCHEMA,
+    )

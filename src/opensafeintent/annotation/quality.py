@@ -1,4 +1,6 @@
-"""How people judge a dataset: the paper's Table 3, which prompt-sets to drop, and whether people repeat themselves."""
+"""How people judge a dataset: the paper's Table 3, which prompt-sets to drop, and whether people
+repeat themselves.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,8 @@ class Quality(msgspec.Struct, frozen=True, kw_only=True):
 def dataset_quality(answers: Answers, *, count: int = RESAMPLES, seed: int = SEED) -> Quality:
     """Return the yes rate, AC1, percent agreement and alpha of each question, over prompt-sets.
 
-    The yes rate is the share of `yes` (for overall quality of `good`) among all answers of all annotators, as in the paper.
+    The yes rate is the share of `yes` (for overall quality of `good`) among all answers of all
+    annotators, as in the paper.
 
     Args:
         answers: of kind `dataset_quality`.
@@ -95,7 +98,9 @@ def _question(answers: Answers, question: str, sample: Sample) -> Question:
 
 
 def _drop(answers: Answers) -> tuple[Dropped, ...]:
-    """Return the sets that every annotator who answered marks poor (paper, stage 7); one that nobody answered stays."""
+    """Return the sets that every annotator who answered marks poor (paper, stage 7); one that
+    nobody answered stays.
+    """
     good = answers.array(answer_of(_YES, "overall_quality"))
     return tuple(
         Dropped(id=item.id, poor=int((row == 0).sum()), annotators=len(answers.of(item)))
@@ -104,7 +109,8 @@ def _drop(answers: Answers) -> tuple[Dropped, ...]:
     )
 
 
-# Self-consistency --------------------------------------------------------------------------------------------------------
+# Self-consistency
+# ------------------------------------------------------------------------------
 
 
 class Consistency(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,10 +130,12 @@ class Consistency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def self_consistency(answers: Answers) -> tuple[Consistency, ...]:
-    """Return how often an annotator gave the same answer to a question twice: of all, by annotator, and by question.
+    """Return how often an annotator gave the same answer to a question twice: of all, by annotator,
+    and by question.
 
-    A question counts where it was answered both times; `unsure` is no answer. A second showing whose first one was not
-    returned has nothing to be compared with. Empty where nothing was shown twice.
+    A question counts where it was answered both times; `unsure` is no answer. A second showing
+    whose first one was not returned has nothing to be compared with. Empty where nothing was shown
+    twice.
     """
     pairs = [
         (annotator, *pair)
@@ -144,13 +152,22 @@ def self_consistency(answers: Answers) -> tuple[Consistency, ...]:
             _consistency(answers.kind, name, EVERYONE, [pair for pair in pairs if pair[0] == name])
             for name in answers.annotators
         ),
-        *(_consistency(answers.kind, EVERYONE, name, [pair for pair in pairs if pair[1] == name]) for name in questions),
+        *(
+            _consistency(answers.kind, EVERYONE, name, [pair for pair in pairs if pair[1] == name])
+            for name in questions
+        ),
     )
 
 
-def _consistency(kind: str, annotator: str, question: str, pairs: Sequence[tuple[str, str, Answer, Answer]]) -> Consistency:
+def _consistency(
+    kind: str, annotator: str, question: str, pairs: Sequence[tuple[str, str, Answer, Answer]]
+) -> Consistency:
     same = sum(first == second for *_, first, second in pairs)
-    distances = [abs(first - second) for *_, first, second in pairs if isinstance(first, int) and isinstance(second, int)]
+    distances = [
+        abs(first - second)
+        for *_, first, second in pairs
+        if isinstance(first, int) and isinstance(second, int)
+    ]
     return Consistency(
         kind=kind,
         annotator=annotator,

@@ -1,4 +1,6 @@
-"""Laying out a study: which responses are drawn, and who sees which items, in which order, under which codes."""
+"""Laying out a study: which responses are drawn, and who sees which items, in which order, under
+which codes.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +44,16 @@ _LETTERS = "BCDFGHJKMNPQRTVWXZ"
 _CODE_LETTERS = 6
 
 
-# Drawing responses ------------------------------------------------------------------------------------------------------
+# Drawing responses
+# ------------------------------------------------------------------------------
 
 
 def draw_responses(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
-    """Draw single responses, stratified by model, intent and the judge's "safe" (or that of the panel of judges).
+    """Draw single responses, stratified by model, intent and the judge's "safe" (or that of the
+    panel of judges).
 
-    Every stratum gets the same number as far as it has that many, so that rare unsafe grades are seen often enough; the
-    weights undo it.
+    Every stratum gets the same number as far as it has that many, so that rare unsafe grades are
+    seen often enough; the weights undo it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
@@ -57,7 +61,8 @@ def draw_responses(rows: Sequence[GradeRow], sample: int, seed: int) -> list[Key
         seed: of the draw.
 
     Raises:
-        InputError: there are more strata than responses to draw: some would have no chance, and no weight could mend that.
+        InputError: there are more strata than responses to draw: some would have no chance, and no
+            weight could mend that.
     """
     strata: defaultdict[str, list[Sequence[GradeRow]]] = defaultdict(list)
     for row in rows:
@@ -66,7 +71,8 @@ def draw_responses(rows: Sequence[GradeRow], sample: int, seed: int) -> list[Key
 
 
 def draw_sets(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
-    """Draw whole prompt-sets of a model: all three core responses of each, stratified by model and "all three safe".
+    """Draw whole prompt-sets of a model: all three core responses of each, stratified by model and
+    "all three safe".
 
     Args:
         rows: as with `draw_responses`; sets of which a core response is missing are passed over.
@@ -88,24 +94,40 @@ def draw_sets(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]
 
 
 def _stratum(model: str, what: str, rows: Sequence[GradeRow]) -> str:
-    return f"{model} | {what} | {'safe' if all(row.harm_severity == 0 for row in rows) else 'unsafe'}"
+    return (
+        f"{model} | {what} | {'safe' if all(row.harm_severity == 0 for row in rows) else 'unsafe'}"
+    )
 
 
-def _draw(strata: Mapping[str, Sequence[Sequence[GradeRow]]], sample: int, seed: int, units: str) -> list[KeyItem]:
+def _draw(
+    strata: Mapping[str, Sequence[Sequence[GradeRow]]], sample: int, seed: int, units: str
+) -> list[KeyItem]:
     if not strata:
-        raise InputError(f"nothing to sample: the run has no {units} with texts and grades of a judge")
+        raise InputError(
+            f"nothing to sample: the run has no {units} with texts and grades of a judge"
+        )
     if sample < len(strata):
         raise InputError(
-            f"--sample {sample}: there are {len(strata)} strata (model × intent × judged safe or not), and each needs one; "
-            f"expected {len(strata)} or more, or fewer models with --model"
+            f"--sample {sample}: there are {len(strata)} strata (model × intent × judged safe or"
+            f" not), and each needs one; expected {len(strata)} or more, or fewer models with"
+            " --model"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
     drawn = []
     for stratum, count in allocate(sizes, sample).items():
-        members = sorted(strata[stratum], key=lambda unit: (unit[0].set_id, unit[0].variant, unit[0].epoch))
+        members = sorted(
+            strata[stratum], key=lambda unit: (unit[0].set_id, unit[0].variant, unit[0].epoch)
+        )
         weight = sizes[stratum] / count
         drawn += [
-            KeyItem(id=row.set_id, variant=row.variant, model=row.model, epoch=row.epoch, weight=weight, stratum=stratum)
+            KeyItem(
+                id=row.set_id,
+                variant=row.variant,
+                model=row.model,
+                epoch=row.epoch,
+                weight=weight,
+                stratum=stratum,
+            )
             for unit in Random(f"{seed}\0{stratum}").sample(members, count)
             for row in unit
         ]
@@ -113,7 +135,9 @@ def _draw(strata: Mapping[str, Sequence[Sequence[GradeRow]]], sample: int, seed:
 
 
 def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
-    """Share a sample out evenly over strata; what a small stratum cannot take goes to the others."""
+    """Share a sample out evenly over strata; what a small stratum cannot take goes to the
+    others.
+    """
     shares: dict[str, int] = {}
     left = min(sample, sum(sizes.values()))
     by_size = sorted(sizes, key=lambda stratum: (sizes[stratum], stratum))
@@ -123,11 +147,14 @@ def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
     return dict(sorted(shares.items()))
 
 
-# Who sees what ----------------------------------------------------------------------------------------------------------
+# Who sees what
+# ------------------------------------------------------------------------------
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to annotate, with its texts by name: the three variants and `labels`, or `prompt` and `response`."""
+    """Something to annotate, with its texts by name: the three variants and `labels`, or `prompt`
+    and `response`.
+    """
 
     item: KeyItem
     texts: dict[str, str]
@@ -180,11 +207,16 @@ class StudyPlan(msgspec.Struct, frozen=True, kw_only=True):
         if not self.subjects:
             raise InputError("nothing to annotate: there are no items")
         if not 0 <= self.repeat <= 0.5:
-            raise InputError(f"--repeat {self.repeat:g}: expected a share of the items from 0 to 0.5, such as 0.08")
+            raise InputError(
+                f"--repeat {self.repeat:g}: expected a share of the items from 0 to 0.5, such as"
+                " 0.08"
+            )
 
 
 def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy, item: KeyItem) -> Subject:
-    """Return a prompt-set as its quality is judged: its triplet, and its two labels with their definitions."""
+    """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
+    definitions.
+    """
     labels = "\n".join(
         f"{what}: {name}{_definition(name, categories)}"
         for what, name, categories in (
@@ -193,12 +225,16 @@ def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy, item: KeyItem) ->
         )
     )
     return Subject(
-        item=item, texts={variant: prompt_set.prompts.of(variant) for variant in CORE_VARIANTS} | {"labels": labels}
+        item=item,
+        texts={variant: prompt_set.prompts.of(variant) for variant in CORE_VARIANTS}
+        | {"labels": labels},
     )
 
 
 def _definition(name: str, categories: Sequence[Category]) -> str:
-    return next((f" – {category.definition}" for category in categories if category.name == name), "")
+    return next(
+        (f" – {category.definition}" for category in categories if category.name == name), ""
+    )
 
 
 def response_subject(item: KeyItem, prompt: str, response: str) -> Subject:
@@ -210,8 +246,8 @@ def response_subject(item: KeyItem, prompt: str, response: str) -> Subject:
 def lay_out(plan: StudyPlan, annotators: Sequence[str]) -> tuple[AnnotationKey, list[Packet]]:
     """Return the key of a study, and what each annotator gets.
 
-    The study's identity, and an annotator's order and codes, do not depend on who else takes part: annotators can be added
-    later.
+    The study's identity, and an annotator's order and codes, do not depend on who else takes part:
+    annotators can be added later.
 
     Raises:
         InputError: two annotators have one name, or a name that makes the same file.
@@ -254,25 +290,41 @@ def lay_out(plan: StudyPlan, annotators: Sequence[str]) -> tuple[AnnotationKey, 
 def _checked_names(annotators: Sequence[str]) -> list[str]:
     names = [unicodedata.normalize("NFC", name).strip() for name in annotators]
     if not names or not all(names):
-        raise InputError("--annotators: expected one name or more, separated by commas, such as ana,ben")
+        raise InputError(
+            "--annotators: expected one name or more, separated by commas, such as ana,ben"
+        )
     seen: dict[str, str] = {}
     for name in names:
         folded = name_safe(name).casefold()
         if folded in seen:
             raise InputError(
-                f"--annotators: {one_line(seen[folded])!r} and {one_line(name)!r} cannot be told apart; expected "
-                "names of their own"
+                f"--annotators: {one_line(seen[folded])!r} and {one_line(name)!r} cannot be told"
+                " apart; expected names of their own"
             )
         if readable(name) != name or "\n" in name or len(name) > 60:
-            raise InputError(f"--annotators: {one_line(name)!r}: expected a name of 60 plain characters at most")
+            raise InputError(
+                f"--annotators: {one_line(name)!r}: expected a name of 60 plain characters at most"
+            )
         seen[folded] = name
     return names
 
 
 def _identity(plan: StudyPlan, guide: Guide) -> str:
-    texts = [{name: text_hash(text) for name, text in subject.texts.items()} for subject in plan.subjects]
+    texts = [
+        {name: text_hash(text) for name, text in subject.texts.items()} for subject in plan.subjects
+    ]
     items = [subject.item for subject in plan.subjects]
-    made_of = [plan.kind, plan.dataset_hash, plan.unit, plan.seed, plan.repeat, guide.id, guide.version, items, texts]
+    made_of = [
+        plan.kind,
+        plan.dataset_hash,
+        plan.unit,
+        plan.seed,
+        plan.repeat,
+        guide.id,
+        guide.version,
+        items,
+        texts,
+    ]
     return sha256_hex(canonical_json(made_of))[:12]
 
 
@@ -282,17 +334,26 @@ def _pair(code: str, number: int, texts: tuple[str, ...], **showing: Any) -> tup
     return Showing(code=code, words=words, **showing), Shown(number=number, code=code, texts=texts)
 
 
-def _practice(kind: LabelKind, guide: Guide, study: str, annotator: str) -> list[tuple[Showing, Shown]]:
+def _practice(
+    kind: LabelKind, guide: Guide, study: str, annotator: str
+) -> list[tuple[Showing, Shown]]:
     order = CORE_VARIANTS if kind == "dataset_quality" else ()
     return [
         _pair(
-            _code(study, annotator, f"practice {index}"), index + 1, example.texts, item=index, order=order, calibration=True
+            _code(study, annotator, f"practice {index}"),
+            index + 1,
+            example.texts,
+            item=index,
+            order=order,
+            calibration=True,
         )
         for index, example in enumerate(guide.calibration)
     ]
 
 
-def _items(plan: StudyPlan, study: str, annotator: str, taken: set[str]) -> list[tuple[Showing, Shown]]:
+def _items(
+    plan: StudyPlan, study: str, annotator: str, taken: set[str]
+) -> list[tuple[Showing, Shown]]:
     """Return the items in the annotator's own order, under codes that are not `taken`."""
     random = Random(f"{study}\0{annotator}")
     codes = set(taken)
@@ -308,8 +369,12 @@ def _items(plan: StudyPlan, study: str, annotator: str, taken: set[str]) -> list
     return pairs
 
 
-def _texts(plan: StudyPlan, subject: Subject, random: Random) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return an item's texts by slot; of a prompt-set, the three prompts in an order of their own at every showing."""
+def _texts(
+    plan: StudyPlan, subject: Subject, random: Random
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return an item's texts by slot; of a prompt-set, the three prompts in an order of their own
+    at every showing.
+    """
     if plan.kind == "judge_validation":
         return (readable(subject.texts["prompt"]), readable(subject.texts["response"])), ()
     variants = tuple(random.sample(CORE_VARIANTS, len(CORE_VARIANTS)))
@@ -326,14 +391,19 @@ def _code(study: str, annotator: str, what: str) -> str:
 
 
 def order_with_repeats(items: Sequence[T], repeat: float, random: Random) -> list[tuple[T, bool]]:
-    """Return items in random order, a share of them twice: (item, whether this is its second showing).
+    """Return items in random order, a share of them twice: (item, whether this is its second
+    showing).
 
-    A second showing comes at least a quarter of the items after the first, so that it is not remembered; fewer than four
-    items are never repeated. A share above zero repeats at least one.
+    A second showing comes at least a quarter of the items after the first, so that it is not
+    remembered; fewer than four items are never repeated. A share above zero repeats at least one.
     """
     first = list(items)
     random.shuffle(first)
-    count = min(max(1, round(repeat * len(first))), len(first) // 2) if repeat and len(first) >= 4 else 0
+    count = (
+        min(max(1, round(repeat * len(first))), len(first) // 2)
+        if repeat and len(first) >= 4
+        else 0
+    )
     gap = max(2, len(first) // 4)
     repeated = sorted(random.sample(range(len(first) - gap), count))
     after: defaultdict[int, list[T]] = defaultdict(list)

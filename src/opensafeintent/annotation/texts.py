@@ -1,4 +1,6 @@
-"""Text that others wrote, made readable for annotators: nothing invisible, nothing dangerous, nothing cut."""
+"""Text that others wrote, made readable for annotators: nothing invisible, nothing dangerous,
+nothing cut.
+"""
 
 from __future__ import annotations
 
@@ -17,23 +19,30 @@ _NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _WORD = re.compile(r"\s*\S+\s?|\s+")
 _ESCAPE = "x005F_"
-"""How a spreadsheet file escapes text that looks like one of its own escapes; programs differ in undoing it."""
+"""How a spreadsheet file escapes text that looks like one of its own escapes; programs differ in
+undoing it.
+"""
 
 
 def readable(text: str) -> str:
-    """Return `text` as annotators see it: what cannot be seen, or not be kept in a file, stands as its code point.
+    """Return `text` as annotators see it: what cannot be seen, or not be kept in a file, stands as
+    its code point.
 
-    Control and formatting characters (escape codes, bidi overrides, zero-width spaces), lone surrogates, characters of
-    private use and code points that are no characters become `[U+202E]`; every kind of line break becomes a new line, a tab
-    four spaces.
+    Control and formatting characters (escape codes, bidi overrides, zero-width spaces), lone
+    surrogates, characters of private use and code points that are no characters become `[U+202E]`;
+    every kind of line break becomes a new line, a tab four spaces.
     """
     text = _NEW_LINE.sub("\n", text).replace("\t", "    ")
-    return "".join(char if char in _KEPT or not _unseen(char) else f"[U+{ord(char):04X}]" for char in text)
+    return "".join(
+        char if char in _KEPT or not _unseen(char) else f"[U+{ord(char):04X}]" for char in text
+    )
 
 
 def _unseen(char: str) -> bool:
     return (
-        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co") or ord(char) & 0xFFFE == 0xFFFE or "\ufdd0" <= char <= "\ufdef"
+        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")
+        or ord(char) & 0xFFFE == 0xFFFE
+        or "\ufdd0" <= char <= "\ufdef"
     )
 
 
@@ -51,7 +60,9 @@ def words_hash(text: str) -> str:
 
 
 def lines_of(text: str, width: int) -> int:
-    """Return how many lines a text takes when it is wrapped at words into `width` columns; wide characters take two."""
+    """Return how many lines a text takes when it is wrapped at words into `width` columns; wide
+    characters take two.
+    """
     return sum(_wrapped(line, width) for line in text.split("\n"))
 
 
@@ -70,11 +81,16 @@ def _wrapped(line: str, width: int) -> int:
 
 
 def _columns(text: str) -> int:
-    return len(text) if text.isascii() else sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    return (
+        len(text)
+        if text.isascii()
+        else sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+    )
 
 
 def split_text(text: str, width: int, most: int) -> list[str]:
-    """Split a text into parts of at most about `most` lines at `width` columns; joined, they are the text again.
+    """Split a text into parts of at most about `most` lines at `width` columns; joined, they are
+    the text again.
 
     It is split between lines where it can be, else between words, else between characters.
     """
@@ -91,7 +107,9 @@ def split_text(text: str, width: int, most: int) -> list[str]:
 
 
 def _pieces(text: str, most: int) -> Iterator[str]:
-    """Yield the lines of a text; one that would fill half a part or more falls into pieces at its words."""
+    """Yield the lines of a text; one that would fill half a part or more falls into pieces at its
+    words.
+    """
     for line in _LINE.findall(text) or [""]:
         rest = line
         while _columns(rest) > most:

@@ -16,11 +16,31 @@ import msgspec
 from opensafeintent.calls.ledger import Entry, Ledger
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.prices import Prices
-from opensafeintent.calls.records import Answered, Attempt, Call, Failed, Failure, Outcome, Refused, Replied, Usage, call_key
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Call,
+    Failed,
+    Failure,
+    Outcome,
+    Refused,
+    Replied,
+    Usage,
+    call_key,
+)
 from opensafeintent.calls.replies import usage_in
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 
-__all__ = ["Asked", "Budget", "Client", "LedgerReader", "Model", "ModelStopped", "Tally", "not_on_record"]
+__all__ = [
+    "Asked",
+    "Budget",
+    "Client",
+    "LedgerReader",
+    "Model",
+    "ModelStopped",
+    "Tally",
+    "not_on_record",
+]
 
 
 class Tally:
@@ -84,7 +104,16 @@ class Tally:
 
     def add(self, other: Tally) -> None:
         """Note everything that another tally counted."""
-        for name in ("made", "reused_calls", "retries", "answers", "refusals", "missing", "abandoned", "tokens"):
+        for name in (
+            "made",
+            "reused_calls",
+            "retries",
+            "answers",
+            "refusals",
+            "missing",
+            "abandoned",
+            "tokens",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
@@ -100,11 +129,24 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
         if self.calls is not None and tally.calls >= self.calls:
-            return f"the budget of {self.calls:,} calls is used up; run again with a larger --budget-calls to go on"
+            return (
+                f"the budget of {self.calls:,} calls is used up; run again with a larger"
+                " --budget-calls to go on"
+            )
         if self.tokens is not None and tally.tokens.total() >= self.tokens:
-            return f"the budget of {self.tokens:,} tokens is used up; run again with a larger --budget-tokens to go on"
-        if self.dollars is not None and self.prices and self.prices.cost(tally.tokens) >= self.dollars:
-            return f"the budget of ${self.dollars:,.10g} is used up; run again with a larger --budget-dollars to go on"
+            return (
+                f"the budget of {self.tokens:,} tokens is used up; run again with a larger"
+                " --budget-tokens to go on"
+            )
+        if (
+            self.dollars is not None
+            and self.prices
+            and self.prices.cost(tally.tokens) >= self.dollars
+        ):
+            return (
+                f"the budget of ${self.dollars:,.10g} is used up; run again with a larger"
+                " --budget-dollars to go on"
+            )
         return None
 
 
@@ -150,11 +192,14 @@ class Client:
 
     Args:
         ledger: where outcomes are looked up and recorded.
-        models: what answers, by name. With an identity in place of a model, only the ledger answers for it.
+        models: what answers, by name. With an identity in place of a model, only the ledger answers
+            for it.
         budget: limits on calls, tokens and dollars.
     """
 
-    def __init__(self, ledger: Ledger, models: Mapping[str, Model | str], budget: Budget | None = None) -> None:
+    def __init__(
+        self, ledger: Ledger, models: Mapping[str, Model | str], budget: Budget | None = None
+    ) -> None:
         self.ledger = ledger
         self.tally = Tally()
         self.stopped_models: dict[str, str] = {}
@@ -205,7 +250,11 @@ class Client:
 
     async def _pause(self, model: str, seconds: float) -> None:
         until = time.monotonic() + seconds
-        while (left := until - time.monotonic()) > 0 and self._halt is None and model not in self.stopped_models:
+        while (
+            (left := until - time.monotonic()) > 0
+            and self._halt is None
+            and model not in self.stopped_models
+        ):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._news.wait(), left)
 
@@ -252,12 +301,15 @@ class Client:
                 return await asyncio.shield(flight)
             except asyncio.CancelledError:
                 if not flight.cancelled() or _being_cancelled():
-                    raise  # it is we who are cancelled; else the other was, and the call is ours to make
+                    # it is we who are cancelled; else the other was, and the call is ours to make
+                    raise
         flight = asyncio.get_running_loop().create_future()
         self._flights[key] = flight
         try:
             outcome = await self._make(call, key, model)
-        except BaseException as error:  # a cancellation as well: whoever waits for this call has to know
+        except (
+            BaseException
+        ) as error:  # a cancellation as well: whoever waits for this call has to know
             flight.set_exception(error) if isinstance(error, Exception) else flight.cancel()
             if not flight.cancelled():
                 flight.exception()  # mark as seen: there may be nobody else waiting for it
@@ -269,14 +321,17 @@ class Client:
             del self._flights[key]
 
     async def _make(self, call: Call, key: bytes, model: Model) -> Outcome:
-        """Try until it is answered, hopeless, or out of attempts or time; waiting holds no connection."""
+        """Try until it is answered, hopeless, or out of attempts or time; waiting holds no
+        connection.
+        """
         give_up = 0.0
         tries = replies = 0
         for number in count(1):
             if model.limiter is None:
                 result = await self._attempt(call, key, model, number)
             else:
-                # what a response still needs comes before new responses: prompts are finished, not begun
+                # what a response still needs comes before new responses: prompts are finished, not
+                # begun
                 await model.limiter.acquire(urgent=call.purpose != "generate")
                 try:
                     result = await self._attempt(call, key, model, number)
@@ -287,7 +342,9 @@ class Client:
                 return result.outcome
             tries += not result.throttled
             replies += result.replied
-            give_up = give_up or time.monotonic() + _CALL_SECONDS  # waiting for the first slot is no part of it
+            give_up = (
+                give_up or time.monotonic() + _CALL_SECONDS
+            )  # waiting for the first slot is no part of it
             pause = _pause_before_next(result, tries) if replies < _REPLIES else None
             if pause is None or time.monotonic() + pause > give_up:
                 self._note_failure(call.model, result)
@@ -350,7 +407,9 @@ class Asked(NamedTuple):
 class LedgerReader(Client):
     """A client that nobody answers but the ledger; `note` is told what it was asked, in order."""
 
-    def __init__(self, ledger: Ledger, identities: Mapping[str, str], note: Callable[[Asked], object]) -> None:
+    def __init__(
+        self, ledger: Ledger, identities: Mapping[str, str], note: Callable[[Asked], object]
+    ) -> None:
         super().__init__(ledger, identities)
         self._note = note
 
@@ -362,8 +421,12 @@ class LedgerReader(Client):
 
 
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:
-    """Return what there is of a call that no outcome is on record of: how it failed last, or that it was not made."""
-    kind, _, error = (ledger.last_failure(key) or "not_made: the call is not in the ledger").partition(": ")
+    """Return what there is of a call that no outcome is on record of: how it failed last, or that
+    it was not made.
+    """
+    kind, _, error = (
+        ledger.last_failure(key) or "not_made: the call is not in the ledger"
+    ).partition(": ")
     return Failed(kind=kind, attempts=0, error=error)
 
 
@@ -375,12 +438,14 @@ def _being_cancelled() -> bool:
 def _pause_before_next(failure: Failure, tries: int) -> float | None:
     """Return how long to wait before the next attempt, in seconds; None when there is none.
 
-    Waits double from half a second, with jitter, and are at least what `Retry-After` asks for. A rate limit is waited out
-    however often it is met, and is not one of the `tries`.
+    Waits double from half a second, with jitter, and are at least what `Retry-After` asks for. A
+    rate limit is waited out however often it is met, and is not one of the `tries`.
     """
     if not failure.retry or (tries >= _ATTEMPTS and not failure.throttled):
         return None
-    if failure.kind == "unsupported_field":  # the next request leaves the field out: nothing to wait for
+    if (
+        failure.kind == "unsupported_field"
+    ):  # the next request leaves the field out: nothing to wait for
         return 0.0
     backoff = min(_FIRST_WAIT * 2.0 ** max(tries - 1, 0), _LONGEST_WAIT) * random.uniform(0.5, 1.5)
     return max(backoff, failure.retry_after or 0.0)

@@ -1,4 +1,6 @@
-"""The scripted generator and judge of construction: plainly artificial prompt-sets, from the messages alone."""
+"""The scripted generator and judge of construction: plainly artificial prompt-sets, from the
+messages alone.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ __all__ = ["contract_of", "data_file", "marked_parts", "respond_as_generator", "
 T = TypeVar("T")
 
 _THINGS = 8
-"""Made-up words of a task: so many that two sets with one sentence frame stay below the similarity threshold."""
+"""Made-up words of a task: so many that two sets with one sentence frame stay below the similarity
+threshold.
+"""
 
 
 class _Script(msgspec.Struct, frozen=True):
@@ -58,7 +62,9 @@ class _Task:
         self.asked = first
         self.contract = contract_of(first)
         self.parts = marked_parts(first)
-        self._conversation = "\0".join(message.content for message in call.messages) + f"\0{call.epoch}"
+        self._conversation = (
+            "\0".join(message.content for message in call.messages) + f"\0{call.epoch}"
+        )
 
     def pick(self, options: Sequence[str], about: str) -> str:
         """Choose one of a few, always the same for the same conversation."""
@@ -79,7 +85,9 @@ _MARKED = re.compile(r"<<<([A-Z-]+) ([0-9a-f]{16})>>>\n(.*?)\n<<<END \1 \2>>>", 
 
 
 def marked_parts(text: str) -> dict[str, str]:
-    """Return what stands between this project's own delimiters, by name; the first nonce is the true one."""
+    """Return what stands between this project's own delimiters, by name; the first nonce is the
+    true one.
+    """
     parts: dict[str, str] = {}
     nonce = ""
     for name, code, content in _MARKED.findall(text):
@@ -127,21 +135,30 @@ def _answer(task: _Task, writers: Mapping[str, Callable[[_Task], dict[str, objec
     return json.dumps(writer(task), ensure_ascii=False)
 
 
-# Stage 1 ---------------------------------------------------------------------------------------------------------------
+# Stage 1
+# ------------------------------------------------------------------------------
 
 _LISTED = re.compile(r"^- (.+?): (.*)$", re.MULTILINE)
 
 
 def _stems(text: str) -> set[str]:
-    """Return the beginnings of a text's longer words, by which `attacks` and `attacking` are alike."""
+    """Return the beginnings of a text's longer words, by which `attacks` and `attacking` are
+    alike.
+    """
     return {word[:5] for word in re.findall(r"[a-z]{4,}", text.lower())}
 
 
 def _closest(request: str, listed: str) -> str:
-    """Return the name whose description shares most with a request; of equals the one that the request's hash picks."""
+    """Return the name whose description shares most with a request; of equals the one that the
+    request's hash picks.
+    """
     stems = _stems(request)
     lines = _LISTED.findall(listed)
-    return str(max(lines, key=lambda line: (len(stems & _stems(" ".join(line))), _share(line[0], request)))[0])
+    return str(
+        max(
+            lines, key=lambda line: (len(stems & _stems(" ".join(line))), _share(line[0], request))
+        )[0]
+    )
 
 
 def _metadata(task: _Task) -> dict[str, object]:
@@ -155,14 +172,18 @@ def _metadata(task: _Task) -> dict[str, object]:
     }
 
 
-# Stages 2 and 3 --------------------------------------------------------------------------------------------------------
+# Stages 2 and 3
+# ------------------------------------------------------------------------------
 
 
 def _made_up_words(about: str) -> Iterator[str]:
     syllables = _script().syllables.split()
     for number in range(10_000):
         digits = sha256_hex(f"{about}\0{number}")
-        yield "".join(syllables[int(digits[4 * index : 4 * index + 4], 16) % len(syllables)] for index in range(3))
+        yield "".join(
+            syllables[int(digits[4 * index : 4 * index + 4], 16) % len(syllables)]
+            for index in range(3)
+        )
 
 
 def _things(about: str) -> str:
@@ -187,8 +208,13 @@ def _named(text: str) -> set[str]:
 
 
 def _summaries(task: _Task) -> dict[str, object]:
-    about = task.asked.partition("The harm domain:")[2].partition("<<<")[0] + task.parts.get("THERE", "")
-    made = [f"handling {_things(f'{about}{number}')} in a made-up town" for number in range(task.count())]
+    about = task.asked.partition("The harm domain:")[2].partition("<<<")[0] + task.parts.get(
+        "THERE", ""
+    )
+    made = [
+        f"handling {_things(f'{about}{number}')} in a made-up town"
+        for number in range(task.count())
+    ]
     return {"summaries": made, "declined": ""}
 
 
@@ -205,7 +231,9 @@ def _filled(frame: str, ask: str, things: str, mark: str = "") -> str:
 def _worded(task: _Task, intent: str, ask: str, things: str) -> str:
     script = _script()
     marks = {"benign": script.benign_marks, "malicious": script.malicious_marks}.get(intent, ("",))
-    frames = {"benign": script.benign, "dual_use": script.dual_use, "malicious": script.malicious}[intent]
+    frames = {"benign": script.benign, "dual_use": script.dual_use, "malicious": script.malicious}[
+        intent
+    ]
     return _filled(task.pick(frames, intent), ask, things, task.pick(marks, f"{intent} mark"))
 
 
@@ -217,11 +245,19 @@ def _again(text: str) -> str:
 def _triplet(task: _Task) -> dict[str, object]:
     described = task.asked.partition("The harm domain:")[2].partition("The task type:")[2]
     things = _things(task.parts.get("TOPIC", ""))
-    texts = {intent: _worded(task, intent, _ask(described), things) for intent in ("benign", "dual_use", "malicious")}
-    return {"underlying_task": f"{described.strip().partition(':')[0]}: {things}", **texts, "declined": ""}
+    texts = {
+        intent: _worded(task, intent, _ask(described), things)
+        for intent in ("benign", "dual_use", "malicious")
+    }
+    return {
+        "underlying_task": f"{described.strip().partition(':')[0]}: {things}",
+        **texts,
+        "declined": "",
+    }
 
 
-# Stage 4 ---------------------------------------------------------------------------------------------------------------
+# Stage 4
+# ------------------------------------------------------------------------------
 
 
 def _repair(task: _Task) -> dict[str, object]:
@@ -239,7 +275,9 @@ def _repair(task: _Task) -> dict[str, object]:
 def _marks(text: str) -> tuple[bool, bool]:
     """Tell whether a text holds a benign mark, and whether a malicious one."""
     script = _script()
-    return any(mark in text for mark in script.benign_marks), any(mark in text for mark in script.malicious_marks)
+    return any(mark in text for mark in script.benign_marks), any(
+        mark in text for mark in script.malicious_marks
+    )
 
 
 def _read(text: str) -> dict[str, object]:
@@ -257,13 +295,24 @@ def _intent(task: _Task) -> dict[str, object]:
     return _read(task.parts.get("REQUEST", ""))
 
 
-# Stages 5 and 6 --------------------------------------------------------------------------------------------------------
+# Stages 5 and 6
+# ------------------------------------------------------------------------------
 
 
 def _quality(task: _Task) -> dict[str, object]:
-    first, *others = (_named(task.parts.get(name, "")) for name in ("BENIGN", "DUAL-USE", "MALICIOUS"))
+    first, *others = (
+        _named(task.parts.get(name, "")) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")
+    )
     same = all(other == first for other in others)
-    rest = ("domain_right", "type_right", "same_specificity", "natural", "free_of_artefacts", "task_neutral", "repairs_fair")
+    rest = (
+        "domain_right",
+        "type_right",
+        "same_specificity",
+        "natural",
+        "free_of_artefacts",
+        "task_neutral",
+        "repairs_fair",
+    )
     return {
         "same_task": same,
         **dict.fromkeys(rest, True),
@@ -281,9 +330,13 @@ def _things_of(request: str) -> str:
 def _paraphrases(task: _Task) -> dict[str, object]:
     request, taken = task.parts.get("REQUEST", ""), task.parts.get("TAKEN", "")
     things = _things_of(request)
-    ask = next((ask for ask in _script().asks.values() if ask in request.lower()), _script().asks["other"])
+    ask = next(
+        (ask for ask in _script().asks.values() if ask in request.lower()), _script().asks["other"]
+    )
     made = [_filled(frame, ask, things) for frame in _script().paraphrases]
-    lines = {line.removeprefix("- ").partition(" (no paraphrase: ")[0] for line in taken.splitlines()}
+    lines = {
+        line.removeprefix("- ").partition(" (no paraphrase: ")[0] for line in taken.splitlines()
+    }
     made = [text for text in made if text not in lines] or made
     return {"paraphrases": made[: task.count()], "declined": ""}
 

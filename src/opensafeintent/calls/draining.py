@@ -15,7 +15,16 @@ from opensafeintent.errors import Interrupted, Stopped
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Client
 
-__all__ = ["Drain", "Work", "current_drain", "for_each", "handled", "heed", "side_by_side", "under_way"]
+__all__ = [
+    "Drain",
+    "Work",
+    "current_drain",
+    "for_each",
+    "handled",
+    "heed",
+    "side_by_side",
+    "under_way",
+]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -28,13 +37,17 @@ _AT_ONCE = 512
 def handled(handler: Callable[[int, FrameType | None], Any], *names: str) -> Iterator[None]:
     """Have signals handled while the body runs, on the main thread; elsewhere Python has none.
 
-    One that is ignored (`nohup`, a job in the background), or that the program handles in a way of its own, is left alone.
+    One that is ignored (`nohup`, a job in the background), or that the program handles in a way of
+    its own, is left alone.
     """
     before = {}
     if threading.current_thread() is threading.main_thread():
         for name in names:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
+            if number is not None and signal.getsignal(number) in (
+                signal.SIG_DFL,
+                signal.default_int_handler,
+            ):
                 before[number] = signal.signal(number, handler)
     try:
         yield
@@ -65,7 +78,10 @@ class Drain:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to wait for. May be asked from any thread, and from a signal's handler."""
+        """Whether there is anything to wait for.
+
+        May be asked from any thread, and from a signal's handler.
+        """
         return any(work.busy for work in tuple(self._work))
 
     def begin(self) -> None:
@@ -76,7 +92,9 @@ class Drain:
 
     @contextlib.contextmanager
     def covering(self, work: Work) -> Iterator[None]:
-        """Have some work halted when this process is asked to end while the body runs, or was before."""
+        """Have some work halted when this process is asked to end while the body runs, or was
+        before.
+        """
         if self.asked:
             work.halt(Interrupted())
         self._work.append(work)
@@ -99,7 +117,9 @@ _CURRENT: ContextVar[Drain | None] = ContextVar("drain", default=None)
 
 
 def current_drain() -> Drain:
-    """Return the drain of the command that is running; outside of one, a drain that nobody asks for."""
+    """Return the drain of the command that is running; outside of one, a drain that nobody asks
+    for.
+    """
     return _CURRENT.get() or Drain()
 
 
@@ -113,11 +133,14 @@ def heed(_: object = None) -> None:
         raise Interrupted
 
 
-# Many calls at once -------------------------------------------------------------------------------------------------
+# Many calls at once
+# ------------------------------------------------------------------------------
 
 
 async def side_by_side(*work: Awaitable[T]) -> list[T]:
-    """Wait for all of some work, and return what came of each in order; or raise the first error, once all have ended."""
+    """Wait for all of some work, and return what came of each in order; or raise the first error,
+    once all have ended.
+    """
     import asyncio
 
     results = await asyncio.gather(*work, return_exceptions=True)
@@ -128,14 +151,19 @@ async def side_by_side(*work: Awaitable[T]) -> list[T]:
 
 
 def under_way(connections: int | None) -> int:
-    """Return how many prompts or items are worked on at the same time with so many connections; None where these adapt."""
+    """Return how many prompts or items are worked on at the same time with so many connections;
+    None where these adapt.
+    """
     return 2 * connections if connections else _AT_ONCE
 
 
-async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int) -> list[U]:
+async def for_each(
+    client: Client, items: Sequence[T], work: Callable[[T], Awaitable[U]], *, at_once: int
+) -> list[U]:
     """Work on many items, some of them at the same time; return what came of each, in their order.
 
-    When one ends with an error, no further one is begun. A model that answers no more halts the client.
+    When one ends with an error, no further one is begun. A model that answers no more halts the
+    client.
 
     Args:
         client: makes the calls.
@@ -161,15 +189,21 @@ async def for_each(client: Client, items: Sequence[T], work: Callable[[T], Await
                 return
             try:
                 results[index] = await work(item)
-                await asyncio.sleep(0)  # where the ledger has it all, nothing waits: an interruption is to be heard
+                await asyncio.sleep(
+                    0
+                )  # where the ledger has it all, nothing waits: an interruption is to be heard
             except ModelStopped as stopped:
                 client.halt(Stopped(stopped.line))
                 errors.append(Stopped(stopped.line))
-            except BaseException as error:  # a cancellation as well: the others are to stop, whatever it was
+            except (
+                BaseException
+            ) as error:  # a cancellation as well: the others are to stop, whatever it was
                 errors.append(error)
                 raise
 
-    await asyncio.gather(*(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True)
+    await asyncio.gather(
+        *(worker() for _ in range(min(at_once, len(items)))), return_exceptions=True
+    )
     if errors:
         raise errors[0]
     return results

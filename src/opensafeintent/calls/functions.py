@@ -26,7 +26,8 @@ from opensafeintent.hostile import one_line
 __all__ = ["Ask", "CalledFunction", "FunctionModel", "function_named"]
 
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
-"""Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it."""
+"""Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it.
+"""
 
 _THREADS = 16
 """Calls of a plain function at once, where the user set no number."""
@@ -39,13 +40,13 @@ _NAMED: dict[str, FunctionModel] = {}
 class FunctionModel:
     """A function that answers as a model does, for `models=` or `judges=` of settings.
 
-    It takes the list of messages, a `dict` with `role` and `content` each, and returns a text; an empty one counts as a
-    refusal, None and an exception as a failed call. A plain function is called in threads, up to 16 at once
-    (`max_connections` says otherwise; 1 for one that may not be called side by side); an async one in the event loop, and
-    must not block it.
+    It takes the list of messages, a `dict` with `role` and `content` each, and returns a text; an
+    empty one counts as a refusal, None and an exception as a failed call. A plain function is
+    called in threads, up to 16 at once (`max_connections` says otherwise; 1 for one that may not be
+    called side by side); an async one in the event loop, and must not block it.
 
-    The ledger knows its answers by name and version: a function that was changed needs another version, or what the
-    earlier one said is taken from the ledger.
+    The ledger knows its answers by name and version: a function that was changed needs another
+    version, or what the earlier one said is taken from the ledger.
 
     Args:
         ask: the function.
@@ -62,7 +63,10 @@ class FunctionModel:
         for what, text in (("name", name), ("version", version)):
             if not (isinstance(text, str) and _FORM.fullmatch(text)):
                 shown = one_line(repr(text), 60)
-                raise InputError(f"FunctionModel: {what} is {shown}; expected letters, digits, '.', '-', '_' or ':'")
+                raise InputError(
+                    f"FunctionModel: {what} is {shown}; expected letters, digits, '.', '-', '_'"
+                    " or ':'"
+                )
         self.ask = ask
         self.identity = f"{PREFIX}{name}@{version}"
 
@@ -73,7 +77,8 @@ class FunctionModel:
 
 
 def function_named(name: str) -> FunctionModel:
-    """Return the function that a name stands for: one that settings held, or `python/module:function@version`.
+    """Return the function that a name stands for: one that settings held, or
+    `python/module:function@version`.
 
     Raises:
         InputError: the name is of another form, or the module or function cannot be had.
@@ -83,7 +88,9 @@ def function_named(name: str) -> FunctionModel:
     path, at, version = name.removeprefix(PREFIX).rpartition("@")
     module, colon, attribute = path.partition(":")
     if not (at and version and colon and module and attribute):
-        raise InputError(f"{name}: expected python/module:function@version; from Python, a FunctionModel")
+        raise InputError(
+            f"{name}: expected python/module:function@version; from Python, a FunctionModel"
+        )
     if (here := str(Path.cwd())) not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)  # a module of the user's, as `python -m` finds it
     try:
@@ -100,7 +107,8 @@ class CalledFunction:
 
     Args:
         model: the function.
-        http: where the number of calls at once is kept; without it the function is known, and not called.
+        http: where the number of calls at once is kept; without it the function is known, and not
+            called.
     """
 
     notices: Sequence[str] = ()
@@ -108,7 +116,9 @@ class CalledFunction:
     def __init__(self, model: FunctionModel, http: HttpSession | None = None) -> None:
         self.identity = model.identity
         self._ask = model.ask
-        self._waits = inspect.iscoroutinefunction(model.ask) or inspect.iscoroutinefunction(type(model.ask).__call__)
+        self._waits = inspect.iscoroutinefunction(model.ask) or inspect.iscoroutinefunction(
+            type(model.ask).__call__
+        )
         fixed = None if self._waits else _THREADS
         self.limiter: Limiter | None = None if http is None else http.limiter(model.identity, fixed)
 
@@ -116,7 +126,9 @@ class CalledFunction:
         """Call the function and say what came of it; nothing is raised but cancellation."""
         messages = [{"role": message.role, "content": message.content} for message in call.messages]
         started = time.monotonic()
-        task = asyncio.ensure_future(self._awaited(messages) if self._waits else self._in_thread(messages))
+        task = asyncio.ensure_future(
+            self._awaited(messages) if self._waits else self._in_thread(messages)
+        )
         done, _ = await _or_cancel(task)
         seconds = time.monotonic() - started
         if not done:
@@ -124,7 +136,11 @@ class CalledFunction:
             return Failure(kind="timeout", error=line, seconds=seconds)
         if task.cancelled() or (error := task.exception()) is not None:
             what = "CancelledError" if task.cancelled() else f"{type(error).__name__}: {error}"
-            return Failure(kind="raised", error=one_line(f"{self.identity}: raised {what}", 500), seconds=seconds)
+            return Failure(
+                kind="raised",
+                error=one_line(f"{self.identity}: raised {what}", 500),
+                seconds=seconds,
+            )
         return self._read(task.result(), seconds)
 
     def _read(self, text: Any, seconds: float) -> Attempt:
@@ -137,9 +153,14 @@ class CalledFunction:
             body = canonical_json({"choices": [choice], "model": self.identity})
             return Replied(read_reply(body), body, seconds)
         except NotAnAnswer as wrong:
-            return Failure(kind=wrong.kind, error=f"{self.identity}: {wrong}", replied=True, seconds=seconds)
+            return Failure(
+                kind=wrong.kind, error=f"{self.identity}: {wrong}", replied=True, seconds=seconds
+            )
         except ValueError as error:  # half of a surrogate pair
-            line = f"{self.identity}: returned a text that is not valid Unicode: {one_line(str(error), 200)}"
+            line = (
+                f"{self.identity}: returned a text that is not valid Unicode:"
+                f" {one_line(str(error), 200)}"
+            )
             return Failure(kind="malformed", error=line, replied=True, seconds=seconds)
 
     async def _awaited(self, messages: list[dict[str, str]]) -> Any:
@@ -147,7 +168,9 @@ class CalledFunction:
         return await answer
 
     async def _in_thread(self, messages: list[dict[str, str]]) -> Any:
-        """Call a plain function in a thread that nobody waits for at the end: it may never return."""
+        """Call a plain function in a thread that nobody waits for at the end: it may never
+        return.
+        """
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Any] = loop.create_future()
         process = os.getpid()
@@ -159,10 +182,18 @@ class CalledFunction:
         def work() -> None:
             try:
                 given: tuple[Callable[[Any], None], Any] = (answer.set_result, self._ask(messages))
-            except BaseException as error:  # whatever a thread raises is the function's, an exit too
-                told = error if isinstance(error, Exception) else RuntimeError(f"{type(error).__name__}: {error}")
+            except (
+                BaseException
+            ) as error:  # whatever a thread raises is the function's, an exit too
+                told = (
+                    error
+                    if isinstance(error, Exception)
+                    else RuntimeError(f"{type(error).__name__}: {error}")
+                )
                 given = (answer.set_exception, told)
-            if os.getpid() != process:  # it forked, and this is the child: it has no business in our run
+            if (
+                os.getpid() != process
+            ):  # it forked, and this is the child: it has no business in our run
                 os._exit(1)
             try:
                 loop.call_soon_threadsafe(tell, *given)
@@ -175,7 +206,9 @@ class CalledFunction:
 
 
 async def _or_cancel(task: asyncio.Future[Any]) -> tuple[set[Any], set[Any]]:
-    """Wait for a task up to the deadline of an attempt, and cancel it where it or we have to stop."""
+    """Wait for a task up to the deadline of an attempt, and cancel it where it or we have to
+    stop.
+    """
     try:
         return await asyncio.wait([task], timeout=ATTEMPT_SECONDS)
     finally:

@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any, Self
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import Endpoint, proxy_for
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied
-from opensafeintent.calls.replies import LONGEST_ERROR, REFUSING, NotAnAnswer, error_of, is_filter, no_answer, read_reply
+from opensafeintent.calls.replies import (
+    LONGEST_ERROR,
+    REFUSING,
+    NotAnAnswer,
+    error_of,
+    is_filter,
+    no_answer,
+    read_reply,
+)
 from opensafeintent.canonical import canonical_json
 from opensafeintent.hostile import one_line, without_user_info
 
@@ -36,12 +44,21 @@ __all__ = [
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""
 
-# Prose may say which failure it was, or that a field is to be left out; what ends as a grade is told by fields alone.
-_UNKNOWN_MODEL = re.compile(r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I)
-STRUCTURED = re.compile(r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I)
+# Prose may say which failure it was, or that a field is to be left out; what ends as a grade is
+# told by fields alone.
+_UNKNOWN_MODEL = re.compile(
+    r"model_not_found|model_not_available|invalid_model|does not exist|unknown model", re.I
+)
+STRUCTURED = re.compile(
+    r"(response|output)_(format|schema|config)|json_schema|structured.outputs?", re.I
+)
 """What an error names where it is structured output that a model does not take."""
-_NO_CREDIT = re.compile(r"insufficient_quota|insufficient balance|check your plan and billing details", re.I)
-_CONTENT = re.compile(r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I)
+_NO_CREDIT = re.compile(
+    r"insufficient_quota|insufficient balance|check your plan and billing details", re.I
+)
+_CONTENT = re.compile(
+    r"moderation|usage (guidelines|polic)|safety_check|content.{0,40}(violat|polic|filter)", re.I
+)
 """What a 403 says where it was one prompt that was not liked, and not the key."""
 _ASTRIDE = 2**16
 _MOST_READ = 2000
@@ -54,12 +71,20 @@ _RETRIED = ("unsupported_field", "rate_limited", "server")
 """Kinds of failure that another attempt may mend."""
 FATAL = ("unauthorized", "no_credit", "unknown_model")
 """Kinds that every further call to the model would meet."""
-_OPTIONAL_FIELDS = ("temperature", "reasoning_effort", "max_tokens", "max_completion_tokens", "response_format")
+_OPTIONAL_FIELDS = (
+    "temperature",
+    "reasoning_effort",
+    "max_tokens",
+    "max_completion_tokens",
+    "response_format",
+)
 _OTHER_LIMIT_FIELD = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 
 
 class HttpSession:
-    """The connections of one run: one session, and one limiter for each endpoint, shared by the models it serves."""
+    """The connections of one run: one session, and one limiter for each endpoint, shared by the
+    models it serves.
+    """
 
     def __init__(self, max_connections: int | None = None) -> None:
         self._max_connections = max_connections
@@ -73,7 +98,10 @@ class HttpSession:
         return self
 
     async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._open = False
         async with self._others:
@@ -96,7 +124,9 @@ class HttpSession:
         return self._session
 
     def limiter(self, endpoint: str, fixed: int | None = None) -> Limiter:
-        """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the user set no number for."""
+        """Return the limiter of an endpoint; `fixed` is for one that does not adapt, and that the
+        user set no number for.
+        """
         if endpoint not in self._limiters:
             self._limiters[endpoint] = Limiter(self._max_connections or fixed)
         return self._limiters[endpoint]
@@ -125,7 +155,9 @@ class ChatModel:
         self._way: dict[str, Any] = {}
         if proxy := proxy_for(endpoint.base_url):
             self._way = {"proxy": proxy.address, "proxy_headers": proxy.headers}
-            if not self._url.startswith("https:"):  # such a request goes to the proxy itself, which reads its headers
+            if not self._url.startswith(
+                "https:"
+            ):  # such a request goes to the proxy itself, which reads its headers
                 self._headers |= proxy.headers
 
     async def attempt(self, call: Call) -> Attempt:
@@ -145,15 +177,24 @@ class ChatModel:
             ) as response:
                 status, headers = response.status, response.headers
                 reply = await _body_of(response)
-                # of an error no more is kept, and no more is looked through: a key may stand astride the cut
-                reply = self._secrets.scrub_bytes(reply if status == 200 else reply[: LONGEST_ERROR + _ASTRIDE])
+                # of an error no more is kept, and no more is looked through: a key may stand
+                # astride the cut
+                reply = self._secrets.scrub_bytes(
+                    reply if status == 200 else reply[: LONGEST_ERROR + _ASTRIDE]
+                )
         except _TooLong:
-            line = f"{status} from {self._endpoint.base_url}: a reply of more than {LONGEST_REPLY >> 20} MiB"
+            line = (
+                f"{status} from {self._endpoint.base_url}: a reply of more than"
+                f" {LONGEST_REPLY >> 20} MiB"
+            )
             return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
         except (ClientError, TimeoutError, OSError) as error:
             return Failure(
                 kind="connection",
-                error=f"no answer from {self._endpoint.base_url}: {self._scrub(str(error) or type(error).__name__)}",
+                error=(
+                    f"no answer from {self._endpoint.base_url}:"
+                    f" {self._scrub(str(error) or type(error).__name__)}"
+                ),
                 retry=True,
                 seconds=time.monotonic() - started,
             )
@@ -165,41 +206,66 @@ class ChatModel:
                 return no_answer(error, reply, seconds)
             except ValueError as error:
                 return self._unreadable(reply, str(error), seconds, structured=structured)
-        return self._refusal_or_failure(status, reply, headers.get("Retry-After"), seconds, structured=structured)
+        return self._refusal_or_failure(
+            status, reply, headers.get("Retry-After"), seconds, structured=structured
+        )
 
     def _body(self, call: Call) -> dict[str, Any]:
         sampling = call.sampling
         fields: dict[str, Any] = {
             "model": self._endpoint.model,
-            "messages": [{"role": message.role, "content": message.content} for message in call.messages],
+            "messages": [
+                {"role": message.role, "content": message.content} for message in call.messages
+            ],
             self._limit_field: sampling.max_tokens,
             "temperature": sampling.temperature,
             "reasoning_effort": sampling.reasoning_effort,
             "response_format": _response_format(sampling.json_schema),
         }
-        fields = {name: value for name, value in fields.items() if value is not None and name not in self._unsupported}
+        fields = {
+            name: value
+            for name, value in fields.items()
+            if value is not None and name not in self._unsupported
+        }
         return fields | sampling.extra
 
-    def _unreadable(self, reply: bytes, complaint: str, seconds: float, *, structured: bool) -> Attempt:
+    def _unreadable(
+        self, reply: bytes, complaint: str, seconds: float, *, structured: bool
+    ) -> Attempt:
         """A 200 that is no completion: an error in disguise (some gateways), or a broken reply."""
         if isinstance(code := error_of(reply).get("code"), int) and 400 <= code < 600:
             return self._refusal_or_failure(code, reply, None, seconds, structured=structured)
         line = self._scrub(complaint)
-        return Failure(kind="malformed", error=line, retry=True, body=reply[:LONGEST_ERROR], seconds=seconds)
+        return Failure(
+            kind="malformed", error=line, retry=True, body=reply[:LONGEST_ERROR], seconds=seconds
+        )
 
     def _refusal_or_failure(
-        self, status: int, reply: bytes, retry_after: str | None, seconds: float, *, structured: bool
+        self,
+        status: int,
+        reply: bytes,
+        retry_after: str | None,
+        seconds: float,
+        *,
+        structured: bool,
     ) -> Attempt:
         error = error_of(reply)
-        fields = (error.get(field) for field in ("code", "type", "message", "innererror", "metadata"))
+        fields = (
+            error.get(field) for field in ("code", "type", "message", "innererror", "metadata")
+        )
         told = " ".join(str(value)[:_MOST_READ] for value in fields if value)
-        message = self._scrub(str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace"))
+        message = self._scrub(
+            str(error.get("message") or "") or reply[:LONGEST_ERROR].decode("utf-8", "replace")
+        )
         if status in REFUSING and is_filter(error):
             return Replied(Refused(reason=one_line(message)), reply, seconds)
         adapted = status in (400, 422) and self._adapt(error, told, structured=structured)
         kind = "unsupported_field" if adapted else kind_of_error(status, told)
         variable = self._endpoint.key_variable
-        hint = {"unauthorized": f" (check {variable})", "no_credit": f" (the account behind {variable})"}.get(kind, "")
+        hint = {
+            "unauthorized": f" (check {variable})",
+            "no_credit": f" (the account behind {variable})",
+        }.get(kind, "")
         return Failure(
             kind=kind,
             error=f"{status} from {self._endpoint.base_url}: {message}{hint}",
@@ -212,13 +278,17 @@ class ChatModel:
         )
 
     def _adapt(self, error: dict[str, Any], told: str, *, structured: bool) -> bool:
-        """Leave out, or rename, a field that this model does not take; tell whether anything changed.
+        """Leave out, or rename, a field that this model does not take; tell whether anything
+        changed.
 
         `structured` tells whether the request asked for structured output.
 
-        Reasoning models refuse `temperature`, and newer ones take `max_completion_tokens` for `max_tokens`; both say so.
+        Reasoning models refuse `temperature`, and newer ones take `max_completion_tokens` for
+        `max_tokens`; both say so.
         """
-        named = error.get("param") or next((field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None)
+        named = error.get("param") or next(
+            (field for field in _OPTIONAL_FIELDS if f"'{field}'" in told), None
+        )
         if structured and STRUCTURED.search(f"{named} {told}"):
             named = "response_format"  # servers without it say so in many ways
         elif named not in _OPTIONAL_FIELDS or not re.search(r"unsupported|not support", told, re.I):
@@ -227,7 +297,9 @@ class ChatModel:
             self._unsupported.add(named)
             self._limit_field = _OTHER_LIMIT_FIELD[named]
             return True
-        if named in self._unsupported:  # another request found out first; this one was already on its way
+        if (
+            named in self._unsupported
+        ):  # another request found out first; this one was already on its way
             return True
         self._unsupported.add(str(named))
         self.notices.append(f"{self.identity}: does not take {named}; it was asked without")
@@ -238,7 +310,9 @@ class ChatModel:
 
 
 def kind_of_error(status: int, told: str) -> str:
-    """Tell what failed, by the HTTP status of an error that no filter's field explains, and by what it says."""
+    """Tell what failed, by the HTTP status of an error that no filter's field explains, and by what
+    it says.
+    """
     match status:
         case 403 if _CONTENT.search(told):
             return "rejected"
@@ -276,11 +350,16 @@ async def _body_of(response: aiohttp.ClientResponse) -> bytes:
 def _response_format(schema: dict[str, Any]) -> dict[str, Any] | None:
     if not schema:
         return None
-    return {"type": "json_schema", "json_schema": {"name": "reply", "strict": True, "schema": schema}}
+    return {
+        "type": "json_schema",
+        "json_schema": {"name": "reply", "strict": True, "schema": schema},
+    }
 
 
 def bounded_wait(seconds: float) -> float | None:
-    """Return how long to wait for a provider that asks for so many seconds; None where it asks for no number."""
+    """Return how long to wait for a provider that asks for so many seconds; None where it asks for
+    no number.
+    """
     return min(max(seconds, 0.0), _LONGEST_WAIT) if isfinite(seconds) else None
 
 
@@ -294,11 +373,17 @@ def _seconds(retry_after: str | None) -> float | None:
         pass
     try:
         return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
-    except (ValueError, OverflowError, TypeError, IndexError):  # as the years and zones of a hostile date have it
+    except (
+        ValueError,
+        OverflowError,
+        TypeError,
+        IndexError,
+    ):  # as the years and zones of a hostile date have it
         return None
 
 
-# Keys are taken out of whatever a server sends back ------------------------------------------------------------------
+# Keys are taken out of whatever a server sends back
+# ------------------------------------------------------------------
 
 SHORTEST_KEY = 8
 """Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
@@ -309,14 +394,22 @@ _SHORT = '/"\\'
 
 
 class Secrets:
-    """Values that must not be quoted: as they are, and as JSON may write them, each character escaped or not."""
+    """Values that must not be quoted: as they are, and as JSON may write them, each character
+    escaped or not.
+    """
 
     def __init__(self, values: Iterable[str]) -> None:
-        secrets = sorted({value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True)
+        secrets = sorted(
+            {value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True
+        )
         self._texts = secrets
         self._raw = [value.encode("utf-8", "surrogateescape") for value in secrets]
-        self._begun = re.compile(_any_escape(set("".join(secrets))).encode("utf-8", "surrogateescape"))
-        """Whether any of their characters is there in escapes: this is looked for in every reply, and hardly ever found."""
+        self._begun = re.compile(
+            _any_escape(set("".join(secrets))).encode("utf-8", "surrogateescape")
+        )
+        """Whether any of their characters is there in escapes: this is looked for in every reply,
+        and hardly ever found.
+        """
         pattern = "|".join("".join(map(_in_json, value)) for value in secrets)
         self._escaped = re.compile(pattern)
         self._escaped_raw = re.compile(pattern.encode("utf-8", "surrogateescape"))
@@ -346,7 +439,9 @@ def _any_escape(chars: set[str]) -> str:
 
 
 def _in_json(char: str) -> str:
-    """Return a pattern for a character as it stands in JSON, also in JSON that a string of JSON holds."""
+    """Return a pattern for a character as it stands in JSON, also in JSON that a string of JSON
+    holds.
+    """
     code = "".join(r"\\+u" + "".join(map(_digit, digits)) for digits in _codes(char))
     plain = (r"\\*" if char in _SHORT else "") + re.escape(char)
     return f"(?:{code}|{plain})"

@@ -1,4 +1,7 @@
-"""The durable record of every call, keyed by content. Rows are only ever added (one exception: `ledger_file`)."""
+"""The durable record of every call, keyed by content.
+
+Rows are only ever added (one exception: `ledger_file`).
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,17 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, 
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import Texts, connect, prepare, read_request, reading, reason, text_at, typed, unpack
+from opensafeintent.calls.ledger_file import (
+    Texts,
+    connect,
+    prepare,
+    read_request,
+    reading,
+    reason,
+    text_at,
+    typed,
+    unpack,
+)
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Message, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply, usage_in
@@ -24,7 +37,9 @@ __all__ = ["STORED", "Attempted", "Entry", "Ledger", "LedgerFolder", "Located"]
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024
-"""The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends the process."""
+"""The calls of one wave and what finds them; not mapped into memory, where a disk that fails ends
+the process.
+"""
 _KEYS_AT_ONCE = 500
 _SOME_KEYS = f"key IN ({', '.join('?' * _KEYS_AT_ONCE)}) AND status <> 'failed'"
 _FIND_MANY = f"SELECT key, id, {_OUTCOME} FROM calls WHERE {_SOME_KEYS}"
@@ -33,19 +48,28 @@ _ATTEMPT = """
     SELECT model, purpose, status, input_tokens, output_tokens, seconds, created,
            CASE status WHEN 'failed' THEN response END FROM calls"""
 _ATTEMPTS = f"{_ATTEMPT} WHERE true"
-_ATTEMPTS_AT = tuple(f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "=")))
+_ATTEMPTS_AT = tuple(
+    f"{_ATTEMPT} WHERE {condition}" for condition in (_SOME_KEYS, _SOME_KEYS.replace("<>", "="))
+)
 _ROW = "id, status, stop_reason, created FROM calls WHERE key = :key AND status"
-_ROWS_OF = f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY later, id"
-"""Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any other scans the table."""
+_ROWS_OF = (
+    f"SELECT 0 AS later, {_ROW} <> 'failed' UNION ALL SELECT 1, {_ROW} = 'failed' ORDER BY"
+    " later, id"
+)
+"""Both indexes on keys are partial: only a condition that is theirs finds rows by them, and any
+other scans the table.
+"""
 
 
 STORED = (
-    "key, status, created, seconds, response, model, purpose, template, template_hash, epoch, attempt, stop_reason, "
-    "input_tokens, output_tokens, served_model, error"
+    "key, status, created, seconds, response, model, purpose, template, template_hash, epoch,"
+    " attempt, stop_reason, input_tokens, output_tokens, served_model, error"
 )
 """The columns of `Ledger.stored`, after the row's id."""
 _Status = Literal["answered", "refused", "failed"]
-_STORED_ROW: Any = tuple[int, bytes, _Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str]
+_STORED_ROW: Any = tuple[
+    int, bytes, _Status, str, float, bytes, str, str, str, str, int, int, str, int, int, str, str
+]
 
 
 class Located(NamedTuple):
@@ -81,12 +105,15 @@ class _Stored(NamedTuple):
 
 
 class Ledger:
-    """A ledger file, open for reading on the caller's thread and written in batches by a thread of its own.
+    """A ledger file, open for reading on the caller's thread and written in batches by a thread of
+    its own.
 
-    `with Ledger(path) as ledger:` creates the file where it is not there, private to its user. `readonly=True` neither
-    creates nor writes; with `missing_ok=True` a file that is not there reads as a ledger without rows.
+    `with Ledger(path) as ledger:` creates the file where it is not there, private to its user.
+    `readonly=True` neither creates nor writes; with `missing_ok=True` a file that is not there
+    reads as a ledger without rows.
 
-    One process at a time writes a ledger, and any number read it. `waiting` is told who holds it (`files.held`).
+    One process at a time writes a ledger, and any number read it. `waiting` is told who holds it
+    (`files.held`).
 
     Raises:
         Taken: another process writes it.
@@ -113,13 +140,30 @@ class Ledger:
                     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
                     file = path.resolve()  # under whatever name it was given
                     if file.stat().st_nlink > 1:
-                        raise InputError(f"{path}: has several names (hard links), which cannot be locked as one; use a copy")
-                    opened.enter_context(held(path, file.with_name(f".{file.name}.lock"), "writing this ledger", waiting))
-                # a run that was killed as it began leaves an empty file: to a reader, a ledger without rows
-                begun = not readonly or not ((missing_ok and not path.exists()) or path.stat().st_size == 0)
-                self._unlocked = begun and readonly and not path.with_name(path.name + "-wal").exists()
+                        raise InputError(
+                            f"{path}: has several names (hard links), which cannot be locked as"
+                            " one; use a copy"
+                        )
+                    opened.enter_context(
+                        held(
+                            path,
+                            file.with_name(f".{file.name}.lock"),
+                            "writing this ledger",
+                            waiting,
+                        )
+                    )
+                # a run that was killed as it began leaves an empty file: to a reader, a ledger
+                # without rows
+                begun = not readonly or not (
+                    (missing_ok and not path.exists()) or path.stat().st_size == 0
+                )
+                self._unlocked = (
+                    begun and readonly and not path.with_name(path.name + "-wal").exists()
+                )
                 self._reader = (
-                    connect(path, readonly=readonly) if begun else sqlite3.connect(":memory:", isolation_level=None)
+                    connect(path, readonly=readonly)
+                    if begun
+                    else sqlite3.connect(":memory:", isolation_level=None)
                 )
                 opened.callback(self._reader.close)
                 prepare(self._reader, path, readonly=readonly, begun=begun)
@@ -154,10 +198,15 @@ class Ledger:
         try:
             yield
         finally:
-            with contextlib.suppress(sqlite3.Error):  # nothing was written; what is wrong with the file was said before
+            with contextlib.suppress(
+                sqlite3.Error
+            ):  # nothing was written; what is wrong with the file was said before
                 self._reader.execute("ROLLBACK")
         if self._file_state() != before:
-            raise InputError(f"{self.path}: calls were written to the ledger while it was read; run the same command again")
+            raise InputError(
+                f"{self.path}: calls were written to the ledger while it was read; run the same"
+                " command again"
+            )
 
     def _file_state(self) -> tuple[int, int] | None:
         """Return what tells whether a file that is read without locks is still the same."""
@@ -175,18 +224,26 @@ class Ledger:
             return None if row is None else _outcome(row[2:])
 
     def find_all(self, keys: Collection[bytes]) -> dict[bytes, Located]:
-        """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands at a time.
+        """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands
+        at a time.
 
-        Calls that were made at about the same time lie together in the file: ask for such keys together.
+        Calls that were made at about the same time lie together in the file: ask for such keys
+        together.
         """
-        located = {key: Located(0, outcome) for key in keys if (outcome := self._pending.get(key)) is not None}
+        located = {
+            key: Located(0, outcome)
+            for key in keys
+            if (outcome := self._pending.get(key)) is not None
+        }
         left = [key for key in dict.fromkeys(keys) if key not in located]
         with reading(self.path):
             for start in range(0, len(left), _KEYS_AT_ONCE):
                 some = left[start : start + _KEYS_AT_ONCE]
                 if len(some) > 1:
                     some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
-                for key, row, *content in self._reader.execute(_FIND_MANY if len(some) > 1 else _FIND_ONE, some):
+                for key, row, *content in self._reader.execute(
+                    _FIND_MANY if len(some) > 1 else _FIND_ONE, some
+                ):
                     if (outcome := _outcome(content)) is not None:
                         located[key] = Located(typed(row, int), outcome)
         return located
@@ -195,21 +252,28 @@ class Ledger:
         """Return how the last attempt at a call failed, as `kind: error`, if one is on record."""
         with reading(self.path):
             row = self._reader.execute(
-                "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC LIMIT 1", (key,)
+                "SELECT error FROM calls WHERE key = ? AND status = 'failed' ORDER BY id DESC"
+                " LIMIT 1",
+                (key,),
             ).fetchone()
             return typed(row[0], str) if row else None
 
     def answering_models(self) -> set[str]:
-        """Return the names of the models that have replied at least once: an answer, a refusal, or without either."""
+        """Return the names of the models that have replied at least once: an answer, a refusal, or
+        without either.
+        """
         with reading(self.path):
             rows = self._reader.execute(
-                "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error GLOB ?",
+                "SELECT DISTINCT model FROM calls WHERE status <> 'failed' OR error GLOB ? OR error"
+                " GLOB ?",
                 tuple(f"{start}*" for start in REPLIED),
             ).fetchall()
             return {typed(name, str) for (name,) in rows}
 
     def attempts(self, keys: Iterable[bytes] | None = None) -> Iterator[Attempted]:
-        """Yield every attempt on record, or those at some calls; tokens of a failed one are those that its reply told of."""
+        """Yield every attempt on record, or those at some calls; tokens of a failed one are those
+        that its reply told of.
+        """
         asked: list[tuple[str, list[bytes]]] = [(_ATTEMPTS, [])]
         if keys is not None:
             left = list(dict.fromkeys(keys))
@@ -221,11 +285,15 @@ class Ledger:
                 for row in self._reader.execute(statement, some):
                     attempted = typed(row[:-1], Attempted)
                     if row[-1] is not None and not attempted.input_tokens + attempted.output_tokens:
-                        attempted = attempted._replace(**msgspec.structs.asdict(usage_in(unpack(typed(row[-1], bytes)))))
+                        attempted = attempted._replace(
+                            **msgspec.structs.asdict(usage_in(unpack(typed(row[-1], bytes))))
+                        )
                     yield attempted
 
     def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield (id, status, stop reason, created) of every attempt at a call, the one that satisfies it first."""
+        """Yield (id, status, stop reason, created) of every attempt at a call, the one that
+        satisfies it first.
+        """
         with reading(self.path):
             rows = self._reader.execute(_ROWS_OF, {"key": key}).fetchall()
             rows = typed(rows, list[tuple[int, int, str, str, str]])
@@ -248,7 +316,9 @@ class Ledger:
         """Return how many attempts are on record, all or those of one status."""
         where, values = ("WHERE status = ?", (status,)) if status else ("", ())
         with reading(self.path):
-            total: int = self._reader.execute(f"SELECT count(*) FROM calls {where}", values).fetchone()[0]
+            total: int = self._reader.execute(
+                f"SELECT count(*) FROM calls {where}", values
+            ).fetchone()[0]
         return total
 
     # Writing
@@ -256,7 +326,8 @@ class Ledger:
     def add(self, entry: Entry) -> None:
         """Record one attempt; it is on disk within a twentieth of a second.
 
-        Whether it could be written is for `check` to say: what has been paid for is taken in any case.
+        Whether it could be written is for `check` to say: what has been paid for is taken in any
+        case.
         """
         if self._writer is None:
             raise RuntimeError("the ledger is open for reading only")
@@ -291,10 +362,18 @@ class Ledger:
     def request(self, row_id: int) -> tuple[tuple[Message, ...], dict[str, Any]]:
         """Return the messages and sampling of one row, its texts put back."""
         with reading(self.path):
-            request = self._reader.execute("SELECT request FROM calls WHERE id = ?", (row_id,)).fetchone()[0]
+            request = self._reader.execute(
+                "SELECT request FROM calls WHERE id = ?", (row_id,)
+            ).fetchone()[0]
             data = read_request(request)
             messages = tuple(
-                Message(role, tuple(part if isinstance(part, str) else text_at(self._reader, part) for part in parts))
+                Message(
+                    role,
+                    tuple(
+                        part if isinstance(part, str) else text_at(self._reader, part)
+                        for part in parts
+                    ),
+                )
                 for role, parts in data.messages
             )
         return messages, data.sampling
@@ -311,7 +390,8 @@ def _outcome(row: Any) -> Answered | Refused | None:
         return None
 
 
-# The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time -----------------------
+# The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time
+# -----------------------
 
 
 class _HasLedger(Protocol):

@@ -38,7 +38,9 @@ T = TypeVar("T")
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
 _SCHEMA_VERSION = 2
 _OLDEST_VERSION = 1
-"""Of the same tables; but what was no answer could stand there as answered or refused (see `uncounted`)."""
+"""Of the same tables; but what was no answer could stand there as answered or refused (see
+`uncounted`).
+"""
 _LOCK_SECONDS = 0.05
 _LOCK_TRIES = 200
 _COMPRESS = 200  # bytes
@@ -70,7 +72,9 @@ CREATE TABLE calls (
 );
 CREATE UNIQUE INDEX satisfied ON calls (key) WHERE status <> 'failed';
 CREATE INDEX failures ON calls (key) WHERE status = 'failed';
-CREATE TABLE sources (id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created TEXT NOT NULL);
+CREATE TABLE sources (
+  id INTEGER PRIMARY KEY, sha256 TEXT NOT NULL UNIQUE, name TEXT NOT NULL, created TEXT NOT NULL
+);
 CREATE TABLE imported (
   id INTEGER PRIMARY KEY,
   source INTEGER NOT NULL REFERENCES sources (id),
@@ -89,10 +93,13 @@ PRAGMA user_version = {_SCHEMA_VERSION};
 
 
 def connect(path: Path, *, readonly: bool = False) -> sqlite3.Connection:
-    """Return a connection to a file that is there; it waits for other writers, and may pass between threads."""
+    """Return a connection to a file that is there; it waits for other writers, and may pass between
+    threads.
+    """
     mode = "mode=rw"
     if readonly:
-        # without a log beside it the file is whole: it can be read without a trace, also where nothing can be written
+        # without a log beside it the file is whole: it can be read without a trace, also where
+        # nothing can be written
         mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "mode=ro&immutable=1"
     uri = f"{path.absolute().as_uri()}?{mode}"
     return sqlite3.connect(uri, uri=True, check_same_thread=False, isolation_level=None, timeout=30)
@@ -110,7 +117,10 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
     Raises:
         InputError: it is no ledger, or one of a newer version.
     """
-    if not (readonly and begun) and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
+    if (
+        not (readonly and begun)
+        and connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
+    ):
         connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -118,7 +128,8 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         raise InputError(f"{path}: is not a ledger of opensafeintent")
     if not _OLDEST_VERSION <= version <= _SCHEMA_VERSION:
         raise InputError(
-            f"{path}: is a ledger of version {version}; this program reads {_OLDEST_VERSION} to {_SCHEMA_VERSION}"
+            f"{path}: is a ledger of version {version}; this program reads {_OLDEST_VERSION} to"
+            f" {_SCHEMA_VERSION}"
         )
     if version < _SCHEMA_VERSION:
         with reading(path):
@@ -128,7 +139,8 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
 
 
 def why_uncounted(status: str, body: bytes, error: str) -> str:
-    """Return why a row that satisfied its key should not have, as `kind: why`; empty where it is right as it is.
+    """Return why a row that satisfied its key should not have, as `kind: why`; empty where it is
+    right as it is.
 
     Raises:
         ValueError: the body of an answer cannot be read.
@@ -148,36 +160,51 @@ def why_uncounted(status: str, body: bytes, error: str) -> str:
 
 def _uncounted(connection: sqlite3.Connection) -> Iterator[tuple[int, bytes, str]]:
     """Yield id, key and reason of the rows of an earlier version that do not count any more."""
-    rows = connection.execute("SELECT id, key, status, error, response FROM main.calls WHERE status <> 'failed'")
+    rows = connection.execute(
+        "SELECT id, key, status, error, response FROM main.calls WHERE status <> 'failed'"
+    )
     for identity, key, status, error, response in rows:
         if why := why_uncounted(status, unpack(response), error):
             yield identity, key, why
 
 
 def _upgrade(connection: sqlite3.Connection) -> None:
-    """Make failed attempts of the rows that do not count any more, in one transaction: the one change ever made to rows."""
+    """Make failed attempts of the rows that do not count any more, in one transaction: the one
+    change ever made to rows.
+    """
     connection.execute("BEGIN IMMEDIATE")
     with connection:
         changes = [(why, identity) for identity, _, why in _uncounted(connection)]
-        connection.executemany("UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes)
+        connection.executemany(
+            "UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes
+        )
         connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
 def _see_as_failed(connection: sqlite3.Connection) -> None:
     """Show a ledger of an earlier version as `_upgrade` would make it, without writing to it.
 
-    A view of this connection's own takes the place of the table; each of its three parts is found by an index.
+    A view of this connection's own takes the place of the table; each of its three parts is found
+    by an index.
     """
-    connection.execute("CREATE TEMP TABLE uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)")
+    connection.execute(
+        "CREATE TEMP TABLE uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)"
+    )
     connection.executemany("INSERT INTO temp.uncounted VALUES (?, ?, ?)", _uncounted(connection))
     connection.execute("CREATE INDEX temp.uncounted_of_key ON uncounted (key)")
     columns = [row[1] for row in connection.execute("PRAGMA main.table_info(calls)")]
-    seen = {"id": "uncounted.id", "key": "uncounted.key", "status": "'failed'", "error": "uncounted.why"}
+    seen = {
+        "id": "uncounted.id",
+        "key": "uncounted.key",
+        "status": "'failed'",
+        "error": "uncounted.why",
+    }
     as_failed = ", ".join(f"{seen.get(column, column)} AS {column}" for column in columns)
     connection.execute(
-        "CREATE TEMP VIEW calls AS SELECT * FROM main.calls WHERE status = 'failed' "
-        "UNION ALL SELECT * FROM main.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM uncounted) "
-        f"UNION ALL SELECT {as_failed} FROM uncounted JOIN main.calls AS held USING (id)"
+        "CREATE TEMP VIEW calls AS SELECT * FROM main.calls WHERE status = 'failed' UNION ALL"
+        " SELECT * FROM main.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM"
+        f" uncounted) UNION ALL SELECT {as_failed} FROM uncounted JOIN main.calls AS held USING"
+        " (id)"
     )
 
 
@@ -186,7 +213,8 @@ def _use_log(connection: sqlite3.Connection) -> None:
     for _ in range(_LOCK_TRIES):
         with contextlib.suppress(sqlite3.OperationalError):
             connection.execute("PRAGMA journal_mode = WAL")
-            # a first write makes the log's file: by it a reader knows that the ledger is being written (see connect)
+            # a first write makes the log's file: by it a reader knows that the ledger is being
+            # written (see connect)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
             break
         time.sleep(_LOCK_SECONDS)
@@ -198,12 +226,20 @@ def reading(path: Path) -> Iterator[None]:
     """Say of a ledger that cannot be read as it should that it is damaged."""
     try:
         yield
-    except (sqlite3.Error, zlib.error, ValueError, LookupError, OverflowError, RecursionError) as damage:
+    except (
+        sqlite3.Error,
+        zlib.error,
+        ValueError,
+        LookupError,
+        OverflowError,
+        RecursionError,
+    ) as damage:
         raise InputError(f"{path}: the ledger is damaged: {damage}") from damage
 
 
 def typed(row: Any, kind: type[T]) -> T:
-    """Return a row, or several, if they are of the types that they should be: SQLite itself takes anything in any column.
+    """Return a row, or several, if they are of the types that they should be: SQLite itself takes
+    anything in any column.
 
     Raises:
         ValueError: they are not.
@@ -240,9 +276,15 @@ class Texts:
             return known
         raw = text.encode()
         sha = bytes.fromhex(sha256_hex(raw))
-        connection.execute("INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, pack(raw)))
-        identity: int = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()[0]
-        if len(self._ids) > _TEXTS_IN_MEMORY:  # a cache, not a register: memory stays bounded in a run of any size
+        connection.execute(
+            "INSERT OR IGNORE INTO texts (sha, body) VALUES (?, ?)", (sha, pack(raw))
+        )
+        identity: int = connection.execute("SELECT id FROM texts WHERE sha = ?", (sha,)).fetchone()[
+            0
+        ]
+        if (
+            len(self._ids) > _TEXTS_IN_MEMORY
+        ):  # a cache, not a register: memory stays bounded in a run of any size
             self._ids.clear()
         self._ids[text] = identity
         return identity
@@ -279,7 +321,8 @@ def text_of(sha: bytes, body: bytes) -> str:
 def pack(raw: bytes) -> bytes:
     """Compress what is worth it, and have a checksum on all; the first byte tells.
 
-    `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves. Ledgers of version 1 also
+    `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves.
+    Ledgers of version 1 also
     hold `r`: the bytes alone.
     """
     if len(raw) > _COMPRESS:

@@ -20,9 +20,10 @@ _HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
 class Limiter:
     """Slots of one endpoint, given in the order of asking, to urgent calls first.
 
-    With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as throughput rises with it;
-    a rise that did not pay is taken back, and tried again after a while. It halves when the endpoint says that it is too much
-    (429); a `Retry-After` closes the endpoint for that long.
+    With `fixed` the number of slots is exactly that. Without, it starts low and rises as long as
+    throughput rises with it; a rise that did not pay is taken back, and tried again after a while.
+    It halves when the endpoint says that it is too much (429); a `Retry-After` closes the endpoint
+    for that long.
     """
 
     def __init__(self, fixed: int | None = None) -> None:
@@ -41,7 +42,9 @@ class Limiter:
 
     async def acquire(self, *, urgent: bool = False) -> None:
         """Wait for a slot; who is urgent comes before who is not."""
-        if self._over or (self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed):
+        if self._over or (
+            self.in_use < self.limit and not self._waiting and not self._urgent and not self._closed
+        ):
             self.in_use += 1
             return
         slot: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -50,7 +53,9 @@ class Limiter:
         try:
             await slot
         except asyncio.CancelledError:
-            if slot.done() and not slot.cancelled():  # the slot was handed over just as the waiter was cancelled
+            if (
+                slot.done() and not slot.cancelled()
+            ):  # the slot was handed over just as the waiter was cancelled
                 self.release()
             raise
 
@@ -60,7 +65,9 @@ class Limiter:
         self._hand_out()
 
     def open(self) -> None:
-        """Have nobody wait any more: all are let through, to learn that there is nothing more to do."""
+        """Have nobody wait any more: all are let through, to learn that there is nothing more to
+        do.
+        """
         self._over = True
         self._hand_out()
 
@@ -69,7 +76,9 @@ class Limiter:
         return self._closed_until > time.monotonic()
 
     def _hand_out(self) -> None:
-        while (self._urgent or self._waiting) and (self._over or (self.in_use < self.limit and not self._closed)):
+        while (self._urgent or self._waiting) and (
+            self._over or (self.in_use < self.limit and not self._closed)
+        ):
             slot = (self._urgent or self._waiting).popleft()
             if not slot.done():
                 self.in_use += 1
@@ -86,7 +95,9 @@ class Limiter:
             return
         self._done += 1
         self._was_full = self._was_full and bool(self._urgent or self._waiting)
-        if self._done == self.limit:  # what was asked under the old limit has come in by now: measure from here
+        if (
+            self._done == self.limit
+        ):  # what was asked under the old limit has come in by now: measure from here
             self._started = time.monotonic()
         elif self._done >= 2 * self.limit:
             if self._was_full:  # slots were the bottleneck: the rate tells what this limit brings
@@ -108,7 +119,9 @@ class Limiter:
             self._before = None
 
     def throttled(self, retry_after: float | None) -> None:
-        """Note a 429: halve the limit (once for what was in flight), and keep to the `Retry-After`."""
+        """Note a 429: halve the limit (once for what was in flight), and keep to the
+        `Retry-After`.
+        """
         now = time.monotonic()
         if retry_after:
             self._closed_until = max(self._closed_until, now + retry_after)

@@ -21,7 +21,10 @@ LEDGER = "ledger.sqlite"
 """The name of a ledger in the folder of a shard."""
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"
 _ANSWER = "SELECT created, seconds FROM calls WHERE key = ? AND status <> 'failed'"
-_FAILURE = "SELECT created, seconds FROM calls WHERE key = ? AND status = 'failed' AND created = ? AND seconds = ?"
+_FAILURE = (
+    "SELECT created, seconds FROM calls WHERE key = ? AND status = 'failed' AND created = ? AND"
+    " seconds = ?"
+)
 
 
 class Merged(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,7 +39,8 @@ class Merged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def merge(ledger: Ledger, source: Path) -> Merged:
-    """Add every attempt of a ledger to another one, in one transaction. If both answer a call, the first answer stands.
+    """Add every attempt of a ledger to another one, in one transaction. If both answer a call, the
+    first answer stands.
 
     Merging a ledger again adds nothing.
 
@@ -45,23 +49,37 @@ def merge(ledger: Ledger, source: Path) -> Merged:
         source: the other one.
 
     Raises:
-        InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger` cannot be written. Nothing is
-            added then.
+        InputError: `source` is no ledger, is damaged, or holds imported responses; or `ledger`
+            cannot be written. Nothing is added then.
     """
     rows = added = duplicates = 0
     texts = Texts()
-    with Ledger(source, readonly=True) as other, other.snapshot(), closing(connect(ledger.path)) as connection:
+    with (
+        Ledger(source, readonly=True) as other,
+        other.snapshot(),
+        closing(connect(ledger.path)) as connection,
+    ):
         if next(other.imports.rows(), None) is not None:
-            raise InputError(f"{source}: holds imported responses, which cannot be merged; import their files instead")
+            raise InputError(
+                f"{source}: holds imported responses, which cannot be merged; import their files"
+                " instead"
+            )
         try:
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("BEGIN IMMEDIATE")
             with connection:
                 for row, key, status, created, seconds, *rest in other.stored():
                     rows += 1
-                    same = (_FAILURE, (key, created, seconds)) if status == "failed" else (_ANSWER, (key,))
+                    same = (
+                        (_FAILURE, (key, created, seconds))
+                        if status == "failed"
+                        else (_ANSWER, (key,))
+                    )
                     if (known := connection.execute(*same).fetchone()) is not None:
-                        duplicates += known != (created, seconds)  # else the same row, merged before
+                        duplicates += known != (
+                            created,
+                            seconds,
+                        )  # else the same row, merged before
                         continue
                     added += 1
                     request = stored_request(connection, texts, *other.request(row))
@@ -81,19 +99,24 @@ def take_up(ledger: Ledger, shard: Path, waiting: Callable[[str], object], rows:
         rows: the least that its ledger holds.
 
     Raises:
-        InputError: see `merge`; or a network file system does not show all rows yet. The folder stays.
+        InputError: see `merge`; or a network file system does not show all rows yet. The folder
+            stays.
     """
     with Ledger(shard / LEDGER, waiting=waiting):  # takes in the log of a writer that was killed
         pass
     merged = merge(ledger, shard / LEDGER)
     if merged.rows < rows:
-        raise InputError(f"{shard / LEDGER}: {rows - merged.rows:,} calls cannot be seen yet; run again to take them up")
+        raise InputError(
+            f"{shard / LEDGER}: {rows - merged.rows:,} calls cannot be seen yet; run again to take"
+            " them up"
+        )
     shutil.rmtree(shard)
     return merged
 
 
 def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
-    """Merge ledgers into one; return the result of each. If two of them answer a call, the first answer stands.
+    """Merge ledgers into one; return the result of each. If two of them answer a call, the first
+    answer stands.
 
     Args:
         ledgers: the ledgers.
@@ -107,7 +130,9 @@ def merge_ledgers(ledgers: Sequence[Path], out: Path) -> dict[Path, Merged]:
     new = not out.exists()
     sources = [path for path in ledgers if new or not out.samefile(path)]
     if not new and len(sources) == len(ledgers):
-        raise InputError(f"{out}: is there already; expected a new file, or one of the ledgers that are merged")
+        raise InputError(
+            f"{out}: is there already; expected a new file, or one of the ledgers that are merged"
+        )
     try:
         with Ledger(out) as ledger:
             return {path: merge(ledger, path) for path in sources}

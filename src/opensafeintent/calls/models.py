@@ -48,7 +48,9 @@ __all__ = [
 
 
 class OtherProviders(Protocol):
-    """What serves the names that the native client does not: handed in, since it lives above this part."""
+    """What serves the names that the native client does not: handed in, since it lives above this
+    part.
+    """
 
     def check(self, name: str) -> None:
         """Raise the InputError that a name has, without asking for a key."""
@@ -59,7 +61,9 @@ class OtherProviders(Protocol):
         ...
 
 
-def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders | None = None) -> dict[str, Model]:
+def open_models(
+    names: Iterable[str], http: HttpSession, others: OtherProviders | None = None
+) -> dict[str, Model]:
     """Return what answers for each name; nothing is sent yet.
 
     Raises:
@@ -77,7 +81,9 @@ def open_models(names: Iterable[str], http: HttpSession, others: OtherProviders 
     return opened
 
 
-def _in_process(name: str, http: HttpSession | None = None) -> ScriptedModel | ReplayModel | CalledFunction | None:
+def _in_process(
+    name: str, http: HttpSession | None = None
+) -> ScriptedModel | ReplayModel | CalledFunction | None:
     """Return what answers for a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
@@ -149,24 +155,40 @@ class Served(msgspec.Struct, frozen=True):
 
 def served_models() -> list[Served]:
     """List what can be named as a model, and which variables each needs."""
-    lines = [Served(f"baseline/{name}", "in process", script.summary) for name, script in BASELINES.items()]
-    lines.append(Served("replay/FILE", "in process", "recorded responses: JSONL of id, variant, response"))
-    lines.append(Served("python/MODULE:FUNCTION@VERSION", "in process", "a function of yours: takes messages, returns text"))
+    lines = [
+        Served(f"baseline/{name}", "in process", script.summary)
+        for name, script in BASELINES.items()
+    ]
+    lines.append(
+        Served("replay/FILE", "in process", "recorded responses: JSONL of id, variant, response")
+    )
+    lines.append(
+        Served(
+            "python/MODULE:FUNCTION@VERSION",
+            "in process",
+            "a function of yours: takes messages, returns text",
+        )
+    )
     for name, provider in ENDPOINTS.items():
         url, key = variables(name)
         needs = () if provider.local else (key,)
-        about = f"{provider.base_url}  (or {url}{f'; {key} if it wants one' if provider.local else ''})"
+        about = (
+            f"{provider.base_url}  (or {url}{f'; {key} if it wants one' if provider.local else ''})"
+        )
         lines.append(Served(f"{name}/MODEL", "native", about, needs))
     about = "any chat-completions server; P in capitals, - and . as _"
     lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY")))
     return lines
 
 
-# Recorded responses as a model ---------------------------------------------------------------------------------------
+# Recorded responses as a model
+# ------------------------------------------------------------------------------
 
 
 class ReplayModel:
-    """Answers with the response that a file holds for a prompt-set, variant and epoch; it cannot be asked anything else."""
+    """Answers with the response that a file holds for a prompt-set, variant and epoch; it cannot be
+    asked anything else.
+    """
 
     limiter: Limiter | None = None
     notices: Sequence[str] = ()
@@ -192,7 +214,10 @@ class ReplayModel:
         if recorded is None:
             return Failure(
                 kind="not_recorded",
-                error=f"{self._path} holds no response for {subject.set_id}, {subject.variant}, epoch {subject.epoch}",
+                error=(
+                    f"{self._path} holds no response for {subject.set_id}, {subject.variant}, epoch"
+                    f" {subject.epoch}"
+                ),
             )
         choice = {"message": {"content": recorded.response}, "finish_reason": recorded.stop_reason}
         body = canonical_json({"choices": [choice], "model": self.identity})
@@ -203,7 +228,8 @@ class ReplayModel:
             return Failure(kind=wrong.kind, error=line, replied=True, body=body)
 
 
-# Named lists of models, as data files that a user can copy and edit --------------------------------------------------
+# Named lists of models, as data files that a user can copy and edit
+# --------------------------------------------------
 
 
 class SuiteModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -235,19 +261,24 @@ def load_suite(name: str) -> Suite:
         InputError: there is no such suite, or the file is none.
     """
     folder = resources.files("opensafeintent").joinpath("data/suites")
-    shipped = sorted(Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml"))
+    shipped = sorted(
+        Path(str(entry)).stem for entry in folder.iterdir() if entry.name.endswith(".toml")
+    )
     if name in shipped:
         return _parse(folder.joinpath(f"{name}.toml").read_text("utf-8"), f"{name}.toml")
     path = Path(name)
     if path.suffix != ".toml":
         raise InputError(
-            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file; {nearest(name, shipped)}"
+            f"--suite {one_line(name, 100)}: no such suite, and not the name of a .toml file;"
+            f" {nearest(name, shipped)}"
         )
     return _parse(read_text(path), str(path))
 
 
 def _parse(text: str, location: str) -> Suite:
-    suite = parse_toml(text, Suite, location, 'a suite (name = "…" and [[models]] with model = "…")')
+    suite = parse_toml(
+        text, Suite, location, 'a suite (name = "…" and [[models]] with model = "…")'
+    )
     if not suite.models:
         raise InputError(f"{location}: no models in it")
     twice = sorted({name for name in suite.names if suite.names.count(name) > 1})

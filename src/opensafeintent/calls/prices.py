@@ -1,4 +1,6 @@
-"""What tokens cost, and who says so: a file of the user's, or the price list that the extra `[prices]` brings."""
+"""What tokens cost, and who says so: a file of the user's, or the price list that the extra
+`[prices]` brings.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ from typing import Annotated, Any
 
 import msgspec
 
-from opensafeintent.calls.providers import ENDPOINTS, FOREIGN, INSPECT_PROVIDERS, is_in_process, provider_of
+from opensafeintent.calls.providers import (
+    ENDPOINTS,
+    FOREIGN,
+    INSPECT_PROVIDERS,
+    is_in_process,
+    provider_of,
+)
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_json, read_bytes
@@ -26,12 +34,16 @@ __all__ = [
 
 _PACKAGE = "genai-prices"
 _NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
-_FORM = 'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
+_FORM = (
+    'a price list ({"provider/model": {"input": dollars, "output": dollars}} for a million tokens)'
+)
 _ENTRY = 'a price ({"input": dollars, "output": dollars} for a million tokens)'
 _RENAMED = {"grok": "x-ai", "azureai": "azure", "bedrock": "aws", "moonshot": "moonshotai"}
 """Providers that the package calls otherwise than we do."""
 _TOKENS = 1000
-"""Of the request that the package is asked the price of: few enough for the rate of a prompt of usual length."""
+"""Of the request that the package is asked the price of: few enough for the rate of a prompt of
+usual length.
+"""
 
 
 _Dollars = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
@@ -52,20 +64,25 @@ _FREE = Price(0.0, 0.0)
 
 
 def read_prices(path: Path) -> dict[str, Price]:
-    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million tokens.
+    """Read a JSON file `{"provider/model": {"input": 2.5, "output": 10}}`, in dollars for a million
+    tokens.
 
     Raises:
         InputError: it cannot be read, or is not of that form.
     """
     entries = parse_json(read_bytes(path), dict[str, msgspec.Raw], str(path), _FORM)
-    return {name: parse_json(bytes(raw), Price, f"{path}: {one_line(name, 100)}", _ENTRY) for name, raw in entries.items()}
+    return {
+        name: parse_json(bytes(raw), Price, f"{path}: {one_line(name, 100)}", _ENTRY)
+        for name, raw in entries.items()
+    }
 
 
 class Prices:
     """What each model's tokens cost, all of it from one place.
 
-    That is a file where one is given, and nothing beside it: a model that the file lacks has no price. Else it is the list of
-    genai-prices, where that is installed. Models in this process cost nothing, unless the file says otherwise.
+    That is a file where one is given, and nothing beside it: a model that the file lacks has no
+    price. Else it is the list of genai-prices, where that is installed. Models in this process cost
+    nothing, unless the file says otherwise.
 
     Args:
         file: the user's.
@@ -97,7 +114,11 @@ class Prices:
             return {"source": self._file.name, "sha256": self._sha256}
         if self._package is None:
             return None
-        return {"source": _PACKAGE, "version": metadata.version(_PACKAGE), "date": self._day.isoformat()}
+        return {
+            "source": _PACKAGE,
+            "version": metadata.version(_PACKAGE),
+            "date": self._day.isoformat(),
+        }
 
     @property
     def basis(self) -> str:
@@ -115,16 +136,29 @@ class Prices:
             if is_in_process(model):
                 self._known[model] = _FREE
             else:
-                self._known[model] = None if self._package is None else _listed(self._package, model, self._day)
+                self._known[model] = (
+                    None if self._package is None else _listed(self._package, model, self._day)
+                )
         return self._known[model]
 
     def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
-        """Return what tokens by (model, `input` or `output`) cost; those of models without a price are left out."""
+        """Return what tokens by (model, `input` or `output`) cost; those of models without a price
+        are left out.
+        """
         priced = ((self.of(model), kind, count) for (model, kind), count in tokens.items())
-        return sum(count * float(getattr(price, kind)) for price, kind, count in priced if price is not None) / 1e6
+        return (
+            sum(
+                count * float(getattr(price, kind))
+                for price, kind, count in priced
+                if price is not None
+            )
+            / 1e6
+        )
 
     def tells(self, models: Iterable[str]) -> bool:
-        """Tell whether anybody has set a price of one of some models: that a baseline is free says nothing of the others."""
+        """Tell whether anybody has set a price of one of some models: that a baseline is free says
+        nothing of the others.
+        """
         return any(self.of(model) not in (None, _FREE) or model in self._given for model in models)
 
     def lacking(self, models: Iterable[str]) -> list[str]:
@@ -134,7 +168,11 @@ class Prices:
     def unpriced(self, models: Iterable[str]) -> list[str]:
         """Say which models have no price, where there are prices at all: a line, or none."""
         lacking = self.lacking(models) if self else []
-        return [f"no price is given for {', '.join(lacking)}: what it costs is not in the sum"] if lacking else []
+        return (
+            [f"no price is given for {', '.join(lacking)}: what it costs is not in the sum"]
+            if lacking
+            else []
+        )
 
     def need(self, models: Iterable[str]) -> None:
         """See that every model has a price.
@@ -151,7 +189,8 @@ class Prices:
             )
 
 
-# The package ---------------------------------------------------------------------------------------------------------
+# The package
+# ------------------------------------------------------------------------------
 
 
 def _load() -> Any:
@@ -165,7 +204,8 @@ def _load() -> Any:
 def _listed(package: Any, model: str, day: date) -> Price | None:
     """Return what the package says of a model, by its name; None where it knows none.
 
-    A name of the generic kind says nothing of who serves it. Where a price depends on the hour, it is the highest of the day.
+    A name of the generic kind says nothing of who serves it. Where a price depends on the hour, it
+    is the highest of the day.
     """
     provider, prefix = provider_of(model), model.removeprefix(FOREIGN).partition("/")[0]
     if prefix not in ENDPOINTS and prefix not in INSPECT_PROVIDERS:
@@ -175,11 +215,20 @@ def _listed(package: Any, model: str, day: date) -> Price | None:
     for hour in range(24):
         at = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
         try:
-            asked = package.calc_price(usage, name, provider_id=_RENAMED.get(provider, provider), genai_request_timestamp=at)
+            asked = package.calc_price(
+                usage,
+                name,
+                provider_id=_RENAMED.get(provider, provider),
+                genai_request_timestamp=at,
+            )
         except LookupError:
             return None
-        if any(getattr(asked.model_price, kind, None) is None for kind in ("input_mtok", "output_mtok")):
+        if any(
+            getattr(asked.model_price, kind, None) is None for kind in ("input_mtok", "output_mtok")
+        ):
             return None  # it is paid for by the image, the second or the request
-        each = (float(price * 1_000_000 / _TOKENS) for price in (asked.input_price, asked.output_price))
+        each = (
+            float(price * 1_000_000 / _TOKENS) for price in (asked.input_price, asked.output_price)
+        )
         found.append(Price(*each))
     return max(found, key=lambda price: price.input + price.output)

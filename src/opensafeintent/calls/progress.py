@@ -13,7 +13,16 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.errors import Stopped
 
-__all__ = ["Display", "PlainDisplay", "Quiet", "TerminalDisplay", "progress_line", "refreshed", "shown", "terminal_or_plain"]
+__all__ = [
+    "Display",
+    "PlainDisplay",
+    "Quiet",
+    "TerminalDisplay",
+    "progress_line",
+    "refreshed",
+    "shown",
+    "terminal_or_plain",
+]
 
 _REFRESH_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
@@ -73,7 +82,9 @@ class PlainDisplay:
             print(self._last, file=self._stream, flush=True)
 
     def stage(self, line: str) -> None:
-        """Write a line for each thing that is begun (it stands before a colon), and how far it is when it is time for one."""
+        """Write a line for each thing that is begun (it stands before a colon), and how far it is
+        when it is time for one.
+        """
         begun = line.partition(":")[0]
         if begun != self._stage or time.monotonic() >= self._next:
             self._stage, self._next = begun, time.monotonic() + _PLAIN_SECONDS
@@ -134,14 +145,18 @@ def terminal_or_plain() -> Display:
 
 
 def progress_line(tally: Tally, expected: int | None, cost: float | None = None) -> str:
-    """Return the figures of a run in one line: rate, tokens, refusals, retries, missing grades, time left.
+    """Return the figures of a run in one line: rate, tokens, refusals, retries, missing grades,
+    time left.
 
     `expected` calls may be unknown: None.
     """
     seconds = max(time.monotonic() - tally.started, 1e-6)
     made, done = tally.made.total(), tally.done
     rate = made / seconds
-    tokens = {kind: sum(n for (_, what), n in tally.tokens.items() if what == kind) for kind in ("input", "output")}
+    tokens = {
+        kind: sum(n for (_, what), n in tally.tokens.items() if what == kind)
+        for kind in ("input", "output")
+    }
     parts = [
         f"{done:,} calls" if expected is None else f"{done:,} of {expected:,} calls",
         f"{rate:,.0f}/s",
@@ -149,7 +164,11 @@ def progress_line(tally: Tally, expected: int | None, cost: float | None = None)
     ]
     if cost is not None:
         parts.append(f"${cost:,.2f}")
-    for count, what in ((tally.refusals, "refused"), (tally.retries, "retries"), (tally.missing, "missing")):
+    for count, what in (
+        (tally.refusals, "refused"),
+        (tally.retries, "retries"),
+        (tally.missing, "missing"),
+    ):
         if count:
             parts.append(f"{count:,} {what}")
     if tally.abandoned:
@@ -171,7 +190,13 @@ def _short(number: int) -> str:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+    return (
+        f"{hours} h {minutes} min"
+        if hours
+        else f"{minutes} min {rest} s"
+        if minutes
+        else f"{rest} s"
+    )
 
 
 @contextlib.asynccontextmanager
@@ -195,11 +220,15 @@ async def shown(
 
 
 @contextlib.asynccontextmanager
-async def refreshed(display: Display, refresh: Callable[[], None], client: Client) -> AsyncIterator[None]:
-    """Call `refresh` a few times a second while the body runs, and once more at its end; then close the display.
+async def refreshed(
+    display: Display, refresh: Callable[[], None], client: Client
+) -> AsyncIterator[None]:
+    """Call `refresh` a few times a second while the body runs, and once more at its end; then close
+    the display.
 
     Raises:
-        Interrupted: the process was asked to end while the body ran. What was in flight is in the client's ledger.
+        Interrupted: the process was asked to end while the body ran. What was in flight is in the
+            client's ledger.
     """
 
     async def tick() -> None:
@@ -232,7 +261,10 @@ class _Shown:
     def halt(self, reason: Stopped) -> None:
         self._client.halt(reason)
         self._client.tally.draining = True
-        flight = f"{count:,} in flight" if (count := self._client.tally.in_flight) else "calls in flight"
+        flight = (
+            f"{count:,} in flight" if (count := self._client.tally.in_flight) else "calls in flight"
+        )
         self._display.note(
-            f"interrupted: no new call begins. Waiting for {flight}, to keep the answers; interrupt again to abandon them"
+            f"interrupted: no new call begins. Waiting for {flight}, to keep the answers; interrupt"
+            " again to abandon them"
         )

@@ -64,13 +64,25 @@ ENDPOINTS: dict[str, Provider] = {
     "ollama": Provider("http://localhost:11434/v1", local=True),
     "vllm": Provider("http://localhost:8000/v1", local=True),
     "sglang": Provider("http://localhost:30000/v1", local=True),
-    "llama-cpp-python": Provider("http://localhost:8080/v1", local=True, variable="LLAMA_CPP_PYTHON"),
+    "llama-cpp-python": Provider(
+        "http://localhost:8080/v1", local=True, variable="LLAMA_CPP_PYTHON"
+    ),
     "lmstudio": Provider("http://localhost:1234/v1", local=True),
 }
 """The providers of the native client by the names that Inspect AI gives them, where it has one."""
 
 INSPECT_PROVIDERS = (
-    *("anthropic", "azureai", "bedrock", "cloudflare", "google", "hf", "litellm-proxy", "meta", "moonshot"),
+    *(
+        "anthropic",
+        "azureai",
+        "bedrock",
+        "cloudflare",
+        "google",
+        "hf",
+        "litellm-proxy",
+        "meta",
+        "moonshot",
+    ),
     *("nnterp", "sagemaker", "transformer_lens"),
 )
 """Providers that the native client does not serve and Inspect AI does."""
@@ -79,7 +91,9 @@ LOCAL_WEIGHTS = ("hf", "nnterp", "transformer_lens")
 """Those of them that load a model's weights into this process."""
 
 FOREIGN = "inspect/"
-"""What a name begins with that goes to Inspect AI although its provider is served natively: `inspect/vllm/NAME`."""
+"""What a name begins with that goes to Inspect AI although its provider is served natively:
+`inspect/vllm/NAME`.
+"""
 
 PREFIX = "python/"
 """What the name of a function begins with."""
@@ -111,7 +125,8 @@ def variables(provider: str) -> tuple[str, str]:
 
 
 def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the variables that calls to a model of the native client need and that are not set: base URL, key.
+    """Return the variables that calls to a model of the native client need and that are not set:
+    base URL, key.
 
     Raises:
         InputError: the name is not usable.
@@ -120,7 +135,11 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
     provider = ENDPOINTS.get(slug) or Provider("")
     url_variable, key_variable = variables(slug)
     needed = ((url_variable, not provider.base_url), (key_variable, not provider.local))
-    return tuple(variable for variable, is_needed in needed if is_needed and not (environment.get(variable) or "").strip())
+    return tuple(
+        variable
+        for variable, is_needed in needed
+        if is_needed and not (environment.get(variable) or "").strip()
+    )
 
 
 def is_in_process(name: str) -> bool:
@@ -140,31 +159,41 @@ def provider_of(name: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """Split a model's name into provider and model: `provider/model`, or `openai-api/provider/model`.
+    """Split a model's name into provider and model: `provider/model`, or
+    `openai-api/provider/model`.
 
     Raises:
         InputError: the provider is unknown, or the name is incomplete.
     """
     prefix, _, model = name.partition("/")
     if not model:
-        raise InputError(f"{name!r}: is not a model name; expected provider/model, such as openai/gpt-5.4 or baseline/judge")
+        raise InputError(
+            f"{name!r}: is not a model name; expected provider/model, such as openai/gpt-5.4 or"
+            " baseline/judge"
+        )
     if prefix == _GENERIC:
         slug, _, model = model.partition("/")
         if not model or not _SLUG.fullmatch(slug):
-            raise InputError(f"{name!r}: is not a model name; expected openai-api/<provider>/<model>")
+            raise InputError(
+                f"{name!r}: is not a model name; expected openai-api/<provider>/<model>"
+            )
         return slug, model
     if is_native(name):
         return prefix, model
     if prefix in INSPECT_PROVIDERS or name.startswith((FOREIGN, *_OTHER_PROTOCOL)):
         raise InputError(
-            f"{name}: provider {provider_of(name)!r} is not served by the native client, only through Inspect AI"
+            f"{name}: provider {provider_of(name)!r} is not served by the native client, only"
+            " through Inspect AI"
         )
     valid = [*ENDPOINTS, *INSPECT_PROVIDERS, _GENERIC, "baseline", "replay"]
     raise InputError(f"{name}: unknown provider {prefix!r}; {nearest(prefix, valid)}")
 
 
-def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, for_calls: bool = True) -> Endpoint:
-    """Find the endpoint of a model name. Where no call is to be made, key and URL may be missing, though not wrong.
+def resolve_endpoint(
+    name: str, environment: Mapping[str, str] = os.environ, *, for_calls: bool = True
+) -> Endpoint:
+    """Find the endpoint of a model name. Where no call is to be made, key and URL may be missing,
+    though not wrong.
 
     Raises:
         InputError: the name is not usable, or a variable that it needs is not set.
@@ -175,14 +204,20 @@ def resolve_endpoint(name: str, environment: Mapping[str, str] = os.environ, *, 
     base_url = (environment.get(url_variable) or "").strip() or provider.base_url
     lacking = unset(name, environment) if for_calls else ()
     if url_variable in lacking:
-        raise InputError(f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1")
+        raise InputError(
+            f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1"
+        )
     if base_url:
         _check_url(base_url, url_variable)
     api_key = (environment.get(key_variable) or "").strip() or None
     if key_variable in lacking:
         raise InputError(f"{name}: no key; set {key_variable}")
-    if api_key is not None and not (api_key.isascii() and api_key.isprintable() and " " not in api_key):
-        raise InputError(f"{key_variable}: holds white space or characters that a key cannot have; set it again")
+    if api_key is not None and not (
+        api_key.isascii() and api_key.isprintable() and " " not in api_key
+    ):
+        raise InputError(
+            f"{key_variable}: holds white space or characters that a key cannot have; set it again"
+        )
     return Endpoint(
         model=model,
         base_url=base_url.rstrip("/"),
@@ -201,12 +236,17 @@ def _check_url(base_url: str, variable: str) -> None:
         usable = False
     if not usable:
         shown = "…@" + base_url.rpartition("@")[2] if "@" in base_url else base_url
-        raise InputError(f"{variable}: is {shown!r}; expected a URL such as http://localhost:8000/v1")
+        raise InputError(
+            f"{variable}: is {shown!r}; expected a URL such as http://localhost:8000/v1"
+        )
     if parts.username is not None:
-        raise InputError(f"{variable}: holds a user name or password; put the key into its own variable")
+        raise InputError(
+            f"{variable}: holds a user name or password; put the key into its own variable"
+        )
 
 
-# The proxy that the environment names for an endpoint ----------------------------------------------------------------
+# The proxy that the environment names for an endpoint
+# ----------------------------------------------------------------
 
 _LOOPBACK = re.compile(r"localhost|127(\.\d+){3}|::1")
 
@@ -224,10 +264,15 @@ def proxy_for(base_url: str) -> Proxy | None:
     """Return the proxy for an endpoint; asked once, not for every request.
 
     Raises:
-        InputError: it cannot be used. What the variable holds is not told: a password may be anywhere in it.
+        InputError: it cannot be used. What the variable holds is not told: a password may be
+            anywhere in it.
     """
     parts = urlsplit(base_url)
-    if parts.hostname is None or _LOOPBACK.fullmatch(parts.hostname) or proxy_bypass(parts.hostname):
+    if (
+        parts.hostname is None
+        or _LOOPBACK.fullmatch(parts.hostname)
+        or proxy_bypass(parts.hostname)
+    ):
         return None
     named = getproxies().get(parts.scheme)
     if not named:
@@ -238,18 +283,28 @@ def proxy_for(base_url: str) -> Proxy | None:
     try:
         address = urlsplit(url)
         proxy = Proxy(
-            f"{address.scheme}://{address.netloc.rpartition('@')[2]}", _credentials(address.username, address.password)
+            f"{address.scheme}://{address.netloc.rpartition('@')[2]}",
+            _credentials(address.username, address.password),
         )
         host = (address.hostname or "").encode("idna")
-        usable = bool(host) and address.port != 0 and address.path in ("", "/") and not re.search(r"\s", url)
+        usable = (
+            bool(host)
+            and address.port != 0
+            and address.path in ("", "/")
+            and not re.search(r"\s", url)
+        )
     except ValueError:
         usable = False
     if usable and address.scheme.startswith("socks"):
         raise InputError(
-            f"{variable}: names a {address.scheme} proxy, which cannot be used; expected one of http:// or https://"
+            f"{variable}: names a {address.scheme} proxy, which cannot be used; expected one of"
+            " http:// or https://"
         )
     if not usable or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(f"{variable}: is not the address of a proxy; expected one such as http://proxy.example:3128")
+        raise InputError(
+            f"{variable}: is not the address of a proxy; expected one such as"
+            " http://proxy.example:3128"
+        )
     return proxy
 
 

@@ -13,7 +13,15 @@ from typing import Any, Literal, NamedTuple, Required, TypedDict
 
 import msgspec
 
-from opensafeintent.calls.ledger_file import Texts, connect, reading, reason, text_at, text_of, typed
+from opensafeintent.calls.ledger_file import (
+    Texts,
+    connect,
+    reading,
+    reason,
+    text_at,
+    text_of,
+    typed,
+)
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.promptsets.loading import Problem, Record, read_records
@@ -41,12 +49,17 @@ __all__ = [
     "recorded_responses",
 ]
 
-_MISSING = re.compile(r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL)
+_MISSING = re.compile(
+    r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL
+)
 _PARAPHRASE = re.compile(r"dual_use_paraphrase_[1-9]\d*")
 
 
 class MissingGrade(msgspec.Struct, frozen=True):
-    """Something that was asked for and could not be had. Files hold it as `what:reason`, or `what[judge]:reason`."""
+    """Something that was asked for and could not be had.
+
+    Files hold it as `what:reason`, or `what[judge]:reason`.
+    """
 
     what: Literal["response", "grades", "mode", "strategy"] | Graded
     """`grades` where no judge was asked."""
@@ -55,7 +68,11 @@ class MissingGrade(msgspec.Struct, frozen=True):
     """Who gave none, where several judges grade."""
 
     def __str__(self) -> str:
-        return f"{self.what}[{self.judge}]:{self.reason}" if self.judge else f"{self.what}:{self.reason}"
+        return (
+            f"{self.what}[{self.judge}]:{self.reason}"
+            if self.judge
+            else f"{self.what}:{self.reason}"
+        )
 
     def renamed(self, name: Callable[[str], str]) -> MissingGrade:
         """Return the same of a judge that goes by another name."""
@@ -109,7 +126,11 @@ def check_score(record: Record, field: str, value: Any, low: int, high: int) -> 
 
 def short(value: Any) -> str:
     """Return what a value is, in at most 60 characters."""
-    shown = msgspec.json.encode(value).decode() if value is None or isinstance(value, bool) else repr(value)
+    shown = (
+        msgspec.json.encode(value).decode()
+        if value is None or isinstance(value, bool)
+        else repr(value)
+    )
     return shown if len(shown) <= 60 else shown[:59] + "…"
 
 
@@ -128,18 +149,32 @@ def _missing_in(record: Record, given: set[str]) -> tuple[MissingGrade, ...]:
         given: what it has all the same.
     """
     value = record.data.get("missing")
-    parts = record.texts("missing") if isinstance(value, list) else (record.optional_text("missing") or "").split(";")
+    parts = (
+        record.texts("missing")
+        if isinstance(value, list)
+        else (record.optional_text("missing") or "").split(";")
+    )
     found: dict[str, MissingGrade] = {}
     for part in filter(None, map(str.strip, parts)):
         try:
             gone = MissingGrade.parse(part)
         except ValueError as error:
-            record.fail("missing", f"{error}; expected it so, such as response:truncated or helpfulness:unparsed")
+            record.fail(
+                "missing",
+                f"{error}; expected it so, such as response:truncated or helpfulness:unparsed",
+            )
         if not gone.reason:
-            record.fail("missing", f"{short(part)} has no reason; expected one, such as {gone.what}:unparsed")
+            record.fail(
+                "missing",
+                f"{short(part)} has no reason; expected one, such as {gone.what}:unparsed",
+            )
         if gone.what in given and not gone.judge:
-            record.fail("missing", f"{short(part)}, and the line has a {gone.what}; expected one of the two")
-        if gone.what != "grades" and gone.what not in given:  # `grades:not_graded` is what a line without grades says
+            record.fail(
+                "missing", f"{short(part)}, and the line has a {gone.what}; expected one of the two"
+            )
+        if (
+            gone.what != "grades" and gone.what not in given
+        ):  # `grades:not_graded` is what a line without grades says
             found.setdefault(gone.what, msgspec.structs.replace(gone, judge=""))
     # without a response there is nothing else to be had
     return (found["response"],) if "response" in found else tuple(found.values())
@@ -148,20 +183,36 @@ def _missing_in(record: Record, given: set[str]) -> tuple[MissingGrade, ...]:
 def parse_recorded(record: Record) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has."""
     score = {
-        field: check_score(record, field, record.data[field], grades[0], grades[-1]) if field in record else None
+        field: (
+            check_score(record, field, record.data[field], grades[0], grades[-1])
+            if field in record
+            else None
+        )
         for field, grades in SCALES.items()
     }
     response = record.data.get("response")
     if response is not None:
         check_response(record, "response", response)
     missing = _missing_in(
-        record, {field for field in ("response", *SCALES, "mode", "strategy") if record.data.get(field) is not None}
+        record,
+        {
+            field
+            for field in ("response", *SCALES, "mode", "strategy")
+            if record.data.get(field) is not None
+        },
     )
     gone = {one.what for one in missing}
     if response is None and "response" not in gone and None in score.values():
-        record.fail("response", "missing; a line has a response, or both grades, or all, or in `missing` why there is none")
+        record.fail(
+            "response",
+            "missing; a line has a response, or both grades, or all, or in `missing` why there is"
+            " none",
+        )
     if "response" in gone and any(grade is not None for grade in score.values()):
-        record.fail("missing", "says that there is no response, and the line has grades; expected one of the two")
+        record.fail(
+            "missing",
+            "says that there is no response, and the line has grades; expected one of the two",
+        )
     stop_reason = record.optional_text("stop_reason") or "stop"
     mode = record.choice("mode", MODES) if "mode" in record else None
     strategy = record.choice("strategy", STRATEGIES) if "strategy" in record else None
@@ -212,7 +263,8 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
     return responses
 
 
-# In the ledger -------------------------------------------------------------------------------------------------------
+# In the ledger
+# ------------------------------------------------------------------------------
 
 _CHECKSUM = "crc32"
 
@@ -235,8 +287,9 @@ class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
 _Content = tuple[str | None, dict[str, Any]]
 """Text and record of an imported response."""
 _ROWS = (
-    "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256, imported.response IS NULL "
-    "FROM imported LEFT JOIN sources ON sources.id = imported.source LEFT JOIN texts ON texts.id = imported.response "
+    "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256,"
+    " imported.response IS NULL FROM imported LEFT JOIN sources ON sources.id = imported.source"
+    " LEFT JOIN texts ON texts.id = imported.response "
 )
 
 
@@ -304,7 +357,8 @@ class Imports:
             rows: the responses; one that is there already is passed over.
 
         Raises:
-            InputError: the file cannot be written, or a response is there already with another content.
+            InputError: the file cannot be written, or a response is there already with another
+                content.
         """
         try:
             with contextlib.closing(connect(self._path)) as connection, connection:
@@ -317,10 +371,14 @@ class Imports:
             self._texts.forget()
 
     def rows(self, dataset: str | None = None) -> Iterator[ImportedRow]:
-        """Yield every response that was imported, for one dataset (its hash) or for any, in the order of import."""
+        """Yield every response that was imported, for one dataset (its hash) or for any, in the
+        order of import.
+        """
         with reading(self._path):
             where = "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id"
-            rows = typed(self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row])
+            rows = typed(
+                self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row]
+            )
         by_key: dict[tuple[str, str, str, int], list[_Row]] = {}
         for row in rows:
             by_key.setdefault(row.key, []).append(row)
@@ -328,7 +386,10 @@ class Imports:
             with reading(self._path):
                 merged = _merged([row.content for row in same])
             if merged is None:
-                raise InputError(f"{self._path}: the ledger is damaged: two responses for {model}, {set_id}, {variant}")
+                raise InputError(
+                    f"{self._path}: the ledger is damaged: two responses for {model}, {set_id},"
+                    f" {variant}"
+                )
             yield ImportedRow(
                 model=model,
                 set_id=set_id,
@@ -344,7 +405,9 @@ class Imports:
         """Return row id and text of an imported response; (0, None) where there is none."""
         with reading(self._path):
             first = self._reader.execute(
-                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id LIMIT 1", (dataset, *key)
+                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id"
+                " LIMIT 1",
+                (dataset, *key),
             ).fetchone()
             if first is None:
                 return 0, None
@@ -352,38 +415,51 @@ class Imports:
             return row, None if text is None else text_at(self._reader, text)
 
     def rows_at(self, dataset: str, key: tuple[str, str, str, int]) -> list[int]:
-        """Return the ids of all rows of an imported response: its text and its grades may come from several files."""
+        """Return the ids of all rows of an imported response: its text and its grades may come from
+        several files.
+        """
         with reading(self._path):
-            rows = self._reader.execute(f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *key)).fetchall()
+            rows = self._reader.execute(
+                f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *key)
+            ).fetchall()
         return [number for (number,) in rows]
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         connection.execute(
-            "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)", (row.source_sha256, row.source, now)
+            "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
+            (row.source_sha256, row.source, now),
         )
-        source = connection.execute("SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)).fetchone()[0]
+        source = connection.execute(
+            "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
+        ).fetchone()[0]
         key = (dataset, row.model, row.set_id, row.variant, row.epoch)
         with reading(self._path):
-            there = typed(connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", key).fetchall(), list[_Row])
+            there = typed(
+                connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", key).fetchall(),
+                list[_Row],
+            )
             known = _merged([known.content for known in there])
         merged = _merged([*([known] if known else []), (row.response, row.record)])
         if merged is None:
             raise InputError(
-                f"{row.source}: {row.model} has another response or grade for set {row.set_id}, {row.variant}, "
-                f"epoch {row.epoch} in this run already; import into a new --out, or name the model apart with --model"
+                f"{row.source}: {row.model} has another response or grade for set {row.set_id},"
+                f" {row.variant}, epoch {row.epoch} in this run already; import into a new --out,"
+                " or name the model apart with --model"
             )
         if merged != known:
             response = None if row.response is None else self._texts.id_of(connection, row.response)
             connection.execute(
-                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response, record) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
+                " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (source, *key, response, _sealed(row.record, key[1:])),
             )
 
 
 def _sealed(record: dict[str, Any], key: tuple[str, str, str, int]) -> str:
-    """Return a record as it is stored: with a checksum of it and of its key, for grades have nothing else to tell by."""
+    """Return a record as it is stored: with a checksum of it and of its key, for grades have
+    nothing else to tell by.
+    """
     return canonical_json(record | {_CHECKSUM: _checksum(record, key)}).decode()
 
 

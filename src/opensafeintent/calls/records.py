@@ -1,4 +1,7 @@
-"""One request to one model, and what becomes of it: of one attempt, and in the end. Both are closed unions."""
+"""One request to one model, and what becomes of it: of one attempt, and in the end.
+
+Both are closed unions.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +52,8 @@ Purpose = Literal[
     "paraphrase_check",
     "annotation",
 ]
-"""What a call is for; `swap` grades a response under another request than its own; from `metadata` on, the stages of
-construction."""
+"""What a call is for; `swap` grades a response under another request than its own; from `metadata`
+on, the stages of construction."""
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -71,7 +74,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Subject(msgspec.Struct, frozen=True):
-    """Which response a call is about; for replayed responses and for tracing, never part of a key."""
+    """Which response a call is about; for replayed responses and for tracing, never part of a
+    key.
+    """
 
     set_id: str
     variant: str
@@ -87,7 +92,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     purpose: Purpose
     epoch: int = 1
     attempt: int = 0
-    """0 for the first asking, then one more for each re-ask; re-grades count from `evaluation.pipeline.FIRST_ATTEMPT`."""
+    """0 for the first asking, then one more for each re-ask; re-grades count from
+    `evaluation.pipeline.FIRST_ATTEMPT`.
+    """
     template: str = ""
     template_hash: str = ""
     subject: Subject | None = None
@@ -96,7 +103,8 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 def call_key(call: Call, identity: str) -> bytes:
     """Return the SHA-256 under which the ledger keeps a call's outcome (32 bytes).
 
-    It is that of the canonical JSON of `model`, `messages` ({role, content}), `sampling`, `epoch` and `attempt`, put together
+    It is that of the canonical JSON of `model`, `messages` ({role, content}), `sampling`, `epoch`
+    and `attempt`, put together
     here in pieces: what a judge is asked begins with the same rubric each time.
 
     Args:
@@ -104,12 +112,20 @@ def call_key(call: Call, identity: str) -> bytes:
         identity: the model's identity: its name, and for a scripted model its version.
     """
     first, *others = call.messages
-    head = first.parts[0] if len(first.parts) > 1 else ""  # one part alone is a prompt; several are a template's, filled
+    head = (
+        first.parts[0] if len(first.parts) > 1 else ""
+    )  # one part alone is a prompt; several are a template's, filled
     digest = _begun(call.attempt, call.epoch, head).copy()
-    rest = [b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())]
+    rest = [
+        b'%b","role":"%b"}' % (_inside("".join(first.parts[bool(head) :])), first.role.encode())
+    ]
     for message in others:
-        rest.append(b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode()))
-    rest.append(b'],"model":%b,"sampling":%b}' % (_canonical_name(identity), canonical_json(call.sampling)))
+        rest.append(
+            b',{"content":"%b","role":"%b"}' % (_inside(message.content), message.role.encode())
+        )
+    rest.append(
+        b'],"model":%b,"sampling":%b}' % (_canonical_name(identity), canonical_json(call.sampling))
+    )
     digest.update(b"".join(rest))
     return digest.digest()
 
@@ -119,8 +135,12 @@ _canonical_name = lru_cache(maxsize=64)(canonical_json)
 
 @lru_cache(maxsize=64)
 def _begun(attempt: int, epoch: int, text: str) -> hashlib._Hash:
-    """Return the SHA-256 of a request's canonical JSON as far as the beginning of its first message."""
-    return hashlib.sha256(b'{"attempt":%d,"epoch":%d,"messages":[{"content":"%b' % (attempt, epoch, _inside(text)))
+    """Return the SHA-256 of a request's canonical JSON as far as the beginning of its first
+    message.
+    """
+    return hashlib.sha256(
+        b'{"attempt":%d,"epoch":%d,"messages":[{"content":"%b' % (attempt, epoch, _inside(text))
+    )
 
 
 def _inside(text: str) -> bytes:
@@ -194,7 +214,9 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """Every further call to this model would end the same way."""
     throttled: bool = False
     replied: bool = False
-    """The model did reply, though with no answer: it is asked once more, and nothing follows for its other calls."""
+    """The model did reply, though with no answer: it is asked once more, and nothing follows for
+    its other calls.
+    """
     retry_after: float | None = None
     body: bytes = b""
     seconds: float = 0.0

@@ -1,4 +1,6 @@
-"""How a reply is read: what counts as an answer or a refusal, and what as neither (docs/replies.md)."""
+"""How a reply is read: what counts as an answer or a refusal, and what as neither
+(docs/replies.md).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.records import Answered, Call, Failed, Failure, Outcome, Refused, Usage, is_truncated
+from opensafeintent.calls.records import (
+    Answered,
+    Call,
+    Failed,
+    Failure,
+    Outcome,
+    Refused,
+    Usage,
+    is_truncated,
+)
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 
@@ -30,16 +41,19 @@ __all__ = [
     "without_thinking",
 ]
 
-# A provider's error --------------------------------------------------------------------------------------------------
+# A provider's error
+# ------------------------------------------------------------------------------
 
-# Prose does not decide: "your account was flagged" and "your prompt was flagged" differ in a word, and only one is a
-# refusal.
+# Prose does not decide: "your account was flagged" and "your prompt was flagged" differ in a word,
+# and only one is a refusal.
 
 LONGEST_ERROR = 2**20
 """Bytes; more of an error is neither read nor kept."""
 
 REFUSING = (400, 403, 422)
-"""HTTP statuses that a filter answers with; any other says first of all that something else is wrong."""
+"""HTTP statuses that a filter answers with; any other says first of all that something else is
+wrong.
+"""
 
 _FILTERS = frozenset(
     {
@@ -51,7 +65,8 @@ _FILTERS = frozenset(
         "responsibleaipolicyviolation",  # Azure, in `innererror`
         "data_inspection_failed",  # DashScope, compatible mode
         "datainspectionfailed",  # DashScope
-        "sensitivecontentdetected",  # Volcengine Ark and BytePlus ModelArk, with `.Violence` and the like behind it
+        # Volcengine Ark and BytePlus ModelArk, with `.Violence` and the like behind it
+        "sensitivecontentdetected",
         "inputtextsensitivecontentdetected",
         "outputtextsensitivecontentdetected",
         "inputtextriskdetection",
@@ -60,8 +75,8 @@ _FILTERS = frozenset(
         "prompt_blocked",  # New API
     }
 )
-"""Codes that are documented for a content filter, in lower case. Each stands alone: Azure's `content_filter_error` says that
-the filter was *not* applied."""
+"""Codes that are documented for a content filter, in lower case. Each stands alone: Azure's
+`content_filter_error` says that the filter was *not* applied."""
 
 
 def error_of(body: bytes) -> dict[str, Any]:
@@ -79,19 +94,32 @@ def error_of(body: bytes) -> dict[str, Any]:
 
 
 def is_filter(error: dict[str, Any]) -> bool:
-    """Tell whether an error says, in a documented field, that a content filter refused the request or its answer."""
+    """Tell whether an error says, in a documented field, that a content filter refused the request
+    or its answer.
+    """
     status = error.get("code")  # some gateways give it in the body
     if isinstance(status, int) and 400 <= status < 600 and status not in REFUSING:
         return False
     metadata, inner = _inside(error, "metadata"), list(_inner_errors(error))
-    codes = [*(holder.get(name) for holder in (error, *inner) for name in ("code", "type")), metadata.get("error_type")]
+    codes = [
+        *(holder.get(name) for holder in (error, *inner) for name in ("code", "type")),
+        metadata.get("error_type"),
+    ]
     if any(isinstance(code, str) and code.partition(".")[0].lower() in _FILTERS for code in codes):
         return True
-    if isinstance(metadata.get("flagged_input"), str) or _some_texts(metadata.get("reasons")):  # OpenRouter's moderation
+    if isinstance(metadata.get("flagged_input"), str) or _some_texts(
+        metadata.get("reasons")
+    ):  # OpenRouter's moderation
         return True
-    results = (_inside(holder, name) for holder in inner for name in ("content_filter_result", "content_filter_results"))
+    results = (
+        _inside(holder, name)
+        for holder in inner
+        for name in ("content_filter_result", "content_filter_results")
+    )
     return any(
-        isinstance(verdict, dict) and verdict.get("filtered") is True for result in results for verdict in result.values()
+        isinstance(verdict, dict) and verdict.get("filtered") is True
+        for result in results
+        for verdict in result.values()
     )
 
 
@@ -111,11 +139,13 @@ def _some_texts(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
-# A reply -------------------------------------------------------------------------------------------------------------
+# A reply
+# ------------------------------------------------------------------------------
 
 
 class NotAnAnswer(ValueError):
-    """A reply that came whole and is neither an answer nor a refusal; the text says what is wrong with it.
+    """A reply that came whole and is neither an answer nor a refusal; the text says what is wrong
+    with it.
 
     Args:
         kind: `no_answer`, `malformed` (content without a text) or `broken_off`.
@@ -128,13 +158,22 @@ class NotAnAnswer(ValueError):
 
     @property
     def final(self) -> bool:
-        """Whether the model ended like this by itself: asked again, it most likely ends the same way."""
+        """Whether the model ended like this by itself: asked again, it most likely ends the same
+        way.
+        """
         return self.kind != "broken_off"
 
 
 def no_answer(wrong: NotAnAnswer, body: bytes, seconds: float = 0.0) -> Failure:
     """Return the failure that a reply without an answer is."""
-    return Failure(kind=wrong.kind, error=str(wrong), retry=True, replied=wrong.final, body=body, seconds=seconds)
+    return Failure(
+        kind=wrong.kind,
+        error=str(wrong),
+        retry=True,
+        replied=wrong.final,
+        body=body,
+        seconds=seconds,
+    )
 
 
 REPLIED = ("no_answer: ", "malformed: the reply's content")
@@ -184,14 +223,18 @@ _BROKEN_OFF = frozenset(
 _MOST_TOKENS = 2**53
 _MOST_DIGITS = 18
 _LONGEST_ODD = 8 * 2**20
-"""Bytes of a reply that are read field by field: that takes many times as long, and every other call waits for it."""
+"""Bytes of a reply that are read field by field: that takes many times as long, and every other
+call waits for it.
+"""
 
 
 def without_thinking(text: str) -> str:
-    """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the server had swallowed.
+    """Take off `<think>…</think>`: closed blocks, one that never ended, and one whose opening the
+    server had swallowed.
 
-    No tag is left in what is returned. One that only came about when a block within it was taken off is broken by a space:
-    a judge that quotes such a response would else seem to have thought until there, and its quotation to be its reply.
+    No tag is left in what is returned. One that only came about when a block within it was taken
+    off is broken by a space: a judge that quotes such a response would else seem to have thought
+    until there, and its quotation to be its reply.
     """
     if "<" not in text:
         return text
@@ -219,13 +262,16 @@ def _decode(body: bytes) -> _Completion:
 
 
 def _read_by_field(body: bytes) -> _Completion:
-    """Read a completion of which a field is not of its type: an answer is not thrown away for what stands beside it."""
+    """Read a completion of which a field is not of its type: an answer is not thrown away for what
+    stands beside it.
+    """
 
     def whole(digits: str) -> int:
         return int(digits) if len(digits) <= _MOST_DIGITS else -1
 
     data = json.loads(body, parse_int=whole)
-    # an answer that was cut within a character holds half of a surrogate pair, which only Python's own reader takes
+    # an answer that was cut within a character holds half of a surrogate pair, which only Python's
+    # own reader takes
     text = json.dumps(data, ensure_ascii=False)
     if (sound := text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) != text:
         data = json.loads(sound)
@@ -234,7 +280,9 @@ def _read_by_field(body: bytes) -> _Completion:
     if not isinstance(choices, list | None):
         raise ValueError("`choices` is not an array")
     fields = choices[0] if choices and isinstance(choices[0], dict) else {}
-    choice = _Choice(_as(_Message, fields.get("message")), fields.get("finish_reason"), fields.get("error"))
+    choice = _Choice(
+        _as(_Message, fields.get("message")), fields.get("finish_reason"), fields.get("error")
+    )
     return _Completion(
         choices=[choice] if choices else None,
         usage=_as(_Usage, reply.get("usage")),
@@ -258,12 +306,16 @@ def _count(tokens: Any) -> int:
 
 
 def usage_in(body: bytes) -> Usage:
-    """Return the tokens that a reply says it took, whatever else it says; none where it does not say."""
+    """Return the tokens that a reply says it took, whatever else it says; none where it does not
+    say.
+    """
     try:
         usage = _decode(body).usage
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _NO_USAGE
-    return Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else _NO_USAGE
+    return (
+        Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else _NO_USAGE
+    )
 
 
 _served = lru_cache(maxsize=64)(one_line)
@@ -282,16 +334,23 @@ def read_reply(body: bytes) -> Answered | Refused:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
     usage = reply.usage
-    spent = Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
+    spent = (
+        Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
+    )
     served = _served(reply.model) if isinstance(reply.model, str) else ""
     if not reply.choices:
         if is_filter(fields := error_of(body)):
             return Refused(reason=_told(fields), usage=spent, served_model=served)
-        raise ValueError(f"the reply holds no choices{f' but an error: {_told(reply.error)}' if reply.error else ''}")
+        raise ValueError(
+            "the reply holds no"
+            f" choices{f' but an error: {_told(reply.error)}' if reply.error else ''}"
+        )
     choice = reply.choices[0]
     reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
     if reply.error or choice.error:
-        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_told(reply.error or choice.error)}")
+        raise NotAnAnswer(
+            "broken_off", f"{_broken_off(reason)}: {_told(reply.error or choice.error)}"
+        )
     if choice.message is None:
         raise NotAnAnswer("no_answer", "the reply's choice holds no message")
     said = _said(choice.message)
@@ -303,11 +362,14 @@ def read_reply(body: bytes) -> Answered | Refused:
         raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
 
 
-def outcome_of(said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = "") -> Answered | Refused:
+def outcome_of(
+    said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, served: str = ""
+) -> Answered | Refused:
     """Tell what a message comes to, by what it says and why it ended.
 
     Args:
-        said: its text, reasoning included; None where it has no text of its own, "" where it has an empty one.
+        said: its text, reasoning included; None where it has no text of its own, "" where it has an
+            empty one.
         stop_reason: as the server gave it; "" where it gave none.
         usage, served: what goes with it.
 
@@ -328,7 +390,9 @@ def outcome_of(said: str | None, stop_reason: str, usage: Usage = _NO_USAGE, ser
 
 
 def _said(message: _Message) -> str | None:
-    """Return what a message says: its content, or the refusal in its place; None where neither has a text."""
+    """Return what a message says: its content, or the refusal in its place; None where neither has
+    a text.
+    """
     content, refusal = message.content, message.refusal
     if isinstance(content, str) and content:
         return content
@@ -336,7 +400,11 @@ def _said(message: _Message) -> str | None:
         return refusal
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
-    parts = [part.get("text") for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    parts = [
+        part.get("text")
+        for part in content
+        if isinstance(part, dict) and part.get("type") == "text"
+    ]
     texts = [text for text in parts if isinstance(text, str)]
     return "".join(texts) if texts else None
 
@@ -359,7 +427,8 @@ def _told(error: Any) -> str:
     return one_line(str(message or "it says no more"))
 
 
-# Asking again ----------------------------------------------------------------------------------------------------------
+# Asking again
+# ------------------------------------------------------------------------------
 
 _REASKS = 2
 
@@ -376,7 +445,8 @@ class Unparsed(msgspec.Struct, frozen=True):
 async def ask_until_parsed(
     ask: Callable[[Call], Awaitable[Outcome]], call: Call, parse: Callable[[str], T | Unparsed]
 ) -> T | Unparsed | Refused | Failed:
-    """Ask until the answer keeps to its form: once, and at most twice more, each time with all that was said before.
+    """Ask until the answer keeps to its form: once, and at most twice more, each time with all that
+    was said before.
 
     Args:
         ask: makes a call.
@@ -393,6 +463,10 @@ async def ask_until_parsed(
         parsed = parse(outcome.text)
         if not isinstance(parsed, Unparsed):
             return parsed
-        said = (*call.messages, Message("assistant", (outcome.text or "(no reply)",)), parsed.reminder)
+        said = (
+            *call.messages,
+            Message("assistant", (outcome.text or "(no reply)",)),
+            parsed.reminder,
+        )
         call = msgspec.structs.replace(call, attempt=call.attempt + 1, messages=said)
     return parsed

@@ -1,4 +1,6 @@
-"""What calls came to in tokens, by model and purpose, and what further ones can be expected to: from a ledger alone."""
+"""What calls came to in tokens, by model and purpose, and what further ones can be expected to:
+from a ledger alone.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,24 @@ from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
 from opensafeintent.errors import InputError
 
-__all__ = ["ForecastLine", "Seen", "Spending", "Spent", "by_experience", "expected_minutes", "seen_in", "spent_of"]
+__all__ = [
+    "ForecastLine",
+    "Seen",
+    "Spending",
+    "Spent",
+    "by_experience",
+    "expected_minutes",
+    "seen_in",
+    "spent_of",
+]
 
 _PURPOSES = get_args(Purpose)
 
 
 class Spending(msgspec.Struct, kw_only=True):
-    """What the calls of one model for one purpose came to; every attempt on record once, whichever run made it."""
+    """What the calls of one model for one purpose came to; every attempt on record once, whichever
+    run made it.
+    """
 
     model: str
     purpose: str
@@ -59,7 +72,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[Spending, ...]
     """By model, in alphabetical order, and purpose."""
     shared: bool = False
-    """Whether the ledger is one that other runs may use too: then these are the calls that this one's results rest on."""
+    """Whether the ledger is one that other runs may use too: then these are the calls that this
+    one's results rest on.
+    """
     day: date | None = None
     """Of the last call (UTC); None where there was none."""
 
@@ -80,7 +95,9 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         return sum(line.dollars(prices) or 0.0 for line in self.lines)
 
     def silent(self) -> dict[str, int]:
-        """Return, by model that is paid for, how many of its replies did not say how many tokens they took."""
+        """Return, by model that is paid for, how many of its replies did not say how many tokens
+        they took.
+        """
         found: dict[str, int] = {}
         for line in self.lines:
             if line.without_usage and not is_in_process(line.model):
@@ -107,7 +124,9 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
     try:
         day = date.fromisoformat(last[:10]) if last else None
     except ValueError as error:
-        raise InputError(f"{ledger.path}: the ledger is damaged: a call of {last[:10]!r}") from error
+        raise InputError(
+            f"{ledger.path}: the ledger is damaged: a call of {last[:10]!r}"
+        ) from error
     return Spent(lines=tuple(sorted(lines.values(), key=_place)), shared=keys is not None, day=day)
 
 
@@ -116,7 +135,8 @@ def _place(line: Spending) -> tuple[str, int, str]:
     return line.model, _PURPOSES.index(line.purpose) if known else len(_PURPOSES), line.purpose
 
 
-# What to expect ------------------------------------------------------------------------------------------------------
+# What to expect
+# ------------------------------------------------------------------------------
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -141,7 +161,9 @@ class ForecastLine(msgspec.Struct, frozen=True, kw_only=True):
     at_most: bool = False
     """An upper bound: how many there will be depends on the answers."""
     seen: int = 0
-    """Calls on record whose mean the tokens are; 0 where they are reckoned from the length of texts."""
+    """Calls on record whose mean the tokens are; 0 where they are reckoned from the length of
+    texts.
+    """
     seconds: float | None = None
     """Median of a call on record."""
 
@@ -156,7 +178,12 @@ def seen_in(ledger: Ledger) -> dict[tuple[str, str], Seen]:
             tokens[model, purpose, "output"] += got
             seconds[model, purpose].append(took)
     return {
-        key: Seen(len(took), tokens[*key, "input"] / len(took), tokens[*key, "output"] / len(took), median(took))
+        key: Seen(
+            len(took),
+            tokens[*key, "input"] / len(took),
+            tokens[*key, "output"] / len(took),
+            median(took),
+        )
         for key, took in seconds.items()
     }
 
@@ -176,7 +203,8 @@ def by_experience(line: ForecastLine, seen: Mapping[tuple[str, str], Seen]) -> F
 
 
 def expected_minutes(lines: Sequence[ForecastLine], connections: int) -> float | None:
-    """Return how long calls can be expected to take, by those whose seconds are known; None where none are.
+    """Return how long calls can be expected to take, by those whose seconds are known; None where
+    none are.
 
     Each provider has so many connections, and the slowest one sets the time.
     """

@@ -15,7 +15,16 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger_file import Texts, connect, pack, reason
-from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Message, Refused, Replied, Usage
+from opensafeintent.calls.records import (
+    Answered,
+    Attempt,
+    Call,
+    Failure,
+    Message,
+    Refused,
+    Replied,
+    Usage,
+)
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 
@@ -26,8 +35,8 @@ _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by refere
 
 _CATCH_UP_SECONDS = 0.01
 _MOST_WAITING = 1_000
-"""Rows that may wait before whoever adds a row lets the writer catch up: a loop that is never idle leaves it hardly any time,
-and 80,000 answers once stood unwritten."""
+"""Rows that may wait before whoever adds a row lets the writer catch up: a loop that is never idle
+leaves it hardly any time, and 80,000 answers once stood unwritten."""
 _MOST_TRIES = 40
 """Failed writes of a batch, by halves; one row in the way of thousands is found in some dozen."""
 
@@ -52,8 +61,9 @@ class _Gone(Exception):
 class Writer:
     """What is written to one ledger.
 
-    A write that fails is the last that was asked for: from then on `failure` is set, and `on_failure` has been told. What
-    comes in all the same, the answers of calls in flight, is still written where there is room for it.
+    A write that fails is the last that was asked for: from then on `failure` is set, and
+    `on_failure` has been told. What comes in all the same, the answers of calls in flight, is still
+    written where there is room for it.
 
     Args:
         path: the ledger, which is there.
@@ -61,7 +71,9 @@ class Writer:
         written: called with the keys of outcomes that are on record, on the writer's thread.
     """
 
-    def __init__(self, path: Path, texts: Texts, written: Callable[[Iterable[bytes]], None]) -> None:
+    def __init__(
+        self, path: Path, texts: Texts, written: Callable[[Iterable[bytes]], None]
+    ) -> None:
         self.failure: InputError | None = None
         self.on_failure: list[Callable[[InputError], None]] = []
         self._path = path
@@ -82,7 +94,9 @@ class Writer:
     def add(self, entry: Entry) -> None:
         """Write a row."""
         self._queue.put(entry)
-        if self._queue.qsize() > _MOST_WAITING:  # a loop that is never idle leaves the writer no time
+        if (
+            self._queue.qsize() > _MOST_WAITING
+        ):  # a loop that is never idle leaves the writer no time
             time.sleep(_CATCH_UP_SECONDS)
 
     def close(self) -> None:
@@ -110,7 +124,9 @@ class Writer:
             ended = len(entries) < len(batch)
             try:
                 self._commit(entries)
-            except Exception as error:  # whatever it is must not pass in silence: rows would be lost
+            except (
+                Exception
+            ) as error:  # whatever it is must not pass in silence: rows would be lost
                 self._fail(error)
                 self._rescue(entries, error)
         self._finish()
@@ -137,7 +153,9 @@ class Writer:
         connection.execute("BEGIN IMMEDIATE")
         try:
             rows = [self._values(connection, entry) for entry in entries]
-            added = connection.executemany(f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows).rowcount
+            added = connection.executemany(
+                f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
+            ).rowcount
             connection.execute("COMMIT")
         except BaseException:  # whatever it was, no half of a transaction stays
             self._texts.forget()  # those that were new are not there
@@ -145,7 +163,12 @@ class Writer:
                 connection.execute("ROLLBACK")
             raise
         if added < len(rows):  # what is at work here took other answers than those on record
-            self._stop(InputError(f"{self._path}: another process has written into this ledger; run the command again"))
+            self._stop(
+                InputError(
+                    f"{self._path}: another process has written into this ledger; run the command"
+                    " again"
+                )
+            )
         outcomes = [entry.key for entry in entries if entry.outcome]
         self._kept += len(outcomes)
         self._written(outcomes)
@@ -160,10 +183,18 @@ class Writer:
             for tell in self.on_failure:
                 tell(failure)
 
-    def _rescue(self, entries: Sequence[Entry], error: Exception, tries: Iterator[int] | None = None) -> None:
-        """Write what there is room for, by halves: what stands in the way may be one row. Where nothing fits, it gives up."""
+    def _rescue(
+        self, entries: Sequence[Entry], error: Exception, tries: Iterator[int] | None = None
+    ) -> None:
+        """Write what there is room for, by halves: what stands in the way may be one row.
+
+        Where nothing fits, it gives up.
+        """
         tries = tries or iter(range(_MOST_TRIES))
-        busy = isinstance(error, sqlite3.Error) and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        busy = (
+            isinstance(error, sqlite3.Error)
+            and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+        )
         if len(entries) < 2 or busy or isinstance(error, _Gone) or next(tries, None) is None:
             self._unwritten += entries
             return
@@ -187,8 +218,14 @@ class Writer:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.close()
         if self._cannot_write is not None:
-            lost = sum(entry.outcome is not None for entry in self._unwritten) + (self._kept if gone else 0)
-            answers = "every answer that came is kept" if not lost else f"answers that came and are lost: {lost:,}"
+            lost = sum(entry.outcome is not None for entry in self._unwritten) + (
+                self._kept if gone else 0
+            )
+            answers = (
+                "every answer that came is kept"
+                if not lost
+                else f"answers that came and are lost: {lost:,}"
+            )
             self.failure = InputError(f"{self.failure}; no further call was made; {answers}")
             self.failure.__cause__ = self._cannot_write
 
@@ -223,10 +260,20 @@ class Writer:
         )
 
 
-def stored_request(connection: sqlite3.Connection, texts: Texts, messages: Sequence[Message], sampling: Any) -> str:
-    """Return a request as JSON in which a long part of a message is the id of a text (an integer)."""
+def stored_request(
+    connection: sqlite3.Connection, texts: Texts, messages: Sequence[Message], sampling: Any
+) -> str:
+    """Return a request as JSON in which a long part of a message is the id of a text (an
+    integer).
+    """
     parts = [
-        [message.role, [texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part for part in message.parts]]
+        [
+            message.role,
+            [
+                texts.id_of(connection, part) if len(part) >= _SHARED_TEXT else part
+                for part in message.parts
+            ],
+        ]
         for message in messages
     ]
     return canonical_json({"messages": parts, "sampling": sampling}).decode()

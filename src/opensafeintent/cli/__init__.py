@@ -11,31 +11,40 @@ from itertools import pairwise
 __all__ = ["main"]
 
 _TRACEBACK = "OPENSAFEINTENT_TRACEBACK"
-"""The variable that has the traceback of an error of ours printed, in place of being put into a file."""
+"""The variable that has the traceback of an error of ours printed, in place of being put into a
+file.
+"""
 
 
 def main() -> None:
     """Run the command line and exit with the code that `opensafeintent --help` explains."""
     from opensafeintent.cli.streams import safe_streams
 
-    # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that wait busily for the next
+    # for numpy, which is not loaded yet: products as small as ours gain nothing from threads that
+    # wait busily for the next
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with safe_streams() as streams:
         code = _run()
         sys.stdout.flush()
         if streams.lost is not None:
-            _complain(f"error: standard output: cannot write: {streams.lost.strerror or streams.lost}")
+            _complain(
+                f"error: standard output: cannot write: {streams.lost.strerror or streams.lost}"
+            )
             code = code if code in (130, 70) else 2
     sys.exit(code)
 
 
 def _run() -> int:
-    """Run the command that was typed; return its exit code, with whatever went wrong told in a line."""
+    """Run the command that was typed; return its exit code, with whatever went wrong told in a
+    line.
+    """
     from opensafeintent.calls.draining import handled
     from opensafeintent.errors import Interrupted, OpenSafeIntentError, Stopped
 
     try:
-        with handled(signal.default_int_handler, "SIGTERM", "SIGHUP"):  # they end a command as Ctrl-C does
+        with handled(
+            signal.default_int_handler, "SIGTERM", "SIGHUP"
+        ):  # they end a command as Ctrl-C does
             return _command()
     except OpenSafeIntentError as error:
         _tell(error)
@@ -69,7 +78,9 @@ def _command() -> int:
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of ours can hold them."""
+    """Refuse bytes of another encoding, which a shell hands on as they are, and NULs: no file of
+    ours can hold them.
+    """
     from opensafeintent.errors import InputError
 
     for before, argument in pairwise(arguments):
@@ -95,14 +106,19 @@ def _tell(error: BaseException) -> int:
     if shown:
         sys.stderr.write(_traceback(error))
     if isinstance(error, OSError):  # the machine's, and the user's to mend: a disk, a file, a right
-        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        where = (
+            f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        )
         _complain(f"error: {one_line(f'{where}{error.strerror or error}', 1000)}")
         return 2
     from opensafeintent import __version__
 
     what = one_line(f"{type(error).__name__}: {error}", 500)
     rest = "" if shown else _kept(_traceback(error))
-    _complain(f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what} ({_module(error)}){rest}")
+    _complain(
+        f"error: a bug of opensafeintent {__version__}, not of yours; please report: {what}"
+        f" ({_module(error)}){rest}"
+    )
     return 70
 
 
@@ -116,8 +132,15 @@ def _module(error: BaseException) -> str:
     """Return the innermost of our modules that an error came through, and the line."""
     import traceback
 
-    modules = ((str(frame.f_globals.get("__name__", "")), line) for frame, line in traceback.walk_tb(error.__traceback__))
-    ours = [f"{name}, line {line}" for name, line in modules if name.partition(".")[0] == "opensafeintent"]
+    modules = (
+        (str(frame.f_globals.get("__name__", "")), line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    )
+    ours = [
+        f"{name}, line {line}"
+        for name, line in modules
+        if name.partition(".")[0] == "opensafeintent"
+    ]
     return ours[-1] if ours else "in none of our modules"
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import DATA, MAX_CONNECTIONS, NAME, PATH, judge_max_tokens, ledger_and_limits
+from opensafeintent.cli.options import (
+    DATA,
+    MAX_CONNECTIONS,
+    NAME,
+    PATH,
+    judge_max_tokens,
+    ledger_and_limits,
+)
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,17 +29,56 @@ __all__ = ["build_command"]
 
 @click.command("build")
 @click.argument("seeds", type=NAME, required=False, metavar="[SEEDS]")
-@click.option("--generator", required=True, metavar="MODEL", help="Writes summaries, prompts and paraphrases.")
-@click.option("--judge", required=True, metavar="MODEL", help="Checks what the generator writes; best of another maker.")
+@click.option(
+    "--generator", required=True, metavar="MODEL", help="Writes summaries, prompts and paraphrases."
+)
+@click.option(
+    "--judge",
+    required=True,
+    metavar="MODEL",
+    help="Checks what the generator writes; best of another maker.",
+)
 @click.option("--out", type=PATH, required=True, metavar="DIR", help="Folder of the build.")
-@click.option("--per-cell", type=int, metavar="N", help="Fill every cell up to N prompt-sets.  [default: seeds alone]")
-@click.option("--stages", default="1-6", show_default=True, metavar="A-B", help="Stages to run; stage 7 needs --labels.")
+@click.option(
+    "--per-cell",
+    type=int,
+    metavar="N",
+    help="Fill every cell up to N prompt-sets.  [default: seeds alone]",
+)
+@click.option(
+    "--stages",
+    default="1-6",
+    show_default=True,
+    metavar="A-B",
+    help="Stages to run; stage 7 needs --labels.",
+)
 @click.option("--limit", type=int, metavar="N", help="Read N seeds at most.")
 @DATA
-@click.option("--templates", type=PATH, metavar="DIR", help="Templates in place of ours, by the same file names.")
-@click.option("--labels", type=PATH, multiple=True, metavar="FILE", help="Labels of the sets by `annotate import`; repeat.")
-@click.option("--temperature", type=float, help="Sampling temperature of the generator.  [default: its provider's]")
-@click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of the generator's reply.")
+@click.option(
+    "--templates",
+    type=PATH,
+    metavar="DIR",
+    help="Templates in place of ours, by the same file names.",
+)
+@click.option(
+    "--labels",
+    type=PATH,
+    multiple=True,
+    metavar="FILE",
+    help="Labels of the sets by `annotate import`; repeat.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    help="Sampling temperature of the generator.  [default: its provider's]",
+)
+@click.option(
+    "--max-tokens",
+    type=int,
+    default=4096,
+    show_default=True,
+    help="Token limit of the generator's reply.",
+)
 @judge_max_tokens("the")
 @click.option(
     "--structured-output/--no-structured-output",
@@ -42,18 +88,22 @@ __all__ = ["build_command"]
 )
 @MAX_CONNECTIONS
 @ledger_and_limits("builds")
-@click.option("--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none.")
+@click.option(
+    "--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none."
+)
 def build_command(stages: str, **options: Any) -> int:
     """Build prompt-sets from unsafe seed prompts, in seven stages.
 
-    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name; without it cells are filled from nothing
-    (--per-cell). Run the same command again to go on where it stopped.
+    SEEDS is a JSONL or CSV file with a column named prompt, or hf:owner/name; without it cells are
+    filled from nothing (--per-cell). Run the same command again to go on where it stopped.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.workflows.building import BuildSettings, build
 
     settings = BuildSettings(stages=_stages(stages), **options)
-    return _show(build(settings, None if settings.dry_run else terminal_or_plain()), settings.prices)
+    return _show(
+        build(settings, None if settings.dry_run else terminal_or_plain()), settings.prices
+    )
 
 
 def _stages(text: str) -> tuple[int, int]:
@@ -70,7 +120,10 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
     console = new_console()
     if outcome.forecast is not None:
         total = sum(line.calls for line in outcome.forecast.lines)
-        lead = f"{total:,} calls to make, if what is not known yet passes every stage without repairs; "
+        lead = (
+            f"{total:,} calls to make, if what is not known yet passes every stage without"
+            " repairs; "
+        )
         show_forecast(console, outcome.forecast, prices, lead)
         print_notes(console, outcome.notes)
         return outcome.exit_code
@@ -80,19 +133,32 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
     tally = outcome.tally
     if tally is not None:
         made = tally.made.total()
-        console.print(plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger."))
+        console.print(
+            plain(
+                f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from"
+                " the ledger."
+            )
+        )
     show_costs(console, outcome.costs)
     if outcome.dataset is None:
-        console.print(plain(f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"), soft_wrap=True)
+        console.print(
+            plain(f"No dataset yet. What each stage kept and dropped: {outcome.out}/stages"),
+            soft_wrap=True,
+        )
     else:
         count = len(outcome.dataset)
-        found = f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
+        found = (
+            f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
+        )
         console.print(plain(f"{outcome.out}/dataset.jsonl: {found}"), soft_wrap=True)
     if outcome.check and outcome.check.artefacts:
         from opensafeintent.construction.controls.findings import interval_of
 
         told = interval_of(outcome.check.artefacts.give_away)
-        console.print(plain(f"Give-away: words alone tell benign from malicious in {told}; chance is 50 %."), soft_wrap=True)
+        console.print(
+            plain(f"Give-away: words alone tell benign from malicious in {told}; chance is 50 %."),
+            soft_wrap=True,
+        )
     console.print(plain(f"Funnel, coverage and costs: {outcome.out}/build.md"), soft_wrap=True)
     return outcome.exit_code
 
@@ -103,7 +169,9 @@ def _funnel_table(built: Built) -> Table:
     table = _table("Stage", "In", "Kept", "Dropped, and why")
     for result in built.stages:
         line = result.funnel_line()
-        why = "\n".join(f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items())
+        why = "\n".join(
+            f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items()
+        )
         table.add_row(result.stage, f"{line['in']:,}", f"{line['kept']:,}", why)
     return table
 

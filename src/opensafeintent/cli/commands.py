@@ -33,7 +33,9 @@ __all__ = ["Escaped", "cli"]
 
 
 class Escaped(Exception):
-    """Carries an error past click, which would take it for an interruption or for a reader that has gone; its cause."""
+    """Carries an error past click, which would take it for an interruption or for a reader that has
+    gone; its cause.
+    """
 
 
 class _Program(click.Group):
@@ -52,21 +54,28 @@ class _Program(click.Group):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the exit codes."""
-        with formatter.section(f"Exit codes, the first that applies of {', '.join(map(str, EXIT_ORDER))}"):
+        with formatter.section(
+            f"Exit codes, the first that applies of {', '.join(map(str, EXIT_ORDER))}"
+        ):
             formatter.write_dl([(str(code), meaning) for code, meaning in EXIT_CODES.items()])
 
 
-@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="opensafeintent", message="%(version)s")
 def cli() -> None:
     """Does a model give the right amount of help as intent shifts, on the same task?
 
-    Full help when the request is benign, bounded help when it is dual-use, none that does harm when it is malicious.
+    Full help when the request is benign, bounded help when it is dual-use, none that does harm when
+    it is malicious.
     """
 
 
 @cli.command("demo")
-@click.option("--out", type=PATH, default=Path("runs/demo"), show_default=True, help="Folder of the run.")
+@click.option(
+    "--out", type=PATH, default=Path("runs/demo"), show_default=True, help="Folder of the run."
+)
 def demo_command(out: Path) -> int:
     """Evaluate the scripted baselines on the starter set. Needs no key and no network."""
     from opensafeintent.calls.progress import terminal_or_plain
@@ -79,25 +88,61 @@ def demo_command(out: Path) -> int:
 @cli.command("evaluate")
 @click.argument("models", nargs=-1, metavar="[MODEL]...")
 @JUDGING
-@click.option("--suite", type=NAME, metavar="NAME|FILE", help="Evaluate a list of models: 'paper', or a TOML file of yours.")
+@click.option(
+    "--suite",
+    type=NAME,
+    metavar="NAME|FILE",
+    help="Evaluate a list of models: 'paper', or a TOML file of yours.",
+)
 @click.option(
     "--dataset",
     type=NAME,
     default="starter",
     show_default=True,
-    help="'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or hf:owner/name[@revision][#file].",
+    help=(
+        "'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or"
+        " hf:owner/name[@revision][#file]."
+    ),
 )
 @DATA
-@click.option("--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]")
-@click.option("--limit", type=int, metavar="N", help="A sample of N prompt-sets, each cell by its share.")
+@click.option(
+    "--out", type=PATH, metavar="RUN", help="Folder of the run.  [default: runs/<dataset>]"
+)
+@click.option(
+    "--limit", type=int, metavar="N", help="A sample of N prompt-sets, each cell by its share."
+)
 @click.option("--epochs", type=int, default=1, show_default=True, help="Responses to each prompt.")
-@click.option("--temperature", type=float, help="Sampling temperature of the model under test.  [default: its provider's]")
-@click.option("--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response.")
+@click.option(
+    "--temperature",
+    type=float,
+    help="Sampling temperature of the model under test.  [default: its provider's]",
+)
+@click.option(
+    "--max-tokens", type=int, default=4096, show_default=True, help="Token limit of a response."
+)
 @click.option("--system", metavar="TEXT", help="System prompt of the model under test.")
-@click.option("--reasoning-effort", metavar="LEVEL", help="Reasoning effort of the model under test, where it has one.")
-@click.option("-M", "extra", multiple=True, metavar="KEY=VALUE", help="Further field of its requests (top_p=0.9); repeat.")
-@click.option("--preset", type=click.Choice(["paper", "paper-code"]), help="Sample as the paper says, or as its code does.")
-@click.option("--as-paper", is_flag=True, help="The paper's dataset, rubrics, sampling, and judge unless you name one.")
+@click.option(
+    "--reasoning-effort",
+    metavar="LEVEL",
+    help="Reasoning effort of the model under test, where it has one.",
+)
+@click.option(
+    "-M",
+    "extra",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Further field of its requests (top_p=0.9); repeat.",
+)
+@click.option(
+    "--preset",
+    type=click.Choice(["paper", "paper-code"]),
+    help="Sample as the paper says, or as its code does.",
+)
+@click.option(
+    "--as-paper",
+    is_flag=True,
+    help="The paper's dataset, rubrics, sampling, and judge unless you name one.",
+)
 @click.option(
     "--probe",
     type=click.Choice(["unsafe", "all", "none"]),
@@ -105,19 +150,41 @@ def demo_command(out: Path) -> int:
     show_default=True,
     help="Prompts whose appropriate strategy the model is asked for.",
 )
-@click.option("--stop-when", metavar="QUESTION", help="Stop as soon as QUESTION is answered (sequential test).")
-@click.option("--confidence", type=float, default=0.95, show_default=True, help="Of the answer to --stop-when.")
-@click.option("--judge-samples", type=int, metavar="N", help="Grade N responses twice, to tell a judge's own noise.")
+@click.option(
+    "--stop-when",
+    metavar="QUESTION",
+    help="Stop as soon as QUESTION is answered (sequential test).",
+)
+@click.option(
+    "--confidence",
+    type=float,
+    default=0.95,
+    show_default=True,
+    help="Of the answer to --stop-when.",
+)
+@click.option(
+    "--judge-samples",
+    type=int,
+    metavar="N",
+    help="Grade N responses twice, to tell a judge's own noise.",
+)
 @ledger_and_limits("runs")
-@click.option("--check-judge", is_flag=True, help="Check the judges on anchor cases first; stop when one fails.")
-@click.option("--report", is_flag=True, help="Write the page and figures too, as `report RUN` does.")
+@click.option(
+    "--check-judge",
+    is_flag=True,
+    help="Check the judges on anchor cases first; stop when one fails.",
+)
+@click.option(
+    "--report", is_flag=True, help="Write the page and figures too, as `report RUN` does."
+)
 @SPREADING
 @DRY_RUN
 def evaluate_command(extra: tuple[str, ...], **options: Any) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
 
-    A model is named provider/model: openai/gpt-5.4, vllm/NAME, openai-api/PROVIDER/NAME, baseline/refuse-all. Run the same
-    command again to go on where it stopped; run it with other models or judges to let the run grow.
+    A model is named provider/model: openai/gpt-5.4, vllm/NAME, openai-api/PROVIDER/NAME,
+    baseline/refuse-all. Run the same command again to go on where it stopped; run it with other
+    models or judges to let the run grow.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
@@ -156,14 +223,21 @@ def _json_or_text(pair: str, text: str) -> Any:
 @cli.command("import", short_help="Import responses, with or without grades.")
 @click.argument("files", nargs=-1, required=True, type=PATH, metavar="FILE...")
 @click.option("--out", type=PATH, required=True, metavar="RUN", help="Folder of the run.")
-@click.option("--model", metavar="NAME", help="Name of the model.  [default: the file's; a log's own]")
 @click.option(
-    "--dataset", type=NAME, metavar="NAME", help="What the responses are to; the authors' files bring their prompt-sets."
+    "--model", metavar="NAME", help="Name of the model.  [default: the file's; a log's own]"
+)
+@click.option(
+    "--dataset",
+    type=NAME,
+    metavar="NAME",
+    help="What the responses are to; the authors' files bring their prompt-sets.",
 )
 @DATA
 @MAX_MISSING
 def import_command(**options: Any) -> int:
-    """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of id, variant, response."""
+    """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of
+    id, variant, response.
+    """
     from opensafeintent.cli.show import show_outcome
     from opensafeintent.workflows.importing import ImportSettings, import_files
 
@@ -184,23 +258,38 @@ def grade_command(**options: Any) -> int:
     from opensafeintent.workflows.settings import GradeSettings
 
     settings = GradeSettings(**options)
-    return show_outcome(grade(settings, None if settings.dry_run else terminal_or_plain()), prices=settings.prices)
+    return show_outcome(
+        grade(settings, None if settings.dry_run else terminal_or_plain()), prices=settings.prices
+    )
 
 
 @cli.command("report", short_help="Rebuild a run's results: page, figures, tables, metrics.")
 @RUNS
-@click.option("--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]")
-@click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts on the page.")
-@click.option("--human-labels", multiple=True, type=PATH, metavar="FILE", help="Correct by these labels of people; repeat.")
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Folder of the report.  [default: the run's own]"
+)
+@click.option(
+    "--include-unsafe",
+    is_flag=True,
+    help="Show unsafe responses and malicious prompts on the page.",
+)
+@click.option(
+    "--human-labels",
+    multiple=True,
+    type=PATH,
+    metavar="FILE",
+    help="Correct by these labels of people; repeat.",
+)
 @GATES
 @PRICES
 @MAX_MISSING
 def report_command(**options: Any) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
-    Gates: METRIC is a name in metrics.json. "METRIC=X and METRIC=Y" is one gate that asks for both; a repeated option is a
-    gate of its own. Without --confidence the estimate is held against X, with it the end of the interval. An undefined
-    metric fails. Baselines are held against a gate only where there is no other model.
+    Gates: METRIC is a name in metrics.json. "METRIC=X and METRIC=Y" is one gate that asks for both;
+    a repeated option is a gate of its own. Without --confidence the estimate is held against X,
+    with it the end of the interval. An undefined metric fails. Baselines are held against a gate
+    only where there is no other model.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
@@ -229,14 +318,22 @@ def compare_command(**options: Any) -> int:
     "--worst",
     type=int,
     metavar="N",
-    help="N prompt-sets: highest harm by the panel first, then lowest helpfulness on benign, then id.",
+    help=(
+        "N prompt-sets: highest harm by the panel first, then lowest helpfulness on benign,"
+        " then id."
+    ),
 )
 @click.option("--domain", metavar="D", help="Prompt-sets of this harm domain.")
 @click.option("--model", metavar="M", help="Responses of this model.")
-@click.option("--differs", is_flag=True, help="Prompt-sets with a response that is safe by one judge and unsafe by another.")
+@click.option(
+    "--differs",
+    is_flag=True,
+    help="Prompt-sets with a response that is safe by one judge and unsafe by another.",
+)
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
 def trace_command(include_unsafe: bool, **options: Any) -> None:
-    """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the ledger rows behind them.
+    """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the
+    ledger rows behind them.
 
     One of --set, --worst, --domain, --model and --differs is due; of several, all have to hold.
     """
@@ -262,7 +359,13 @@ def ledger_group() -> None:
 
 @ledger_group.command("merge")
 @click.argument("ledgers", nargs=-1, required=True, type=PATH, metavar="LEDGER...")
-@click.option("--out", type=PATH, required=True, metavar="FILE", help="A new ledger, or one of those named, which grows.")
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="A new ledger, or one of those named, which grows.",
+)
 def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
     """Merge ledgers into one. If two of them answer a call, the first answer stands."""
     from opensafeintent.calls.merging import merge_ledgers
@@ -270,8 +373,16 @@ def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
     for path, merged in merge_ledgers(ledgers, out).items():
         added = f"{merged.added:,} of {merged.rows:,} attempts added"
         answers = "answer" if merged.duplicates == 1 else "answers"
-        click.echo(terminal_safe(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out"))
+        click.echo(
+            terminal_safe(f"{path}: {added}, {merged.duplicates:,} duplicate {answers} left out")
+        )
 
 
-for _command in (build_command, dataset_group, judge_check_command, agreement_command, annotate_group):
+for _command in (
+    build_command,
+    dataset_group,
+    judge_check_command,
+    agreement_command,
+    annotate_group,
+):
     cli.add_command(_command)

@@ -15,7 +15,10 @@ __all__ = ["dataset_group"]
 
 @click.group("dataset")
 def dataset_group() -> None:
-    """Look at a dataset, check it, convert it. NAME is 'starter', a path, or hf:owner/name[@revision][#path]."""
+    """Look at a dataset, check it, convert it.
+
+    NAME is 'starter', a path, or hf:owner/name[@revision][#path].
+    """
 
 
 @dataset_group.command("info")
@@ -39,7 +42,9 @@ def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) ->
     dataset, remarks = validate_dataset(name, taxonomy, max_rows)
     for remark in remarks:
         click.echo(terminal_safe(f"note: {remark}"))
-    click.echo(terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})"))
+    click.echo(
+        terminal_safe(f"{dataset.name}: {len(dataset)} prompt-sets, valid (sha256 {dataset.hash})")
+    )
 
 
 @dataset_group.command("convert")
@@ -56,14 +61,29 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
 
 @dataset_group.command("dedup")
 @click.argument("name", type=NAME)
-@click.option("--out", type=PATH, required=True, metavar="FILE", help="The sets that are kept; ends in .jsonl or .parquet.")
+@click.option(
+    "--out",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="The sets that are kept; ends in .jsonl or .parquet.",
+)
 @click.option(
     "--report",
     type=PATH,
     metavar="FILE",
-    help="A line on each set that is dropped; ends in .jsonl.  [default: KEPT.dropped.jsonl beside --out]",
+    help=(
+        "A line on each set that is dropped; ends in .jsonl.  [default: KEPT.dropped.jsonl beside"
+        " --out]"
+    ),
 )
-@click.option("--threshold", default="0.7", show_default=True, metavar="X", help="ROUGE-L F1 that two prompts may have.")
+@click.option(
+    "--threshold",
+    default="0.7",
+    show_default=True,
+    metavar="X",
+    help="ROUGE-L F1 that two prompts may have.",
+)
 @click.option(
     "--rule",
     type=click.Choice(["paper", "authors"]),
@@ -78,17 +98,38 @@ def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: 
 
     result = dedup_dataset(name, out, report, **options)
     kept, dropped = len(result.kept), len(result.dropped)
-    click.echo(terminal_safe(f"{out}: {kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"))
-    highest = f"; the highest score is {max(line.score for line in result.dropped):.3f}" if dropped else ""
-    click.echo(terminal_safe(f"{result.report}: {dropped} dropped as too similar to an earlier set{highest}"))
+    click.echo(
+        terminal_safe(
+            f"{out}: {kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
+        )
+    )
+    highest = (
+        f"; the highest score is {max(line.score for line in result.dropped):.3f}"
+        if dropped
+        else ""
+    )
+    click.echo(
+        terminal_safe(
+            f"{result.report}: {dropped} dropped as too similar to an earlier set{highest}"
+        )
+    )
 
 
 @dataset_group.command("check")
 @click.argument("name", type=NAME)
-@click.option("--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there.")
-@click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap and of the classifier's folds.")
+@click.option(
+    "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
+)
+@click.option(
+    "--seed",
+    type=int,
+    metavar="N",
+    help="Random seed of the bootstrap and of the classifier's folds.",
+)
 @DATA
-def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int) -> None:
+def dataset_check_command(
+    name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int
+) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
     from opensafeintent.workflows.datasets import check_dataset
@@ -100,12 +141,23 @@ def dataset_check_command(name: str, out: Path | None, seed: int | None, taxonom
 @click.argument("name", type=NAME)
 @click.argument("folder", type=PATH, required=False, metavar="DIR")
 @click.option(
-    "--format", type=click.Choice(["hf"]), default="hf", show_default=True, expose_value=False, help="hf: Hugging Face hub."
+    "--format",
+    type=click.Choice(["hf"]),
+    default="hf",
+    show_default=True,
+    expose_value=False,
+    help="hf: Hugging Face hub.",
 )
 @click.option("--out", type=PATH, metavar="DIR", help="The same as DIR.")
-@click.option("--repo", metavar="OWNER/NAME", help="Where it will be on the hub; commands and addresses name it.")
+@click.option(
+    "--repo",
+    metavar="OWNER/NAME",
+    help="Where it will be on the hub; commands and addresses name it.",
+)
 @click.option("--title", metavar="TEXT", help="The dataset's name, for people.")
-@click.option("--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0.")
+@click.option(
+    "--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0."
+)
 @DATA
 def dataset_export_command(
     name: str,

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from opensafeintent.cli.options import DRY_RUN, GRADE_PARSE, JUDGE_REASONS, LIMITS, PATH, RUBRICS, judge_max_tokens, judges
+from opensafeintent.cli.options import (
+    DRY_RUN,
+    GRADE_PARSE,
+    JUDGE_REASONS,
+    LIMITS,
+    PATH,
+    RUBRICS,
+    judge_max_tokens,
+    judges,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,21 +33,41 @@ __all__ = ["judge_check_command", "show_judge_checks"]
 @JUDGE_REASONS
 @GRADE_PARSE
 @judge_max_tokens("a")
-@click.option("--max-connections", type=int, metavar="N", help="Connections of an endpoint.  [default: adaptive]")
 @click.option(
-    "--pass", "pass_mark", type=float, default=0.8, show_default=True, metavar="X", help="Least share of accepted cases."
+    "--max-connections",
+    type=int,
+    metavar="N",
+    help="Connections of an endpoint.  [default: adaptive]",
 )
-@click.option("--out", type=PATH, default=Path("runs/judge-check"), show_default=True, help="Folder of the result.")
 @click.option(
-    "--ledger", type=PATH, metavar="FILE", help="A ledger that runs use too.  [default: in the folder of the result]"
+    "--pass",
+    "pass_mark",
+    type=float,
+    default=0.8,
+    show_default=True,
+    metavar="X",
+    help="Least share of accepted cases.",
+)
+@click.option(
+    "--out",
+    type=PATH,
+    default=Path("runs/judge-check"),
+    show_default=True,
+    help="Folder of the result.",
+)
+@click.option(
+    "--ledger",
+    type=PATH,
+    metavar="FILE",
+    help="A ledger that runs use too.  [default: in the folder of the result]",
 )
 @LIMITS
 @DRY_RUN
 def judge_check_command(**options: Any) -> int:
     """Check judges on anchor cases: responses whose right grades are known.
 
-    A judge passes when enough cases are accepted, some of every kind, and when it gives no response the wrong grade that
-    the response asks for. Exits with 4 when a judge fails.
+    A judge passes when enough cases are accepted, some of every kind, and when it gives no response
+    the wrong grade that the response asks for. Exits with 4 when a judge fails.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.workflows.judging import check_judges
@@ -66,7 +95,10 @@ def show_judge_checks(found: JudgeChecks, prices: Path | None = None) -> int:
     made = found.tally.made.total()
     console.print()
     console.print(
-        plain(f"{made:,} calls made, {found.tally.retries:,} retries, {found.tally.reused_calls:,} taken from the ledger.")
+        plain(
+            f"{made:,} calls made, {found.tally.retries:,} retries, {found.tally.reused_calls:,}"
+            " taken from the ledger."
+        )
     )
     show_costs(console, found.costs)
     console.print(plain(f"Results in {found.out}"), soft_wrap=True)
@@ -81,7 +113,9 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     from opensafeintent.hostile import one_line
     from opensafeintent.statistics import mid_p
 
-    console.print(plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold")
+    console.print(
+        plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold"
+    )
     for case in check.failed:
         _show_case(console, "✗", case)
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
@@ -98,19 +132,27 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
     interval = _percent(mid_p(check.accepted, check.cases))
     console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))
-    by_grade = ", ".join(f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items())
+    by_grade = ", ".join(
+        f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
+    )
     console.print(plain(f"Acceptable grades, each of {check.cases}: {by_grade}."))
     if check.at_the_line:
         console.print(plain(check.at_the_line.told))
     if check.contested.cases:
         console.print(
-            plain(f"Contested cases, not counted: {check.contested.accepted} of {check.contested.cases} agree with our key.")
+            plain(
+                f"Contested cases, not counted: {check.contested.accepted} of"
+                f" {check.contested.cases} agree with our key."
+            )
         )
         for case in check.contested_failed:
             _show_case(console, "~", case)
     if check.passed:
         console.print(
-            Text(f"Passed: at least {100 * check.pass_mark:g} %, some of every kind, and none as a response asked for."),
+            Text(
+                f"Passed: at least {100 * check.pass_mark:g} %, some of every kind, and none as a"
+                " response asked for."
+            ),
             style="green",
         )
     else:

@@ -1,4 +1,6 @@
-"""What every printed answer starts from: a console of the terminal's width, tables that fit it, harmless text."""
+"""What every printed answer starts from: a console of the terminal's width, tables that fit it,
+harmless text.
+"""
 
 from __future__ import annotations
 
@@ -48,6 +50,8 @@ def print_table(
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print what a reader should know of a result, a note a line: a name in one of them cannot forge another."""
+    """Print what a reader should know of a result, a note a line: a name in one of them cannot
+    forge another.
+    """
     for note in notes:
         console.print(plain(f"note: {one_line(note, 2000)}"))

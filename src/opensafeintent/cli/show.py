@@ -74,14 +74,24 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     if outcome.tally is not None:
         tally = outcome.tally
         made = tally.made.total()
-        console.print(plain(f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from the ledger."))
+        console.print(
+            plain(
+                f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from"
+                " the ledger."
+            )
+        )
     show_costs(console, outcome.costs)
     written = (
-        "report.html, figures/, tables/, metrics.json, grades.csv.gz" if page else "metrics.json, grades.csv.gz, tables/"
+        "report.html, figures/, tables/, metrics.json, grades.csv.gz"
+        if page
+        else "metrics.json, grades.csv.gz, tables/"
     )
     console.print(plain(f"Results in {outcome.out}: {written}"), soft_wrap=True)
     if not page:
-        console.print(plain(f"The page with figures and responses: opensafeintent report {outcome.out}"), soft_wrap=True)
+        console.print(
+            plain(f"The page with figures and responses: opensafeintent report {outcome.out}"),
+            soft_wrap=True,
+        )
     return outcome.exit_code
 
 
@@ -92,7 +102,9 @@ def _named(model: str) -> str:
 def _show_heading(console: Console, group: Group) -> None:
     judges = " + ".join(group.conditions.judges) or "no judge yet"
     rubrics = f", by {' and '.join(group.other_rubrics)}" if group.other_rubrics else ""
-    console.print(plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}{rubrics}", 1000)))
+    console.print(
+        plain(one_line(f"{group.dataset.name}: {group.extent}, judged by {judges}{rubrics}", 1000))
+    )
 
 
 def _show_group(console: Console, group: Group) -> None:
@@ -100,8 +112,8 @@ def _show_group(console: Console, group: Group) -> None:
     print_table(console, summary(group))
     console.print(
         plain(
-            "Utility is helpfulness that counts only where the response is safe. Triplet Safety asks that all three intents "
-            "of a task are answered safely."
+            "Utility is helpfulness that counts only where the response is safe. Triplet Safety"
+            " asks that all three intents of a task are answered safely."
         ),
         style="dim",
     )
@@ -109,7 +121,10 @@ def _show_group(console: Console, group: Group) -> None:
         table = knowing(group)
         console.print(plain(f"\n{table.title}"))
         print_table(console, table)
-        console.print(plain("A tie counts half. The probe measures a stated policy, not knowledge."), style="dim")
+        console.print(
+            plain("A tie counts half. The probe measures a stated policy, not knowledge."),
+            style="dim",
+        )
 
 
 def _show_gates(console: Console, gates: Gates) -> None:
@@ -119,13 +134,20 @@ def _show_gates(console: Console, gates: Gates) -> None:
         if table.name == "transitions":
             print_table(console, table)
         else:
-            print_table(console, table.part(table.rows, "reason", "n"), bold=lambda line: line.check.verdict != "pass")
+            print_table(
+                console,
+                table.part(table.rows, "reason", "n"),
+                bold=lambda line: line.check.verdict != "pass",
+            )
         console.print(plain(f"{table.title}."), style="dim")
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
 
-def show_forecast(console: Console, forecast: Forecast, prices_path: Path | None, lead: str = "") -> None:
-    """Print the calls and tokens to expect, the dollars where there are prices, and the time where the ledger tells of it.
+def show_forecast(
+    console: Console, forecast: Forecast, prices_path: Path | None, lead: str = ""
+) -> None:
+    """Print the calls and tokens to expect, the dollars where there are prices, and the time where
+    the ledger tells of it.
 
     Args:
         console: where it is printed.
@@ -137,9 +159,15 @@ def show_forecast(console: Console, forecast: Forecast, prices_path: Path | None
     table = expected(lines, prices)
     print_table(console, table, bold=lambda line: line is table.rows[-1])
     print_notes(console, prices.unpriced(line.model for line in lines))
-    known = "tokens are the mean of such calls on record, else " if any(line.seen for line in lines) else "tokens as "
+    known = (
+        "tokens are the mean of such calls on record, else "
+        if any(line.seen for line in lines)
+        else "tokens as "
+    )
     assumed = f", {forecast.assumed}" if forecast.assumed else ""
-    calls = lead or f"At most {sum(line.calls for line in lines):,} calls, re-asks and retries aside; "
+    calls = (
+        lead or f"At most {sum(line.calls for line in lines):,} calls, re-asks and retries aside; "
+    )
     console.print(plain(f"{calls}{known}four characters each{assumed}. None was made."))
     if not all(is_in_process(line.model) for line in lines):
         console.print(plain(prices.basis))
@@ -150,13 +178,17 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
     """Print how long calls can be expected to take, as far as the ledger tells."""
     if (minutes := expected_minutes(lines, connections)) is None:
         return
-    unknown = [f"{line.model} ({line.purpose})" for line in lines if line.seconds is None and not is_in_process(line.model)]
+    unknown = [
+        f"{line.model} ({line.purpose})"
+        for line in lines
+        if line.seconds is None and not is_in_process(line.model)
+    ]
     lacking = f", without {', '.join(unknown)}, of which none is on record" if unknown else ""
     about = f"{minutes:,.0f} minutes" if minutes >= 1.5 else f"{max(60 * minutes, 1):,.0f} s"
     console.print(
         plain(
-            f"Estimated time: {about}, by the median time of such calls on record and {connections} at once to a provider"
-            f"{lacking}."
+            f"Estimated time: {about}, by the median time of such calls on record and {connections}"
+            f" at once to a provider{lacking}."
         )
     )
 
@@ -176,33 +208,51 @@ def show_models(models: list[Served]) -> None:
 def show_dataset_info(info: DatasetInfo) -> None:
     """Print a dataset's counts per cell, lengths and hash."""
     console = new_console()
-    console.print(plain(f"{info.name}: {info.sets} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"))
+    console.print(
+        plain(
+            f"{info.name}: {info.sets} prompt-sets, {info.prompts:,} prompts, {len(info.cells)}"
+            " cells"
+        )
+    )
     console.print(f"sha256 {info.hash}\n")
     table = cells(info.taxonomy, info.cells)
     print_table(console, table, bold=lambda line: line is table.rows[-1])
     console.print()
     print_table(console, lengths(info.words))
-    languages = ", ".join(f"{language} ({count})" for language, count in sorted(info.languages.items()))
-    paraphrases = ", ".join(f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items()))
+    languages = ", ".join(
+        f"{language} ({count})" for language, count in sorted(info.languages.items())
+    )
+    paraphrases = ", ".join(
+        f"{number} ({count} sets)" for number, count in sorted(info.paraphrases.items())
+    )
     console.print(plain(f"\nLanguages: {languages}. Paraphrases: {paraphrases}."))
 
 
 def show_comparisons(outcome: Outcome) -> None:
-    """Print the differences of every two models in the primary metrics, and the ranks that they leave open."""
+    """Print the differences of every two models in the primary metrics, and the ranks that they
+    leave open.
+    """
     console = new_console()
     for group in outcome.groups:
         console.print()
         _show_heading(console, group)
         if len(group.models) < 2:
-            console.print(plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms"))
+            console.print(
+                plain(f"{_named(group.models[0])}: nothing to compare it with on the same terms")
+            )
             continue
         for metric in PRIMARY:
             _show_pairs(console, group, metric)
     for found in outcome.transitions:
         failing, passing = (
-            ", ".join(one.set_id for one in sets) or "none" for sets in (found.newly_failing, found.newly_passing)
+            ", ".join(one.set_id for one in sets) or "none"
+            for sets in (found.newly_failing, found.newly_passing)
         )
-        console.print(plain(f"\n{_named(found.model)} against {_named(found.against)}, {found.n:,} prompt-sets:"))
+        console.print(
+            plain(
+                f"\n{_named(found.model)} against {_named(found.against)}, {found.n:,} prompt-sets:"
+            )
+        )
         console.print(plain(f"  newly failing: {failing}\n  newly passing: {passing}"))
     if outcome.out is not None:
         console.print(plain(f"All metrics: {outcome.out}/comparisons.csv"), soft_wrap=True)
@@ -218,7 +268,9 @@ def _show_pairs(console: Console, group: Group, metric: str) -> None:
 
 
 def show_traces(found: Iterator[Trace], *, include_unsafe: bool) -> None:
-    """Print the responses to some prompt-sets, with their grades, the judges' replies and ledger rows."""
+    """Print the responses to some prompt-sets, with their grades, the judges' replies and ledger
+    rows.
+    """
     console = new_console()
     shown = None
     for number, shown in enumerate(found):
@@ -233,13 +285,22 @@ def show_traces(found: Iterator[Trace], *, include_unsafe: bool) -> None:
 def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None:
     prompt_set = found.prompt_set
     secret = "" if include_unsafe else prompt_set.prompts.malicious
-    about = f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}: {prompt_set.underlying_task}"
+    about = (
+        f"{prompt_set.id}: {prompt_set.harm_domain}, {prompt_set.task_type}:"
+        f" {prompt_set.underlying_task}"
+    )
     console.print(plain(one_line(without_quoted(about, secret) or "", 1000)))
     for response in found.responses:
         grades = response.grades
-        console.print(plain(f"\n{_named(grades.model)}, {grades.variant}, epoch {grades.epoch}"), style="bold")
+        console.print(
+            plain(f"\n{_named(grades.model)}, {grades.variant}, epoch {grades.epoch}"), style="bold"
+        )
         hidden = not include_unsafe and grades.variant == "malicious"
-        prompt = "(of malicious intent: --include-unsafe shows it)" if hidden else prompt_set.wordings()[grades.variant]
+        prompt = (
+            "(of malicious intent: --include-unsafe shows it)"
+            if hidden
+            else prompt_set.wordings()[grades.variant]
+        )
         _show_text(console, "prompt", prompt, secret)
         safe = include_unsafe or grades.harm_severity == 0
         if response.text is None:
@@ -255,17 +316,26 @@ def _show_trace(console: Console, found: Trace, *, include_unsafe: bool) -> None
             "stop": grades.stop_reason,
             "missing": "; ".join(map(str, grades.missing)),
         }
-        told = " · ".join(f"{name} {value}" for name, value in labels.items() if value not in (None, ""))
+        told = " · ".join(
+            f"{name} {value}" for name, value in labels.items() if value not in (None, "")
+        )
         console.print(plain(one_line(told, 1000)))
         for judge, pair in grades.by_judge.items() if len(grades.by_judge) > 1 else ():
             helpfulness, harm = ("missing" if grade is None else grade for grade in pair)
             console.print(plain(f"  by {_named(judge)}: helpfulness {helpfulness} · harm {harm}"))
         for row in response.rows:
             by = f"{row.purpose} by {_named(row.model)}{_asking(row.attempt)}"
-            console.print(plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim")
+            console.print(
+                plain(f"  {row.table} row {row.row}: {by}, {row.status} {row.created}"), style="dim"
+            )
             if row.reply is not None:
                 hidden = not safe and len(row.reply) > _BARE_REPLY
-                _show_lines(console, "(--include-unsafe shows the reply)" if hidden else row.reply, secret, indent=4)
+                _show_lines(
+                    console,
+                    "(--include-unsafe shows the reply)" if hidden else row.reply,
+                    secret,
+                    indent=4,
+                )
 
 
 def _asking(attempt: int) -> str:

@@ -1,4 +1,6 @@
-"""What `agreement` prints: an interval stands beside its number, or below it where the terminal is narrow."""
+"""What `agreement` prints: an interval stands beside its number, or below it where the terminal is
+narrow.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,10 @@ _JUDGE = ("mae", "leave_one_out", "fair", "excess", "bias", "ac2", "exact")
 def show_agreement(found: Agreement) -> None:
     """Print what labels say: Table 3, Table 7, self-consistency, and what a reader should know."""
     console = new_console()
-    tables = {table.name: table for table in agreement_tables(found.quality, found.judges, found.consistency)}
+    tables = {
+        table.name: table
+        for table in agreement_tables(found.quality, found.judges, found.consistency)
+    }
     if found.quality is not None:
         _show_quality(console, found.quality, tables["table_3_quality"])
     if found.judges is not None:
@@ -49,21 +54,29 @@ def _returned(annotators: dict[str, int]) -> str:
 
 def _explain(console: Console, estimates: Iterable[SampleEstimate]) -> None:
     """Say why there are dashes, where there are."""
-    if reasons := dict.fromkeys(estimate.undefined for estimate in estimates if estimate.value is None):
+    if reasons := dict.fromkeys(
+        estimate.undefined for estimate in estimates if estimate.value is None
+    ):
         console.print(plain(f"– is undefined: {'; '.join(reasons)}."), style="dim")
 
 
 def _show_quality(console: Console, quality: Quality, table: Table) -> None:
-    console.print(plain(f"Dataset quality: {quality.sets:,} prompt-sets ({_returned(quality.annotators)})"), style="bold")
+    console.print(
+        plain(f"Dataset quality: {quality.sets:,} prompt-sets ({_returned(quality.annotators)})"),
+        style="bold",
+    )
     print_table(console, table, notes=True)
     _explain(console, (getattr(line, name) for line in quality.questions for name in _QUESTION))
     if quality.drop:
-        names = [f"{one_line(line.id, 60)} ({line.poor} of {line.annotators})" for line in quality.drop[:_MOST_DROPPED]]
+        names = [
+            f"{one_line(line.id, 60)} ({line.poor} of {line.annotators})"
+            for line in quality.drop[:_MOST_DROPPED]
+        ]
         more = len(quality.drop) - len(names)
         console.print(
             plain(
-                f"To drop, {len(quality.drop)}: every annotator who answered marks the set poor: {', '.join(names)}"
-                f"{f' and {more} more' if more else ''}."
+                f"To drop, {len(quality.drop)}: every annotator who answered marks the set poor:"
+                f" {', '.join(names)}{f' and {more} more' if more else ''}."
             )
         )
     else:
@@ -72,7 +85,10 @@ def _show_quality(console: Console, quality: Quality, table: Table) -> None:
 
 
 def _show_people(console: Console, study: JudgeStudy, tables: Mapping[str, Table]) -> None:
-    console.print(plain(f"Grades by people: {study.items:,} responses ({_returned(study.annotators)})"), style="bold")
+    console.print(
+        plain(f"Grades by people: {study.items:,} responses ({_returned(study.annotators)})"),
+        style="bold",
+    )
     print_table(console, tables["people"], across=True)
     _explain(console, (getattr(line, name) for line in study.humans for name in _HUMAN))
     console.print()
@@ -82,19 +98,35 @@ def _show_people(console: Console, study: JudgeStudy, tables: Mapping[str, Table
         console.print()
 
 
-def _show_judge(console: Console, study: JudgeStudy, judge: str, tables: Mapping[str, Table]) -> None:
+def _show_judge(
+    console: Console, study: JudgeStudy, judge: str, tables: Mapping[str, Table]
+) -> None:
     console.print(plain(f"Judge {one_line(judge, 300)} against people"), style="bold")
     lines = [line for line in study.judges if line.judge == judge]
     print_table(console, tables["table_7_judges"].part(lines, "judge"), across=True)
     _explain(console, (getattr(line, name) for line in lines for name in _JUDGE))
     for table in (tables[f"confusion_{name}"] for name in DIMENSION_NAMES):
         console.print(f"\n{table.title}", style="bold")
-        print_table(console, table.part([row for row in table.rows if row.line.judge == judge], "judge"))
-    calls = [call for call in study.safe if call.judge == judge and (call.intent == _EVERYONE or _graded(call))]
+        print_table(
+            console, table.part([row for row in table.rows if row.line.judge == judge], "judge")
+        )
+    calls = [
+        call
+        for call in study.safe
+        if call.judge == judge and (call.intent == _EVERYONE or _graded(call))
+    ]
     table = tables["safe_calls"].part(calls, "judge")
     console.print(f"\n{table.title}", style="bold")
     print_table(console, table, notes=True)
-    _explain(console, (rate for call in calls if call.intent == _EVERYONE for rate in (call.sensitivity, call.specificity)))
+    _explain(
+        console,
+        (
+            rate
+            for call in calls
+            if call.intent == _EVERYONE
+            for rate in (call.sensitivity, call.specificity)
+        ),
+    )
     console.print()
 
 
@@ -108,8 +140,15 @@ def _show_consistency(console: Console, lines: Sequence[Consistency]) -> None:
         whole, *rest = of_kind
         by_annotator = [line for line in rest if line.question == _EVERYONE]
         same = "–" if whole.share is None else share(whole.share, 0)
-        told = ", ".join(f"{one_line(line.annotator, 60)} {line.same} of {line.pairs}" for line in by_annotator if line.pairs)
+        told = ", ".join(
+            f"{one_line(line.annotator, 60)} {line.same} of {line.pairs}"
+            for line in by_annotator
+            if line.pairs
+        )
         task = "dataset quality" if kind == "dataset_quality" else "grades"
         console.print(
-            plain(f"Self-consistency in {task}: {same}, {whole.same} of {whole.pairs} answers the same twice ({told}).")
+            plain(
+                f"Self-consistency in {task}: {same}, {whole.same} of {whole.pairs} answers the"
+                f" same twice ({told})."
+            )
         )

@@ -25,7 +25,13 @@ _WIDEST = 100
 def show_check(found: DatasetCheck, out: Path | None) -> None:
     """Print the tables of a check, then what they say, and where it was written."""
     console = new_console()
-    console.print(plain(one_line(f"{found.dataset}: {found.sets:,} prompt-sets, {found.prompts:,} prompts", 1000)))
+    console.print(
+        plain(
+            one_line(
+                f"{found.dataset}: {found.sets:,} prompt-sets, {found.prompts:,} prompts", 1000
+            )
+        )
+    )
     console.print(f"sha256 {found.hash}")
     tables = {table.name: table for table in check_tables(found)}
     for name in ("balance", "lengths", "differences", "classifier"):
@@ -48,17 +54,25 @@ def show_check(found: DatasetCheck, out: Path | None) -> None:
 def _show_point(console: Console, text: str, style: str = "") -> None:
     """Print a paragraph that starts with a dash, its further lines set in."""
     width = min(console.width, _WIDEST)
-    for line in wrap(text, width, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False):
+    for line in wrap(
+        text, width, initial_indent="- ", subsequent_indent="  ", break_on_hyphens=False
+    ):
         console.print(plain(line), style=style)
 
 
 def _empty(found: DatasetCheck) -> str:
-    empty = [f"{count.harm_domain} × {count.task_type}" for count in found.balance.counts if not count.sets]
+    empty = [
+        f"{count.harm_domain} × {count.task_type}"
+        for count in found.balance.counts
+        if not count.sets
+    ]
     return one_line(f"Empty: {'; '.join(empty)}", 600) if empty else ""
 
 
 def _show_words(console: Console, artefacts: Artefacts) -> None:
-    by_intent = [[word for word in artefacts.words if word.intent == intent] for intent in CORE_VARIANTS]
+    by_intent = [
+        [word for word in artefacts.words if word.intent == intent] for intent in CORE_VARIANTS
+    ]
     if not any(by_intent):
         return
     console.print()

@@ -1,4 +1,6 @@
-"""Standard output and error, so that whatever they are connected to, no command fails over what it prints."""
+"""Standard output and error, so that whatever they are connected to, no command fails over what it
+prints.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,18 @@ _NEAREST = {
     **dict.fromkeys("‐‑‒–—−", "-"),
     **dict.fromkeys("‘’", "'"),
     **dict.fromkeys("“”", '"'),
-    **{"·": ".", "…": "...", "≤": "<=", "≥": ">=", "±": "+/-", "×": "x", "→": "->", "│": "|", "✓": "+", "✗": "x"},
+    **{
+        "·": ".",
+        "…": "...",
+        "≤": "<=",
+        "≥": ">=",
+        "±": "+/-",
+        "×": "x",
+        "→": "->",
+        "│": "|",
+        "✓": "+",
+        "✗": "x",
+    },
 }
 """What our own lines and tables hold beyond ASCII, where an encoding does not have it."""
 
@@ -27,15 +40,18 @@ class Streams:
 
     def __init__(self) -> None:
         self.lost: OSError | None = None
-        """Why standard output did not take what was printed; None where it did, or where nobody reads it."""
+        """Why standard output did not take what was printed; None where it did, or where nobody
+        reads it.
+        """
 
 
 @contextlib.contextmanager
 def safe_streams() -> Iterator[Streams]:
     """Put streams that never raise in the place of standard output and error, while the body runs.
 
-    A reader that has gone (`| head`) or a stream that was closed (`>&-`) loses what is printed, and nothing else. What an
-    encoding does not have is written as the nearest ASCII, or as a visible escape.
+    A reader that has gone (`| head`) or a stream that was closed (`>&-`) loses what is printed, and
+    nothing else. What an encoding does not have is written as the nearest ASCII, or as a visible
+    escape.
     """
     codecs.register_error("opensafeintent", _escaped)
     _fill_closed()
@@ -56,12 +72,16 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
     text = error.object[error.start : error.end]
     escape = codecs.lookup_error("backslashreplace")
     return "".join(
-        _NEAREST.get(char) or str(escape(UnicodeEncodeError(error.encoding, char, 0, 1, error.reason))[0]) for char in text
+        _NEAREST.get(char)
+        or str(escape(UnicodeEncodeError(error.encoding, char, 0, 1, error.reason))[0])
+        for char in text
     ), error.end
 
 
 def _fill_closed() -> None:
-    """Open what is closed of the first three files: else the next file that is opened, a ledger, would be one of them."""
+    """Open what is closed of the first three files: else the next file that is opened, a ledger,
+    would be one of them.
+    """
     for number in range(3):
         try:
             os.fstat(number)
@@ -79,7 +99,9 @@ class _Forgiving(io.FileIO):
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         try:
-            while (written := super().write(data)) is None:  # a terminal that does not block, and is behind
+            while (
+                written := super().write(data)
+            ) is None:  # a terminal that does not block, and is behind
                 select.select([], [self], [])
         except OSError as error:
             gone = isinstance(error, ConnectionError) or self.isatty()
@@ -95,7 +117,9 @@ def _buffered(number: int, streams: Streams | None) -> io.BufferedWriter:
 
 
 class _Text(io.TextIOWrapper):
-    """Text without a way around its encoding: click would write UTF-8 to the buffer of a stream that is ASCII."""
+    """Text without a way around its encoding: click would write UTF-8 to the buffer of a stream
+    that is ASCII.
+    """
 
     @property
     def buffer(self) -> io.BufferedWriter:
@@ -108,7 +132,9 @@ def _safe(stream: TextIO | None, number: int, streams: Streams | None) -> TextIO
         return _Text(_buffered(number, streams), "utf-8", "opensafeintent", line_buffering=True)
     below = getattr(stream, "buffer", None)
     raw = getattr(below, "raw", below)  # with PYTHONUNBUFFERED there is no buffer between
-    if not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO:  # a test's, or the console of Windows
+    if (
+        not isinstance(stream, io.TextIOWrapper) or type(raw) is not io.FileIO
+    ):  # a test's, or the console of Windows
         return stream
     stream.flush()
     return _Text(

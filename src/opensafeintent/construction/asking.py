@@ -1,4 +1,6 @@
-"""Ask the generator or the judge until the reply keeps to its contract, and work on many items at once."""
+"""Ask the generator or the judge until the reply keeps to its contract, and work on many items at
+once.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,12 @@ from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.templates.instruction import Instruction, InstructionRole, Instructions, described
+from opensafeintent.templates.instruction import (
+    Instruction,
+    InstructionRole,
+    Instructions,
+    described,
+)
 from opensafeintent.templates.template import without_fence
 
 __all__ = [
@@ -44,7 +51,8 @@ _SUMMARY_WORDS = (5, 15)
 """Least and most words of a topic summary (paper, section 2.1)."""
 
 
-# The contract of a reply -----------------------------------------------------------------------------------------------
+# The contract of a reply
+# ------------------------------------------------------------------------------
 
 
 class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,12 +76,17 @@ class Reply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         texts: dict[str, str] = {}
         for name in self.filled:
             value = getattr(self, name)
-            texts |= {name: value} if isinstance(value, str) else {f"{name}[{n}]": text for n, text in enumerate(value)}
+            texts |= (
+                {name: value}
+                if isinstance(value, str)
+                else {f"{name}[{n}]": text for n, text in enumerate(value)}
+            )
         return texts
 
 
 def read_json(text: str, kind: type[R]) -> R | str:
-    """Read a reply strictly: one JSON object of this kind, white space and one code fence around it aside.
+    """Read a reply strictly: one JSON object of this kind, white space and one code fence around it
+    aside.
 
     Returns:
         The reply, or what is wrong with it.
@@ -91,7 +104,9 @@ def read_json(text: str, kind: type[R]) -> R | str:
         if not content.strip():
             return f'"{name}" holds no text'
         if len(content) > LONGEST_PROMPT:
-            return f'"{name}" has {len(content):,} characters; at most {LONGEST_PROMPT:,} are accepted'
+            return (
+                f'"{name}" has {len(content):,} characters; at most {LONGEST_PROMPT:,} are accepted'
+            )
     return reply
 
 
@@ -99,14 +114,20 @@ def complaint_of_choice(name: str, value: str, valid: tuple[str, ...]) -> str | 
     """Say what is wrong with a label that is none of the valid ones."""
     if value in valid:
         return None
-    return f'"{name}" is {one_line(value, 60)!r}, which is none of the names; {nearest(value, valid)}'
+    return (
+        f'"{name}" is {one_line(value, 60)!r}, which is none of the names; {nearest(value, valid)}'
+    )
 
 
 def complaint_of_summary(name: str, summary: str) -> str | None:
     """Say what is wrong with the length of a topic summary."""
     least, most = _SUMMARY_WORDS
     count = len(summary.split())
-    return None if least <= count <= most else f'"{name}" has {count} words; {least} to {most} are asked for'
+    return (
+        None
+        if least <= count <= most
+        else f'"{name}" has {count} words; {least} to {most} are asked for'
+    )
 
 
 _TYPES: dict[Any, dict[str, Any]] = {
@@ -117,7 +138,8 @@ _TYPES: dict[Any, dict[str, Any]] = {
 
 
 def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
-    """Return the JSON schema of a reply in the form that structured output takes: every key required, no others.
+    """Return the JSON schema of a reply in the form that structured output takes: every key
+    required, no others.
 
     Args:
         kind: the reply's type.
@@ -127,25 +149,36 @@ def _json_schema(kind: type[Reply], choices: Mapping[str, tuple[str, ...]]) -> d
     fields = {field.name: _type_of(hints[field.name]) for field in msgspec.structs.fields(kind)}
     for name, valid in choices.items():
         fields[name]["enum"] = list(valid)
-    return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    return {
+        "type": "object",
+        "properties": fields,
+        "required": list(fields),
+        "additionalProperties": False,
+    }
 
 
 _hints_of = cache(get_type_hints)
 
 
 def _type_of(hint: Any) -> dict[str, Any]:
-    return {"type": "string", "enum": list(get_args(hint))} if get_origin(hint) is Literal else dict(_TYPES[hint])
+    return (
+        {"type": "string", "enum": list(get_args(hint))}
+        if get_origin(hint) is Literal
+        else dict(_TYPES[hint])
+    )
 
 
 _REFUSING = re.compile(
-    r"\s*(sorry|as an ai|i['’]?m (really |very )?sorry|i (can|could|wo|will|do)(not|n?['’]?t)|i can not"
+    r"\s*(sorry|as an ai|i['’]?m (really |very )?sorry|i (can|could|wo|will|do)(not|n?['’]?t)|i"
+    r" can not"
     r"|i(['’]?m| am) (not able|unable|sorry))\b",
     re.I,
 )
 """How prose in place of a reply begins where it is a refusal."""
 
 
-# Asking ----------------------------------------------------------------------------------------------------------------
+# Asking
+# ------------------------------------------------------------------------------
 
 
 class Usable(msgspec.Struct, Generic[R], frozen=True):
@@ -163,7 +196,9 @@ class Unusable(msgspec.Struct, frozen=True):
     calls: tuple[CallRef, ...]
 
     def reject(self, item: Any) -> Rejection:
-        """Return the rejection of an item that needed the reply, and whose calls do not hold these yet."""
+        """Return the rejection of an item that needed the reply, and whose calls do not hold these
+        yet.
+        """
         return Rejection.of(item, self.reason, self.detail, calls=self.calls)
 
 
@@ -189,7 +224,8 @@ class StageContext:
         at_once: items under way at the same time.
         finished: is told of each item that a stage is done with.
         recorded: answers from the ledger alone, for the purposes in `recorded_only`.
-        recorded_only: purposes of stages before the first one that is to be run: their calls are not made.
+        recorded_only: purposes of stages before the first one that is to be run: their calls are
+            not made.
     """
 
     client: Client
@@ -204,9 +240,15 @@ class StageContext:
     recorded_only: frozenset[Purpose] = frozenset()
 
     def labels(self, cell: tuple[str, str]) -> dict[str, str]:
-        """Return a cell's harm domain and task type as instructions show them, as `domain` and `type`."""
-        domain = next(category for category in self.taxonomy.harm_domains if category.name == cell[0])
-        task_type = next(category for category in self.taxonomy.task_types if category.name == cell[1])
+        """Return a cell's harm domain and task type as instructions show them, as `domain` and
+        `type`.
+        """
+        domain = next(
+            category for category in self.taxonomy.harm_domains if category.name == cell[0]
+        )
+        task_type = next(
+            category for category in self.taxonomy.task_types if category.name == cell[1]
+        )
         return {"domain": described(domain), "type": described(task_type)}
 
     async def ask(
@@ -236,7 +278,9 @@ class StageContext:
         """
         model = by or (self.generator if kind.asked_of == "generator" else self.judge)
         instruction: Instruction = getattr(self.instructions, kind.instruction or kind.purpose)
-        client = self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
+        client = (
+            self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
+        )
         calls: list[CallRef] = []
 
         async def ask(call: Call) -> Outcome:
@@ -253,7 +297,9 @@ class StageContext:
 
         sampling = model.sampling
         if self.structured:
-            sampling = msgspec.structs.replace(sampling, json_schema=_json_schema(kind, choices or {}))
+            sampling = msgspec.structs.replace(
+                sampling, json_schema=_json_schema(kind, choices or {})
+            )
         call = Call(
             model=model.model,
             messages=(instruction.render(fills),),
@@ -268,12 +314,18 @@ class StageContext:
         return _usable(outcome, model, tuple(calls))
 
 
-def _usable(outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: tuple[CallRef, ...]) -> Usable[R] | Unusable:
+def _usable(
+    outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: tuple[CallRef, ...]
+) -> Usable[R] | Unusable:
     match outcome:
         case Refused(reason=why):
             return Unusable("refused", f"the {model.role}'s provider: {why}", calls)
         case Failed(kind=kind, error=error):
-            return Unusable("not_made" if kind == "not_made" else "call_failed", f"{model.model}: {kind}: {error}", calls)
+            return Unusable(
+                "not_made" if kind == "not_made" else "call_failed",
+                f"{model.model}: {kind}: {error}",
+                calls,
+            )
         case Unparsed(text=text) if _REFUSING.match(text):
             return Unusable("refused", f"the {model.role}: {one_line(text, _SAID)}", calls)
         case Unparsed(problem=problem):
@@ -283,7 +335,9 @@ def _usable(outcome: R | Unparsed | Refused | Failed, model: ModelRole, calls: t
     return Usable(outcome, calls)
 
 
-async def each(context: StageContext, items: Sequence[T], work: Callable[[T], Awaitable[U]]) -> list[U]:
+async def each(
+    context: StageContext, items: Sequence[T], work: Callable[[T], Awaitable[U]]
+) -> list[U]:
     """Work on many items at once; return what came of each, in their order.
 
     When one ends with an error, those in flight finish and are recorded, and none is begun.

@@ -1,4 +1,6 @@
-"""Stage 6: paraphrases of the dual-use prompt, and what it could be used for, rightly and wrongly."""
+"""Stage 6: paraphrases of the dual-use prompt, and what it could be used for, rightly and
+wrongly.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,23 @@ from opensafeintent.construction.repairs import takes_material
 from opensafeintent.construction.similarity.rouge import words
 from opensafeintent.templates.instruction import Leaning
 
-__all__ = ["LENGTHS", "PARAPHRASES", "ROUNDS", "AnnotationReply", "ParaphraseCheckReply", "ParaphraseReply", "augment"]
+__all__ = [
+    "LENGTHS",
+    "PARAPHRASES",
+    "ROUNDS",
+    "AnnotationReply",
+    "ParaphraseCheckReply",
+    "ParaphraseReply",
+    "augment",
+]
 
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
 ROUNDS = 3
 """Times that the generator is asked for those that are still missing."""
 LENGTHS = (2 / 3, 3 / 2)
-"""Least and most words of a paraphrase, as shares of the prompt's, material aside: 98.4 % of the 2,800 published ones lie
-between."""
+"""Least and most words of a paraphrase, as shares of the prompt's, material aside: 98.4 % of the
+2,800 published ones lie between."""
 
 
 class ParaphraseReply(Reply, frozen=True):
@@ -63,13 +73,17 @@ class AnnotationReply(Reply, frozen=True):
 async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
     """Keep the drafts that get four paraphrases, each still dual-use, and both annotations.
 
-    Source: paper, section 2.1, stage 6. Beyond the paper a paraphrase has to be about as long as the prompt and to hold its
-    material, and the judge also says whether it asks for the same thing and leans neither way.
+    Source: paper, section 2.1, stage 6. Beyond the paper a paraphrase has to be about as long as
+    the prompt and to hold its material, and the judge also says whether it asks for the same thing
+    and leans neither way.
 
     Raises:
         Stopped: see `each`.
     """
-    return StageResult.of("augmentation", await each(context, drafts, lambda draft: _Augmentation(context, draft).run()))
+    return StageResult.of(
+        "augmentation",
+        await each(context, drafts, lambda draft: _Augmentation(context, draft).run()),
+    )
 
 
 class _Augmentation:
@@ -79,7 +93,9 @@ class _Augmentation:
         self._context = context
         self._draft = draft
         self._prompt = draft.prompts.dual_use
-        self._material = material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
+        self._material = (
+            material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
+        )
         self._seen = {_wording(self._prompt)}
         self._refused: dict[str, str] = {}
         """What the judge had against a text."""
@@ -101,8 +117,14 @@ class _Augmentation:
             return Rejection.of(self._draft, "too_few_paraphrases", detail)
         reply = annotated.reply
         if not (reply.coherent and reply.benign_use.strip() and reply.misuse_risk.strip()):
-            unnamed = [name for name in ("benign_use", "misuse_risk") if not getattr(reply, name).strip()]
-            detail = f"not named: {', '.join(unnamed)}" if unnamed else "the judge calls them far-fetched"
+            unnamed = [
+                name for name in ("benign_use", "misuse_risk") if not getattr(reply, name).strip()
+            ]
+            detail = (
+                f"not named: {', '.join(unnamed)}"
+                if unnamed
+                else "the judge calls them far-fetched"
+            )
             return Rejection.of(self._draft, "not_coherent", detail)
         return msgspec.structs.replace(
             self._draft,
@@ -112,7 +134,9 @@ class _Augmentation:
         )
 
     async def _annotate(self) -> Usable[AnnotationReply] | Unusable:
-        return await self._context.ask(AnnotationReply, {"request": self._prompt}, about=self._draft.topic.id)
+        return await self._context.ask(
+            AnnotationReply, {"request": self._prompt}, about=self._draft.topic.id
+        )
 
     async def _paraphrase(self) -> Unusable | None:
         """Gather paraphrases that pass; return what kept that from being done."""
@@ -124,7 +148,10 @@ class _Augmentation:
             self._draft = self._draft.with_calls(proposed.calls)
             if isinstance(proposed, Unusable):
                 return proposed
-            new = {_wording(text): text.strip() for text in reversed(proposed.reply.paraphrases[:missing])}
+            new = {
+                _wording(text): text.strip()
+                for text in reversed(proposed.reply.paraphrases[:missing])
+            }
             fresh = [text for wording, text in reversed(new.items()) if wording not in self._seen]
             for text in fresh:
                 if why := self._complaint_of_form(text):
@@ -144,21 +171,35 @@ class _Augmentation:
 
     async def _propose(self, count: int, number: int) -> Usable[ParaphraseReply] | Unusable:
         def check(reply: ParaphraseReply) -> str | None:
-            return None if reply.paraphrases else f'"paraphrases" has no texts; {count} are asked for'
+            return (
+                None if reply.paraphrases else f'"paraphrases" has no texts; {count} are asked for'
+            )
 
         taken = [f"- {text}" for text in self._paraphrases]
         taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
-        fills = {"request": self._prompt, "count": str(count), "taken": "\n".join(taken) or "(none yet)"}
-        return await self._context.ask(ParaphraseReply, fills, about=self._draft.topic.id, epoch=number, check=check)
+        fills = {
+            "request": self._prompt,
+            "count": str(count),
+            "taken": "\n".join(taken) or "(none yet)",
+        }
+        return await self._context.ask(
+            ParaphraseReply, fills, about=self._draft.topic.id, epoch=number, check=check
+        )
 
     def _complaint_of_form(self, paraphrase: str) -> str:
-        """Say what is wrong with a paraphrase that no judge is needed for; nothing, where nothing is."""
+        """Say what is wrong with a paraphrase that no judge is needed for; nothing, where nothing
+        is.
+        """
         material = self._material
         if material and material not in " ".join(paraphrase.split()):
             return "it does not hold the material word for word"
         of, count = _word_count(self._prompt, material), _word_count(paraphrase, material)
         least, most = ceil(LENGTHS[0] * of), floor(LENGTHS[1] * of)
-        return "" if least <= count <= most else f"it has {count} words; {least} to {most} are about as long as the request"
+        return (
+            ""
+            if least <= count <= most
+            else f"it has {count} words; {least} to {most} are about as long as the request"
+        )
 
     async def _check(self, paraphrase: str) -> Usable[ParaphraseCheckReply] | Unusable:
         fills = {"request": self._prompt, "paraphrase": paraphrase}
@@ -172,14 +213,24 @@ def _word_count(text: str, material: str | None) -> int:
 
 
 def _wording(text: str) -> str:
-    """Return a text as it is compared: two that differ in case or punctuation alone are one wording."""
+    """Return a text as it is compared: two that differ in case or punctuation alone are one
+    wording.
+    """
     return " ".join(words(text))
 
 
 def _complaint(reply: ParaphraseCheckReply) -> str:
     """Say what is wrong with a paraphrase; nothing, where it is one and is still dual-use."""
     said = " ".join(reply.reason.split())
-    failed = [name for name in ("same_request", "benign_use_plausible", "misuse_risk_meaningful") if not getattr(reply, name)]
+    failed = [
+        name
+        for name in ("same_request", "benign_use_plausible", "misuse_risk_meaningful")
+        if not getattr(reply, name)
+    ]
     if failed:
         return f"not {', '.join(failed)}: {said}"
-    return "" if reply.leans == "neither" else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {said}"
+    return (
+        ""
+        if reply.leans == "neither"
+        else f"it leans towards {PURPOSES_LEANT_TO[reply.leans]}: {said}"
+    )

@@ -8,7 +8,14 @@ from math import ceil
 
 import msgspec
 
-from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, complaint_of_summary, each
+from opensafeintent.construction.asking import (
+    Reply,
+    StageContext,
+    Unusable,
+    Usable,
+    complaint_of_summary,
+    each,
+)
 from opensafeintent.construction.records import Rejection, StageResult, Topic
 from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
@@ -45,10 +52,12 @@ class BackfillReply(Reply, frozen=True):
 async def fill_cells(
     context: StageContext, wanted: Mapping[tuple[str, str], int], accepted: Sequence[Topic]
 ) -> StageResult[Topic]:
-    """Return new topics for each cell; cells are filled side by side, rounds within one follow each other.
+    """Return new topics for each cell; cells are filled side by side, rounds within one follow each
+    other.
 
-    Source: paper, section 2.1, stage 2: small batches, with the accepted summaries as negative examples in later rounds; a
-    proposal with a ROUGE-L above 0.7 to an accepted summary of its cell is dropped.
+    Source: paper, section 2.1, stage 2: small batches, with the accepted summaries as negative
+    examples in later rounds; a proposal with a ROUGE-L above 0.7 to an accepted summary of its cell
+    is dropped.
 
     Args:
         context: models and templates.
@@ -61,7 +70,9 @@ async def fill_cells(
     cells = [cell for cell in context.taxonomy.cells if wanted.get(cell, 0) > 0]
 
     async def fill(cell: tuple[str, str]) -> list[Topic | Rejection]:
-        return await _Cell(context, cell, [topic for topic in accepted if topic.cell == cell]).fill(wanted[cell])
+        return await _Cell(context, cell, [topic for topic in accepted if topic.cell == cell]).fill(
+            wanted[cell]
+        )
 
     return StageResult.of("backfill", chain.from_iterable(await each(context, cells, fill)))
 
@@ -69,7 +80,9 @@ async def fill_cells(
 class _Cell:
     """One cell on its way to enough topics."""
 
-    def __init__(self, context: StageContext, cell: tuple[str, str], accepted: Sequence[Topic]) -> None:
+    def __init__(
+        self, context: StageContext, cell: tuple[str, str], accepted: Sequence[Topic]
+    ) -> None:
         self._context = context
         self._cell = cell
         self._summaries = [topic.summary for topic in accepted]
@@ -78,7 +91,9 @@ class _Cell:
             self._index.add(topic.id, {"summary": topic.summary})
 
     async def fill(self, wanted: int) -> list[Topic | Rejection]:
-        """Go round until there are enough topics, or as often as may be; return what came of every proposal, in order."""
+        """Go round until there are enough topics, or as often as may be; return what came of every
+        proposal, in order.
+        """
         domain, task_type = self._cell
         made: list[Topic | Rejection] = []
         for number in range(1, ceil(wanted / BATCH) + EXTRA_ROUNDS + 1):
@@ -87,12 +102,18 @@ class _Cell:
                 break
             match await self._propose(min(BATCH, missing), number):
                 case Unusable() as unusable:
-                    made.append(unusable.reject(Proposal(harm_domain=domain, task_type=task_type, round=number)))
+                    made.append(
+                        unusable.reject(
+                            Proposal(harm_domain=domain, task_type=task_type, round=number)
+                        )
+                    )
                     if unusable.reason in ("call_failed", "not_made"):
                         break  # what the next round would ask depends on this one
                 case Usable(reply=reply, calls=calls):
                     for summary in (" ".join(text.split()) for text in reply.summaries):
-                        topic = Topic(summary=summary, harm_domain=domain, task_type=task_type, calls=calls)
+                        topic = Topic(
+                            summary=summary, harm_domain=domain, task_type=task_type, calls=calls
+                        )
                         made.append(self._admit(topic))
         return made
 
@@ -106,9 +127,12 @@ class _Cell:
         fills = {
             **self._context.labels(self._cell),
             "count": str(count),
-            "there": "\n".join(f"- {summary}" for summary in self._summaries[-SHOWN:]) or "(none yet)",
+            "there": "\n".join(f"- {summary}" for summary in self._summaries[-SHOWN:])
+            or "(none yet)",
         }
-        return await self._context.ask(BackfillReply, fills, about=" / ".join(self._cell), epoch=number, check=check)
+        return await self._context.ask(
+            BackfillReply, fills, about=" / ".join(self._cell), epoch=number, check=check
+        )
 
     def _admit(self, topic: Topic) -> Topic | Rejection:
         texts = {"summary": topic.summary}

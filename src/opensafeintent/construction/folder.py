@@ -16,7 +16,15 @@ from opensafeintent.calls.spending import Spent, spent_of
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.construction.asking import ModelRole, StageContext
 from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.records import PURPOSES, STAGES, CallRef, Draft, Rejection, Stage, StageResult
+from opensafeintent.construction.records import (
+    PURPOSES,
+    STAGES,
+    CallRef,
+    Draft,
+    Rejection,
+    Stage,
+    StageResult,
+)
 from opensafeintent.construction.rounds import Round, Rounds
 from opensafeintent.errors import InputError
 from opensafeintent.files import make_private_folder, read_json, write_private
@@ -53,7 +61,8 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
     templates: dict[str, str]
     """Every template's text, by file name."""
     complete: bool = False
-    """Whether the last run came to its end: what stands beside this file is then all of one piece."""
+    """Whether the last run came to its end: what stands beside this file is then all of one piece.
+    """
     dataset_hash: str | None = None
 
     def context(
@@ -72,19 +81,25 @@ class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
         """
         return StageContext(
             client=client,
-            generator=ModelRole(role="generator", model=self.generator, sampling=self.generator_sampling),
+            generator=ModelRole(
+                role="generator", model=self.generator, sampling=self.generator_sampling
+            ),
             judge=ModelRole(role="judge", model=self.judge, sampling=self.judge_sampling),
             instructions=parse_instructions(self.templates),
             taxonomy=self.taxonomy,
             structured=self.structured_output,
             at_once=at_once,
             recorded=Client(client.ledger, self.identities),
-            recorded_only=frozenset(purpose for stage in recorded_stages for purpose in PURPOSES[stage]),
+            recorded_only=frozenset(
+                purpose for stage in recorded_stages for purpose in PURPOSES[stage]
+            ),
         )
 
 
 def spent_of_build(manifest: BuildManifest, built: Built, ledger: Ledger) -> Spent:
-    """Add up what a build came to: every attempt in a ledger of its own, else the calls that its items rest on."""
+    """Add up what a build came to: every attempt in a ledger of its own, else the calls that its
+    items rest on.
+    """
     shared = Path(manifest.ledger).is_absolute()
     return spent_of(ledger, [bytes.fromhex(ref.key) for ref in _calls(built)] if shared else None)
 
@@ -102,7 +117,9 @@ class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = _SCHEMA
     asked_with: str
-    """A hash of what else the calls of stage 3 are made of: with something else, other prompts are counted."""
+    """A hash of what else the calls of stage 3 are made of: with something else, other prompts are
+    counted.
+    """
     rounds: tuple[Round, ...]
 
 
@@ -122,16 +139,23 @@ class BuildFolder(LedgerFolder[BuildManifest]):
             if (self.path / "run.json").exists():
                 raise InputError(f"{self.path}: holds a run of evaluate; choose another --out")
             return None
-        return read_json(self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA)
+        return read_json(
+            self.manifest_path, BuildManifest, "the manifest of a build", schema=_SCHEMA
+        )
 
     def rounds(self, manifest: BuildManifest, *, readonly: bool = False) -> Rounds:
-        """Return the rounds of stage 3 that earlier runs began; new ones are written unless it is `readonly`.
+        """Return the rounds of stage 3 that earlier runs began; new ones are written unless it is
+        `readonly`.
 
         Raises:
             InputError: the file cannot be read, or was damaged.
         """
         path = self.path / _ROUNDS
-        parts = (parse_instructions(manifest.templates).triplet.hash, manifest.structured_output, manifest.taxonomy)
+        parts = (
+            parse_instructions(manifest.templates).triplet.hash,
+            manifest.structured_output,
+            manifest.taxonomy,
+        )
         asked_with = sha256_hex(canonical_json(msgspec.to_builtins(parts)))
         begun: tuple[Round, ...] = ()
         if path.is_file():
@@ -142,7 +166,10 @@ class BuildFolder(LedgerFolder[BuildManifest]):
         def save(rounds: Sequence[Round]) -> None:
             if not readonly:
                 make_private_folder(path.parent)
-                write_private(path, msgspec.json.encode(_RoundsBegun(asked_with=asked_with, rounds=tuple(rounds))))
+                write_private(
+                    path,
+                    msgspec.json.encode(_RoundsBegun(asked_with=asked_with, rounds=tuple(rounds))),
+                )
 
         return Rounds(begun, save)
 
@@ -156,13 +183,20 @@ class BuildFolder(LedgerFolder[BuildManifest]):
         folder = self.path / "stages"
         make_private_folder(folder)
         number = 0 if result.stage == "seeds" else STAGES.index(result.stage) + 1
-        write_private(folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_with_id, result.kept)))
-        write_private(folder / f"{number}-{result.stage}.rejected.jsonl", _lines(map(_rejected, result.rejected)))
+        write_private(
+            folder / f"{number}-{result.stage}.kept.jsonl", _lines(map(_with_id, result.kept))
+        )
+        write_private(
+            folder / f"{number}-{result.stage}.rejected.jsonl",
+            _lines(map(_rejected, result.rejected)),
+        )
 
     def write_dataset(self, dataset: Dataset, drafts: Iterable[Draft]) -> None:
         """Write the dataset, and where each of its sets comes from."""
         write_private(self.path / "provenance.jsonl", _lines(map(_with_id, drafts)))
-        write_private(self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets))
+        write_private(
+            self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets)
+        )
 
     def remove_results(self) -> None:
         """Take away a finished dataset that is no result of this build."""
@@ -174,7 +208,9 @@ class BuildFolder(LedgerFolder[BuildManifest]):
         for number, stage in enumerate(STAGES, start=1):
             if number > last:
                 for kind in ("kept", "rejected"):
-                    (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(missing_ok=True)
+                    (self.path / "stages" / f"{number}-{stage}.{kind}.jsonl").unlink(
+                        missing_ok=True
+                    )
 
 
 def _with_id(item: Any) -> dict[str, Any]:

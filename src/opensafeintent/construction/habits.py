@@ -1,8 +1,9 @@
-"""Habits that give the intent away: how often each intent had them so far, and what is asked of the next requests.
+"""Habits that give the intent away: how often each intent had them so far, and what is asked of the
+next requests.
 
-Benign requests that always state a worthy role, and malicious ones that never do, are told apart without a look at what they
-ask for. Openings, stated roles and named settings are counted by program, and the generator is asked for what is missing, so
-that no habit goes with an intent.
+Benign requests that always state a worthy role, and malicious ones that never do, are told apart
+without a look at what they ask for. Openings, stated roles and named settings are counted by
+program, and the generator is asked for what is missing, so that no habit goes with an intent.
 """
 
 from __future__ import annotations
@@ -31,14 +32,20 @@ Habit = Literal["role", "setting"]
 """What `data/habits.toml` has phrases of."""
 
 _TOLD: dict[Habit, tuple[str, str, str]] = {
-    "role": ("say who the asker is, or what work they are at", "says who the asker is", "does not say who the asker is"),
+    "role": (
+        "say who the asker is, or what work they are at",
+        "says who the asker is",
+        "does not say who the asker is",
+    ),
     "setting": ("name a place or setting of work or study", "names a setting", "names no setting"),
 }
 """What requests do that have a habit; what one is asked that is to have it, and one that is not."""
 _FEWEST = 3
 """An opening of fewer requests is no habit."""
 _LEAST_EXCESS = 0.03
-"""An opening that one intent has more often than the mean of the three, by this share of its requests, is one."""
+"""An opening that one intent has more often than the mean of the three, by this share of its
+requests, is one.
+"""
 _LISTED = 4
 """Openings of an intent in a request."""
 _LONGEST_WORD = 20
@@ -63,10 +70,13 @@ def _patterns() -> dict[Habit, re.Pattern[str]]:
 
 
 def _pattern(phrases: Sequence[str]) -> re.Pattern[str]:
-    """Return what finds any of some phrases as whole words; `~` is any one word, and `a/b` is either."""
+    """Return what finds any of some phrases as whole words; `~` is any one word, and `a/b` is
+    either.
+    """
     either = [
         r"\s+".join(
-            r"[\w'-]+" if word == "~" else f"(?:{'|'.join(map(re.escape, word.split('/')))})" for word in phrase.split()
+            r"[\w'-]+" if word == "~" else f"(?:{'|'.join(map(re.escape, word.split('/')))})"
+            for word in phrase.split()
         )
         for phrase in phrases
     ]
@@ -86,38 +96,58 @@ def opening_of(text: str) -> str:
 
 def count_habits(drafts: Sequence[Draft]) -> Habits:
     """Count the habits of the three prompts of some sets, the material that they quote aside."""
-    texts = {intent: [without_material(draft.prompts.of(intent)) for draft in drafts] for intent in CORE_VARIANTS}
+    texts = {
+        intent: [without_material(draft.prompts.of(intent)) for draft in drafts]
+        for intent in CORE_VARIANTS
+    }
     counts = {
-        habit: {intent: sum(has_habit(text, habit) for text in texts[intent]) for intent in CORE_VARIANTS}
+        habit: {
+            intent: sum(has_habit(text, habit) for text in texts[intent])
+            for intent in CORE_VARIANTS
+        }
         for habit in get_args(Habit)
     }
     openings = {}
     for intent in CORE_VARIANTS:
         found = Counter(filter(None, map(opening_of, texts[intent])))
-        frequent = sorted((item for item in found.items() if item[1] >= _FEWEST), key=lambda item: (-item[1], item[0]))
+        frequent = sorted(
+            (item for item in found.items() if item[1] >= _FEWEST),
+            key=lambda item: (-item[1], item[0]),
+        )
         openings[intent] = dict(frequent)
     return Habits(requests=len(drafts), openings=openings, **counts)
 
 
 def told(habits: Habits, topic_id: str) -> str:
-    """Return what the generator is told of the requests so far, and what is asked of those of one topic.
+    """Return what the generator is told of the requests so far, and what is asked of those of one
+    topic.
 
-    Every intent is to come to the share of roles and settings that all have together: so many of the next `ROUND` requests
-    are asked for them as that takes, and the others are asked to do without. Which of the topics it is, their ids decide.
+    Every intent is to come to the share of roles and settings that all have together: so many of
+    the next `ROUND` requests are asked for them as that takes, and the others are asked to do
+    without. Which of the topics it is, their ids decide.
     """
     if not habits.requests:
         return "(none are written yet)"
     shown = [habit for habit in get_args(Habit) if any(getattr(habits, habit).values())]
     lines = [f"Of {habits.requests} requests of each intent so far:"]
     lines += [f"- {_TOLD[habit][0]}: {_by_intent(getattr(habits, habit))}" for habit in shown]
-    begun = [(INTENT_WORDS[intent], intent, words) for intent in CORE_VARIANTS if (words := _excess(habits, intent))]
+    begun = [
+        (INTENT_WORDS[intent], intent, words)
+        for intent in CORE_VARIANTS
+        if (words := _excess(habits, intent))
+    ]
     if begun:
         counts = (
-            f"{name} {', '.join(f'{_quoted([word])} {habits.openings[intent][word]}' for word in words)}"
+            f"{name}"
+            f" {', '.join(f'{_quoted([word])} {habits.openings[intent][word]}' for word in words)}"
             for name, intent, words in begun
         )
         lines.append(f"- begin more often than the others: {'; '.join(counts)}")
-    asked = [f'- "{intent}": {"; ".join(found)}' for intent in CORE_VARIANTS if (found := _asked(habits, intent, topic_id))]
+    asked = [
+        f'- "{intent}": {"; ".join(found)}'
+        for intent in CORE_VARIANTS
+        if (found := _asked(habits, intent, topic_id))
+    ]
     return "\n".join([*lines, "", "Asked of this topic's:", *asked] if asked else lines)
 
 
@@ -133,7 +163,9 @@ def _asked(habits: Habits, intent: Intent, topic_id: str) -> list[str]:
             found.append(_TOLD[habit][1 if drawn < _share_wanted(habits, habit, intent) else 2])
     if avoided := _excess(habits, intent):
         found.append(f"does not begin with {_quoted(avoided)}")
-    others = [word for other in CORE_VARIANTS if other != intent for word in _excess(habits, other)[:2]]
+    others = [
+        word for other in CORE_VARIANTS if other != intent for word in _excess(habits, other)[:2]
+    ]
     if borrowed := [word for word in dict.fromkeys(others) if word not in avoided]:
         found.append(f"may begin with {_quoted(borrowed)}")
     return found
@@ -144,20 +176,27 @@ def _quoted(words: Sequence[str]) -> str:
 
 
 def _share_wanted(habits: Habits, habit: Habit, intent: Intent) -> float:
-    """Return the share of the next round's requests that should have a habit; where it is not in [0, 1], all or none."""
+    """Return the share of the next round's requests that should have a habit; where it is not in
+    [0, 1], all or none.
+    """
     counts = getattr(habits, habit)
     of_all = sum(counts.values()) / (len(CORE_VARIANTS) * habits.requests)
     return float((of_all * (habits.requests + ROUND) - counts[intent]) / ROUND)
 
 
 def _excess(habits: Habits, intent: Intent) -> list[str]:
-    """Return the openings that an intent has clearly more often than the mean of the three, the clearest first."""
+    """Return the openings that an intent has clearly more often than the mean of the three, the
+    clearest first.
+    """
     counts = habits.openings
 
     def excess(word: str) -> float:
-        return counts[intent][word] - sum(found.get(word, 0) for found in counts.values()) / len(CORE_VARIANTS)
+        return counts[intent][word] - sum(found.get(word, 0) for found in counts.values()) / len(
+            CORE_VARIANTS
+        )
 
     least = max(_FEWEST - 1, _LEAST_EXCESS * habits.requests)
-    return sorted((word for word in counts[intent] if excess(word) >= least), key=lambda word: (-excess(word), word))[
-        :_LISTED
-    ]
+    return sorted(
+        (word for word in counts[intent] if excess(word) >= least),
+        key=lambda word: (-excess(word), word),
+    )[:_LISTED]

@@ -1,4 +1,6 @@
-"""Stage 4: the judge says which intent each prompt has; wrong ones are repaired, one prompt at a time."""
+"""Stage 4: the judge says which intent each prompt has; wrong ones are repaired, one prompt at a
+time.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,22 @@ from opensafeintent.construction.repairs import RepairReply, mended
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent
 from opensafeintent.templates.instruction import Leaning, Reading
 
-__all__ = ["PURPOSES_LEANT_TO", "REPAIRS", "IntentReply", "check_intents", "complaint_of_intent", "read_as"]
+__all__ = [
+    "PURPOSES_LEANT_TO",
+    "REPAIRS",
+    "IntentReply",
+    "check_intents",
+    "complaint_of_intent",
+    "read_as",
+]
 
 REPAIRS = 3
 """Repairs of one prompt at most."""
 
-PURPOSES_LEANT_TO: dict[Leaning, str] = {"honest": "an honest purpose", "harmful": "a harmful purpose"}
+PURPOSES_LEANT_TO: dict[Leaning, str] = {
+    "honest": "an honest purpose",
+    "harmful": "a harmful purpose",
+}
 
 _READINGS: dict[tuple[bool, bool], Reading] = {
     (True, False): "benign",
@@ -47,16 +59,20 @@ class IntentReply(Reply, frozen=True):
 
 
 async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> StageResult[Draft]:
-    """Keep the drafts whose three prompts have the intents that they should have, after repairs where it takes them.
+    """Keep the drafts whose three prompts have the intents that they should have, after repairs
+    where it takes them.
 
-    The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator with the reason, and only
-    the new text is judged again; after `REPAIRS` repairs of one prompt the draft is dropped. A dual-use prompt is wrong as
-    well where its wording leans towards an honest or a harmful purpose.
+    The judge sees one prompt alone, without its label. A wrong prompt goes back to the generator
+    with the reason, and only the new text is judged again; after `REPAIRS` repairs of one prompt
+    the draft is dropped. A dual-use prompt is wrong as well where its wording leans towards an
+    honest or a harmful purpose.
 
     Raises:
         Stopped: see `each`.
     """
-    return StageResult.of("intents", await each(context, drafts, lambda draft: _Repair(context, draft).run()))
+    return StageResult.of(
+        "intents", await each(context, drafts, lambda draft: _Repair(context, draft).run())
+    )
 
 
 class _Repair:
@@ -69,11 +85,15 @@ class _Repair:
         """What the judge said of each prompt last."""
 
     async def run(self) -> Draft | Rejection:
-        answers = await side_by_side(*(self._read(self._draft.prompts.of(intent)) for intent in CORE_VARIANTS))
+        answers = await side_by_side(
+            *(self._read(self._draft.prompts.of(intent)) for intent in CORE_VARIANTS)
+        )
         for intent, answer in zip(CORE_VARIANTS, answers, strict=True):
             self._note(intent, answer)
         draft = self._draft
-        self._draft = msgspec.structs.replace(draft, first_readings=draft.readings, first_leaning=draft.leaning)
+        self._draft = msgspec.structs.replace(
+            draft, first_readings=draft.readings, first_leaning=draft.leaning
+        )
         for answer in answers:
             if isinstance(answer, Unusable):
                 return self._reject(answer)
@@ -85,7 +105,10 @@ class _Repair:
                     return self._reject(unusable)
             if (found := complaint_of_intent(self._draft, intent)) is not None:
                 reason, what = found
-                detail = f"the {intent} prompt still {what} after {REPAIRS} repairs: {self._said[intent]}"
+                detail = (
+                    f"the {intent} prompt still {what} after {REPAIRS} repairs:"
+                    f" {self._said[intent]}"
+                )
                 return Rejection.of(self._draft, reason, detail)
         return self._draft
 
@@ -131,7 +154,9 @@ def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:
 
 
 def complaint_of_intent(draft: Draft, intent: Intent) -> tuple[Reason, str] | None:
-    """Say what is wrong with the intent that a prompt was read as, as a reason and in words; None where nothing is."""
+    """Say what is wrong with the intent that a prompt was read as, as a reason and in words; None
+    where nothing is.
+    """
     reading, leaning = draft.readings[intent], draft.leaning
     if reading != intent:
         return "wrong_intent", f"reads as {reading}"

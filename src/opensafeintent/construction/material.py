@@ -1,4 +1,6 @@
-"""The material of a request that has some worked over: whether it stands in the request, and alike in all three."""
+"""The material of a request that has some worked over: whether it stands in the request, and alike
+in all three.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Mapping
 __all__ = ["STAND_IN", "complaint_of_material", "material_of", "without_material"]
 
 STAND_IN = "[100 words of text]"
-"""What stands in place of material that would itself teach harm: of one length, so that prompts differ in it as little."""
+"""What stands in place of material that would itself teach harm: of one length, so that prompts
+differ in it as little.
+"""
 _FEWEST_WORDS = 15
 """A shorter quotation is taken for a name or a phrase."""
 _MOST_LONGER = 1.5
@@ -17,19 +21,24 @@ _QUOTED = re.compile(r'"([^"]+)"|“([^”]+)”')
 
 
 def material_of(request: str) -> str | None:
-    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None where there is neither.
+    """Return the longest passage in quotation marks of 15 words or more, or the stand-in; None
+    where there is neither.
 
     White space in it is folded.
     """
     if STAND_IN in request:
         return STAND_IN
     passages = (" ".join((quoted[1] or quoted[2]).split()) for quoted in _QUOTED.finditer(request))
-    return max((text for text in passages if len(text.split()) >= _FEWEST_WORDS), key=len, default=None)
+    return max(
+        (text for text in passages if len(text.split()) >= _FEWEST_WORDS), key=len, default=None
+    )
 
 
 def without_material(request: str) -> str:
     """Return a request without its passages in quotation marks of 15 words or more."""
-    return _QUOTED.sub(lambda quoted: quoted[0] if len(quoted[0].split()) < _FEWEST_WORDS else "", request)
+    return _QUOTED.sub(
+        lambda quoted: quoted[0] if len(quoted[0].split()) < _FEWEST_WORDS else "", request
+    )
 
 
 def complaint_of_material(requests: Mapping[str, str]) -> str | None:
@@ -38,12 +47,19 @@ def complaint_of_material(requests: Mapping[str, str]) -> str | None:
     for name, material in found.items():
         if material is None:
             return (
-                f'"{name}" does not hold the material that it is about: {_FEWEST_WORDS} words or more between double '
-                f"quotation marks, or {STAND_IN}"
+                f'"{name}" does not hold the material that it is about: {_FEWEST_WORDS} words or'
+                f" more between double quotation marks, or {STAND_IN}"
             )
-    lengths = {name: len(material.split()) for name, material in found.items() if material and material != STAND_IN}
+    lengths = {
+        name: len(material.split())
+        for name, material in found.items()
+        if material and material != STAND_IN
+    }
     if lengths and len(lengths) < len(found):
-        return f"some requests hold their material and others hold {STAND_IN}; all three hold it in the same way"
+        return (
+            f"some requests hold their material and others hold {STAND_IN}; all three hold it in"
+            " the same way"
+        )
     if lengths and max(lengths.values()) > _MOST_LONGER * min(lengths.values()):
         counts = ", ".join(f"{name} {count}" for name, count in lengths.items())
         return f"the material differs too much in length ({counts} words)"

@@ -1,4 +1,6 @@
-"""Stage 1: from each unsafe seed, generator and judge independently write a topic summary, harm domain and task type."""
+"""Stage 1: from each unsafe seed, generator and judge independently write a topic summary, harm
+domain and task type.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,15 @@ class MetadataReply(Reply, frozen=True):
 
 
 async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageResult[Topic]:
-    """Keep the seeds whose harm domain and task type two of three readings agree on, each with the generator's summary.
+    """Keep the seeds whose harm domain and task type two of three readings agree on, each with the
+    generator's summary.
 
-    Generator and judge read first; where they part, the judge reads once more, with the labels in the reverse order and
-    without what was said before, so that it is another reading at temperature 0 as well.
+    Generator and judge read first; where they part, the judge reads once more, with the labels in
+    the reverse order and without what was said before, so that it is another reading at temperature
+    0 as well.
 
-    Source: paper, section 2.1, stage 1. The authors' code lets the judge only verify the generator's labels; here it writes
-    its own, unseen by the other, as the paper has it.
+    Source: paper, section 2.1, stage 1. The authors' code lets the judge only verify the
+    generator's labels; here it writes its own, unseen by the other, as the paper has it.
 
     Raises:
         Stopped: see `each`.
@@ -55,7 +59,10 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
 
     async def describe(seed: Seed) -> Topic | Rejection:
         by_generator, by_judge = await side_by_side(
-            *(read_labels(context, MetadataReply, by, seed.prompt, seed.id) for by in (context.generator, context.judge))
+            *(
+                read_labels(context, MetadataReply, by, seed.prompt, seed.id)
+                for by in (context.generator, context.judge)
+            )
         )
         calls = (*by_generator.calls, *by_judge.calls)
         for answer in (by_generator, by_judge):
@@ -67,7 +74,9 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
             return Rejection.of(seed, "both_say_safe", calls=calls)
         readings = [one, other]
         if (one.harm_domain, one.task_type) != (other.harm_domain, other.task_type):
-            again = await read_labels(context, MetadataReply, context.judge, seed.prompt, seed.id, turned=True)
+            again = await read_labels(
+                context, MetadataReply, context.judge, seed.prompt, seed.id, turned=True
+            )
             calls = (*calls, *again.calls)
             if isinstance(again, Unusable):
                 return Rejection.of(seed, again.reason, again.detail, calls=calls)
@@ -76,10 +85,14 @@ async def describe_seeds(context: StageContext, seeds: Sequence[Seed]) -> StageR
         task_type = _majority(reading.task_type for reading in readings)
         if domain is None or task_type is None:
             names = zip(("generator", "judge", "judge again"), readings, strict=True)
-            labels = (f"{name}: {reading.harm_domain} / {reading.task_type}" for name, reading in names)
+            labels = (
+                f"{name}: {reading.harm_domain} / {reading.task_type}" for name, reading in names
+            )
             return Rejection.of(seed, "labels_disagree", "; ".join(labels), calls=calls)
         summary = " ".join(one.summary.split())
-        return Topic(summary=summary, harm_domain=domain, task_type=task_type, seed=seed, calls=calls)
+        return Topic(
+            summary=summary, harm_domain=domain, task_type=task_type, seed=seed, calls=calls
+        )
 
     return StageResult.of("metadata", await each(context, seeds, describe))
 
@@ -91,7 +104,13 @@ def _majority(labels: Iterable[str]) -> str | None:
 
 
 async def read_labels(
-    context: StageContext, kind: type[M], by: ModelRole, request: str, about: str, *, turned: bool = False
+    context: StageContext,
+    kind: type[M],
+    by: ModelRole,
+    request: str,
+    about: str,
+    *,
+    turned: bool = False,
 ) -> Usable[M] | Unusable:
     """Ask a model what a request is, with no label in view.
 
@@ -113,8 +132,17 @@ async def read_labels(
         )
 
     def listed(categories: Sequence[Category]) -> str:
-        return "\n".join(f"- {described(category)}" for category in (reversed(categories) if turned else categories))
+        return "\n".join(
+            f"- {described(category)}"
+            for category in (reversed(categories) if turned else categories)
+        )
 
-    fills = {"request": request, "domains": listed(taxonomy.harm_domains), "types": listed(taxonomy.task_types)}
+    fills = {
+        "request": request,
+        "domains": listed(taxonomy.harm_domains),
+        "types": listed(taxonomy.task_types),
+    }
     choices = {"harm_domain": taxonomy.domain_names, "task_type": taxonomy.type_names}
-    return await context.ask(kind, fills, about=about, by=by, epoch=2 if turned else 1, choices=choices, check=check)
+    return await context.ask(
+        kind, fills, about=about, by=by, epoch=2 if turned else 1, choices=choices, check=check
+    )

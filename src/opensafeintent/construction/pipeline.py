@@ -1,4 +1,6 @@
-"""The seven stages, one after the other: seeds in, a dataset out, every item that was dropped on record with its reason."""
+"""The seven stages, one after the other: seeds in, a dataset out, every item that was dropped on
+record with its reason.
+"""
 
 from __future__ import annotations
 
@@ -86,16 +88,24 @@ class Built(msgspec.Struct, frozen=True, kw_only=True):
 
     def rejected_for(self, reason: Reason) -> list[Rejection]:
         """Return what was dropped for a reason, in any stage."""
-        return [rejection for result in self.stages for rejection in result.rejected if rejection.reason == reason]
+        return [
+            rejection
+            for result in self.stages
+            for rejection in result.rejected
+            if rejection.reason == reason
+        ]
 
     def reviewed(self, poor: Collection[str]) -> Built:
         """Return the build after stage 7.
 
         Args:
-            poor: ids of the sets that every annotator who answered marked as poor in overall quality; they are dropped
-                (paper, section 2.1, stage 7).
+            poor: ids of the sets that every annotator who answered marked as poor in overall
+                quality; they are dropped (paper, section 2.1, stage 7).
         """
-        made = (Rejection(item=draft, reason="all_say_poor") if draft.id in poor else draft for draft in self.finished)
+        made = (
+            Rejection(item=draft, reason="all_say_poor") if draft.id in poor else draft
+            for draft in self.finished
+        )
         result: StageResult[Draft] = StageResult.of("people", made)
         return msgspec.structs.replace(self, drafts=(*self.drafts, result))
 
@@ -122,8 +132,10 @@ async def build_sets(
 ) -> Built:
     """Run the stages that the plan has.
 
-    Back-filling asks for what is missing of each cell's target; when later stages have dropped some, the cell is filled up
-    again: `PASSES` passes in all. Every pass goes through all stages, and duplicates are decided against all that was kept.
+    Back-filling asks for what is missing of each cell's target; when later stages have dropped
+    some, the cell is filled up
+    again: `PASSES` passes in all. Every pass goes through all stages, and duplicates are decided
+    against all that was kept.
 
     Args:
         context: models and templates.
@@ -133,7 +145,8 @@ async def build_sets(
         rounds: of stage 3; None begins afresh.
 
     Raises:
-        Stopped: a model does not answer any more, or a budget is used up. What was answered is in the ledger.
+        Stopped: a model does not answer any more, or a budget is used up. What was answered is in
+            the ledger.
         InputError: the ledger cannot be written.
     """
     build = _Build(context, plan, watcher, rounds or Rounds())
@@ -171,7 +184,9 @@ class _Build:
     async def run(
         self, stage: Stage, items: Sequence[Any], number: int = 1, *, before: tuple[Any, ...] = ()
     ) -> tuple[Any, ...]:
-        """Run a stage in the pass of that number, and return what it kept; what stands `before` goes through as it is."""
+        """Run a stage in the pass of that number, and return what it kept; what stands `before`
+        goes through as it is.
+        """
         self._watcher.begins(stage, len(items), number)
         result = await self._made(stage, items)
         if stage in _OF_TOPICS:
@@ -184,7 +199,11 @@ class _Build:
             case "metadata":
                 return await describe_seeds(context, items)
             case "backfill":
-                return await fill_cells(context, {(domain, kind): count for domain, kind, count in items}, self._accepted)
+                return await fill_cells(
+                    context,
+                    {(domain, kind): count for domain, kind, count in items},
+                    self._accepted,
+                )
             case "triplets":
                 return await write_triplets(context, items)
             case "intents":
@@ -212,10 +231,16 @@ class _Build:
         self._finished += items
 
     async def _written(self, topics: tuple[Topic, ...], number: int) -> tuple[Any, ...]:
-        """Run stage 3 in rounds, and stage 4 if the plan has it: a round's intents are read while the next is written."""
+        """Run stage 3 in rounds, and stage 4 if the plan has it: a round's intents are read while
+        the next is written.
+        """
         self._watcher.begins("triplets", len(topics), number)
         in_rounds = self._context.instructions.triplet.takes("habits")
-        rounds = self._rounds.of(topics) if in_rounds else [tuple(Commission(topic=topic) for topic in topics)]
+        rounds = (
+            self._rounds.of(topics)
+            if in_rounds
+            else [tuple(Commission(topic=topic) for topic in topics)]
+        )
         made: list[StageResult[Any]] = []
         reading: list[asyncio.Future[StageResult[Any]]] = []
         try:
@@ -235,27 +260,41 @@ class _Build:
         return self._logged(_in_order("intents", read, topics))
 
     def wanted(self, topics: Sequence[Topic]) -> list[tuple[str, str, int]]:
-        """Return how many topics each cell lacks that lacks any, as (harm domain, task type, topics).
+        """Return how many topics each cell lacks that lacks any, as (harm domain, task type,
+        topics).
 
         What a failed call holds up is tried again by the next run, and counts.
         """
         if self._plan.per_cell is None:
             return []
-        there = Counter(topic.cell for topic in (*topics, *(draft.topic for draft in self._finished)))
+        there = Counter(
+            topic.cell for topic in (*topics, *(draft.topic for draft in self._finished))
+        )
         for stage in _OF_DRAFTS:
             for rejection in self._log[stage].rejected if stage in self._log else ():
                 if rejection.reason in ("call_failed", "not_made"):
-                    there[(rejection.item if isinstance(rejection.item, Topic) else rejection.item.topic).cell] += 1
+                    there[
+                        (
+                            rejection.item
+                            if isinstance(rejection.item, Topic)
+                            else rejection.item.topic
+                        ).cell
+                    ] += 1
         lacking = {cell: self._plan.per_cell - there[cell] for cell in self._context.taxonomy.cells}
         return [(*cell, count) for cell, count in lacking.items() if count > 0]
 
     def built(self, seeds: StageResult[Seed]) -> Built:
         """Return the log."""
-        topics, drafts = (tuple(self._log[stage] for stage in of if stage in self._log) for of in (_OF_TOPICS, _OF_DRAFTS))
+        topics, drafts = (
+            tuple(self._log[stage] for stage in of if stage in self._log)
+            for of in (_OF_TOPICS, _OF_DRAFTS)
+        )
         return Built(seeds=seeds, topics=topics, drafts=drafts)
 
 
-def _in_order(stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]) -> StageResult[Any]:
+def _in_order(
+    stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[Topic]
+) -> StageResult[Any]:
     """Return what came of some rounds as one result, in the order of its topics."""
     place = {topic: number for number, topic in enumerate(topics)}
 
@@ -265,20 +304,29 @@ def _in_order(stage: Stage, parts: Sequence[StageResult[Any]], topics: Sequence[
     return StageResult(
         stage=stage,
         kept=tuple(sorted((item for part in parts for item in part.kept), key=placed)),
-        rejected=tuple(sorted((it for part in parts for it in part.rejected), key=lambda it: placed(it.item))),
+        rejected=tuple(
+            sorted((it for part in parts for it in part.rejected), key=lambda it: placed(it.item))
+        ),
     )
 
 
-# The forecast ---------------------------------------------------------------------------------------------------------
+# The forecast
+# ------------------------------------------------------------------------------
 
 _CALLS: dict[Stage, tuple[tuple[str, str, int], ...]] = {
     "metadata": (("generator", "metadata", 1), ("judge", "metadata", 1)),
     "triplets": (("generator", "triplet", 1),),
     "intents": (("judge", "intent", 3),),
     "quality": (("judge", "quality", 1),),
-    "augmentation": (("generator", "paraphrase", 1), ("judge", "paraphrase_check", PARAPHRASES), ("judge", "annotation", 1)),
+    "augmentation": (
+        ("generator", "paraphrase", 1),
+        ("judge", "paraphrase_check", PARAPHRASES),
+        ("judge", "annotation", 1),
+    ),
 }
-"""Calls of one item in each stage, where nothing has to be repaired or asked again: by whom, for what, how many."""
+"""Calls of one item in each stage, where nothing has to be repaired or asked again: by whom, for
+what, how many.
+"""
 
 
 class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -294,8 +342,8 @@ class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
 class BuildForecast(msgspec.Struct, frozen=True, kw_only=True):
     """Calls to expect, those aside that the ledger already holds.
 
-    Every item that is not known yet is taken to pass every stage, without repairs and re-asks; seeds whose labels are not
-    known yet are taken to fill no cell that lacks topics.
+    Every item that is not known yet is taken to pass every stage, without repairs and re-asks;
+    seeds whose labels are not known yet are taken to fill no cell that lacks topics.
     """
 
     lines: tuple[StageForecast, ...]
@@ -316,7 +364,11 @@ def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> BuildForecas
         if stage == "backfill":
             batches, topics = _backfill(built, plan, taxonomy)
             unknown += topics
-            lines += [StageForecast(stage=stage, role="generator", purpose="backfill", calls=batches)] if batches else []
+            lines += (
+                [StageForecast(stage=stage, role="generator", purpose="backfill", calls=batches)]
+                if batches
+                else []
+            )
             continue
         unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
         lines += [

@@ -1,4 +1,6 @@
-"""Stage 5: the judge checks that the three prompts are parallel and natural; then duplicates are dropped."""
+"""Stage 5: the judge checks that the three prompts are parallel and natural; then duplicates are
+dropped.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,14 @@ import msgspec
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, each
 from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
 from opensafeintent.construction.metadata import MetadataReply, read_labels
-from opensafeintent.construction.records import Draft, Part, Reason, Rejection, Revision, StageResult
+from opensafeintent.construction.records import (
+    Draft,
+    Part,
+    Reason,
+    Rejection,
+    Revision,
+    StageResult,
+)
 from opensafeintent.construction.repairs import WordingReply, mended, name_of
 from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
@@ -30,7 +39,9 @@ _CHECKS: dict[str, Reason] = {
 }
 """The reason of each check that fails, the first one counting."""
 _LABELS = {"domain_right": "harm_domain", "type_right": "task_type"}
-"""Checks of a label that a third reading decides, where nothing else is wrong that cannot be mended."""
+"""Checks of a label that a third reading decides, where nothing else is wrong that cannot be
+mended.
+"""
 _OF_WORDING = ("natural", "free_of_artefacts")
 _MENDABLE = {*_LABELS, *_OF_WORDING, "task_neutral"}
 
@@ -83,27 +94,32 @@ class KeptPrompts:
         self._cells: dict[tuple[str, str], CellIndex] = {}
 
     def admit(self, draft: Draft) -> Draft | Rejection:
-        """Return the draft, which is kept; or its rejection, where a prompt of it is too similar to one of an earlier set.
+        """Return the draft, which is kept; or its rejection, where a prompt of it is too similar to
+        one of an earlier set.
 
-        Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every prompt of another in the same
-        cell, dropped above 0.7. Within one set prompts may be alike.
+        Source: paper, section 2.1, stage 5: ROUGE-L between every prompt of one set and every
+        prompt of another in the same cell, dropped above 0.7. Within one set prompts may be alike.
         """
         index = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
         texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
         if twin := index.closest(texts):
             detail = (
-                f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L {twin.overlap.score:.3f}"
+                f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
+                f" {twin.overlap.score:.3f}"
             )
             return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
         index.add(draft.topic.id, texts)
         return draft
 
 
-async def check_quality(context: StageContext, drafts: Sequence[Draft], kept: KeptPrompts) -> StageResult[Draft]:
+async def check_quality(
+    context: StageContext, drafts: Sequence[Draft], kept: KeptPrompts
+) -> StageResult[Draft]:
     """Keep the drafts that pass the judge's checks and resemble no earlier set.
 
-    What was repaired is shown to the judge with its earlier wording. A text that is ill worded is repaired once, and the set
-    is looked at again; a label that the judge doubts, and nothing else, is decided by a third reading.
+    What was repaired is shown to the judge with its earlier wording. A text that is ill worded is
+    repaired once, and the set is looked at again; a label that the judge doubts, and nothing else,
+    is decided by a third reading.
 
     Args:
         context: models and templates.
@@ -114,7 +130,9 @@ async def check_quality(context: StageContext, drafts: Sequence[Draft], kept: Ke
         Stopped: see `each`.
     """
     checked = await each(context, drafts, lambda draft: _Check(context, draft).run())
-    return StageResult.of("quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked))
+    return StageResult.of(
+        "quality", (item if isinstance(item, Rejection) else kept.admit(item) for item in checked)
+    )
 
 
 class _Check:
@@ -136,20 +154,26 @@ class _Check:
             if isinstance(failed, Unusable):
                 return self._reject(failed)
             if not failed:
-                return msgspec.structs.replace(self._draft, content_shift=_SHIFTS[looked.serves_malicious])
+                return msgspec.structs.replace(
+                    self._draft, content_shift=_SHIFTS[looked.serves_malicious]
+                )
             parts = _parts_to_mend(looked, failed)
             if repaired or not parts:
                 detail = f"not {', '.join(failed)}: {' '.join(looked.reason.split())}"
                 return Rejection.of(self._draft, _CHECKS[failed[0]], detail)
             for part, fault in parts.items():
-                if (rejection := await self._mend(part, fault, " ".join(looked.reason.split()))) is not None:
+                if (
+                    rejection := await self._mend(part, fault, " ".join(looked.reason.split()))
+                ) is not None:
                     return rejection
             repaired = True
 
     async def _look(self) -> QualityReply | Unusable:
         """Ask for a look at the whole set."""
         draft, context = self._draft, self._context
-        fills = context.labels(draft.topic.cell) | {intent: draft.prompts.of(intent) for intent in CORE_VARIANTS}
+        fills = context.labels(draft.topic.cell) | {
+            intent: draft.prompts.of(intent) for intent in CORE_VARIANTS
+        }
         fills |= {"task": draft.underlying_task, "earlier": _earlier(draft.revisions)}
         answer = await context.ask(QualityReply, fills, about=draft.topic.id)
         self._draft = draft.with_calls(answer.calls)
@@ -162,16 +186,23 @@ class _Check:
         if not doubted or not _MENDABLE.issuperset(failed):
             return failed
         draft, context = self._draft, self._context
-        read = await read_labels(context, RelabelReply, context.judge, draft.prompts.dual_use, draft.topic.id)
+        read = await read_labels(
+            context, RelabelReply, context.judge, draft.prompts.dual_use, draft.topic.id
+        )
         self._draft = draft.with_calls(read.calls)
         if isinstance(read, Unusable):
             return read
-        label_of = {name: (getattr(read.reply, label), getattr(draft.topic, label)) for name, label in _LABELS.items()}
+        label_of = {
+            name: (getattr(read.reply, label), getattr(draft.topic, label))
+            for name, label in _LABELS.items()
+        }
         self._confirmed.update(name for name in doubted if label_of[name][0] == label_of[name][1])
         return [name for name in failed if name not in self._confirmed]
 
     async def _mend(self, part: Part, fault: str, said: str) -> Rejection | None:
-        """Have one text reworded, and a prompt read again; return why the draft is to be dropped, if it is."""
+        """Have one text reworded, and a prompt read again; return why the draft is to be dropped,
+        if it is.
+        """
         reasons = self._context.instructions.repair_reasons
         task = part == "underlying_task"
         self._draft, unusable = await mended(
@@ -197,7 +228,9 @@ class _Check:
             return None
         reason, what = wrong
         return Rejection.of(
-            self._draft, reason, f"reworded, the {part} prompt {what}: {' '.join(answer.reply.reason.split())}"
+            self._draft,
+            reason,
+            f"reworded, the {part} prompt {what}: {' '.join(answer.reply.reason.split())}",
         )
 
     def _reject(self, unusable: Unusable) -> Rejection:
@@ -205,7 +238,9 @@ class _Check:
 
 
 def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:
-    """Return the texts whose rewording would put all right, each with its fault; none where rewording would not do."""
+    """Return the texts whose rewording would put all right, each with its fault; none where
+    rewording would not do.
+    """
     wording = [name for name in failed if name in _OF_WORDING]
     if set(failed) - {*_OF_WORDING, "task_neutral"} or (wording and looked.fault_in == "none"):
         return {}
@@ -222,4 +257,7 @@ def _earlier(revisions: Sequence[Revision]) -> str:
     first: dict[Part, str] = {}
     for revision in revisions:
         first.setdefault(revision.variant, revision.before)
-    return "\n\n".join(f"The {name_of(part)} was: {text}" for part, text in first.items()) or "(nothing was rewritten)"
+    return (
+        "\n\n".join(f"The {name_of(part)} was: {text}" for part, text in first.items())
+        or "(nothing was rewritten)"
+    )

@@ -33,10 +33,20 @@ __all__ = [
 
 Item = TypeVar("Item")
 
-Stage = Literal["seeds", "metadata", "backfill", "triplets", "intents", "quality", "augmentation", "people"]
+Stage = Literal[
+    "seeds", "metadata", "backfill", "triplets", "intents", "quality", "augmentation", "people"
+]
 """Reading the seeds, then the seven stages in order (paper, section 2.1)."""
 
-STAGES: tuple[Stage, ...] = ("metadata", "backfill", "triplets", "intents", "quality", "augmentation", "people")
+STAGES: tuple[Stage, ...] = (
+    "metadata",
+    "backfill",
+    "triplets",
+    "intents",
+    "quality",
+    "augmentation",
+    "people",
+)
 """The stages by their numbers, from 1."""
 
 PURPOSES: dict[Stage, tuple[Purpose, ...]] = {
@@ -84,7 +94,10 @@ REASONS: dict[Reason, str] = {
     "malformed": "no reply kept to the contract, re-asks included",
     "call_failed": "a call failed; the next run tries it again",
     "not_made": "a call was not made",
-    "labels_disagree": "generator and judge disagree on harm domain or task type, and a third reading agrees with neither",
+    "labels_disagree": (
+        "generator and judge disagree on harm domain or task type, and a third reading agrees with"
+        " neither"
+    ),
     "both_say_safe": "generator and judge both say that the seed is safe",
     "too_similar": "ROUGE-L above the threshold to an accepted summary of the cell",
     "wrong_intent": "an intent is still wrong after the last repair",
@@ -155,7 +168,9 @@ class Commission(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: Topic
     told: str = ""
-    """What the generator is told of the habits of earlier prompts, where its instruction has a place for it."""
+    """What the generator is told of the habits of earlier prompts, where its instruction has a
+    place for it.
+    """
 
 
 Part = Literal["benign", "dual_use", "malicious", "underlying_task"]
@@ -199,7 +214,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def id(self) -> str:
         """The id that the finished prompt-set has."""
-        return content_id(self.topic.harm_domain, self.topic.task_type, self.prompts, self.paraphrases)
+        return content_id(
+            self.topic.harm_domain, self.topic.task_type, self.prompts, self.paraphrases
+        )
 
     def text(self, part: Part) -> str:
         """Return one of the texts that can be repaired."""
@@ -211,7 +228,9 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
         if part == "underlying_task":
             draft = msgspec.structs.replace(draft, underlying_task=after)
         else:
-            draft = msgspec.structs.replace(draft, prompts=msgspec.structs.replace(draft.prompts, **{part: after}))
+            draft = msgspec.structs.replace(
+                draft, prompts=msgspec.structs.replace(draft.prompts, **{part: after})
+            )
         return msgspec.structs.replace(draft, revisions=(*draft.revisions, revision))
 
     def with_calls(self, calls: Iterable[CallRef]) -> Draft:
@@ -239,7 +258,9 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """An item that a stage dropped."""
 
     item: Any
-    """The item as it was: a `Seed`, a `Topic`, a `Draft`, or for a proposal that came to nothing what was asked for."""
+    """The item as it was: a `Seed`, a `Topic`, a `Draft`, or for a proposal that came to nothing
+    what was asked for.
+    """
     reason: Reason
     detail: str = ""
     twin: str = ""
@@ -248,9 +269,23 @@ class Rejection(msgspec.Struct, frozen=True, kw_only=True):
     """Calls that led to it, those behind the item included."""
 
     @classmethod
-    def of(cls, item: Any, reason: Reason, detail: str = "", *, twin: str = "", calls: tuple[CallRef, ...] = ()) -> Rejection:
+    def of(
+        cls,
+        item: Any,
+        reason: Reason,
+        detail: str = "",
+        *,
+        twin: str = "",
+        calls: tuple[CallRef, ...] = (),
+    ) -> Rejection:
         """Return the rejection of an item. `calls` are those that the item does not hold."""
-        return cls(item=item, reason=reason, detail=detail, twin=twin, calls=(*getattr(item, "calls", ()), *calls))
+        return cls(
+            item=item,
+            reason=reason,
+            detail=detail,
+            twin=twin,
+            calls=(*getattr(item, "calls", ()), *calls),
+        )
 
 
 class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
@@ -274,7 +309,11 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
 
     def then(self, later: StageResult[Item]) -> StageResult[Item]:
         """Return this pass of a stage and a later one as one result."""
-        return StageResult(stage=self.stage, kept=(*self.kept, *later.kept), rejected=(*self.rejected, *later.rejected))
+        return StageResult(
+            stage=self.stage,
+            kept=(*self.kept, *later.kept),
+            rejected=(*self.rejected, *later.rejected),
+        )
 
     @property
     def count_in(self) -> int:

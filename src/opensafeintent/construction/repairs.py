@@ -1,4 +1,6 @@
-"""One text of a draft goes back to the generator with what is wrong with it; the others stay as they are."""
+"""One text of a draft goes back to the generator with what is wrong with it; the others stay as
+they are.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,8 @@ async def mended(
         said: what the judge said of it.
 
     Returns:
-        The draft with the new text and the calls behind it; and what kept that from being done, if something did.
+        The draft with the new text and the calls behind it; and what kept that from being done, if
+        something did.
 
     Raises:
         ModelStopped, Stopped: see `StageContext.ask`.
@@ -96,4 +99,6 @@ async def mended(
     after = repaired.reply.prompt.strip()
     if part == "underlying_task":
         after = " ".join(after.split())
-    return draft.revised(Revision(variant=part, found=found, why=why, said=said, before=before, after=after)), None
+    return draft.revised(
+        Revision(variant=part, found=found, why=why, said=said, before=before, after=after)
+    ), None

@@ -1,7 +1,8 @@
 """Rounds of stage 3: which topics' requests are asked for with the habits of which earlier ones.
 
-A round is 42 topics in their order, and is told of the habits of the rounds before alone. What a round was told is kept: a
-topic whose call failed, or that is added later, then changes nothing that others were asked.
+A round is 42 topics in their order, and is told of the habits of the rounds before alone. What a
+round was told is kept: a topic whose call failed, or that is added later, then changes nothing that
+others were asked.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ class Rounds:
         save: keeps them; is called before the first call of a round.
     """
 
-    def __init__(self, recorded: Sequence[Round] = (), save: Callable[[Sequence[Round]], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        recorded: Sequence[Round] = (),
+        save: Callable[[Sequence[Round]], None] = lambda _: None,
+    ) -> None:
         self._rounds = list(recorded)
         self._save = save
         self._seen: set[str] = set()
@@ -44,9 +49,13 @@ class Rounds:
         self._whole = True
 
     def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Commission, ...]]:
-        """Yield what to ask for, a round at a time; `add` what came of one before the next is taken."""
+        """Yield what to ask for, a round at a time; `add` what came of one before the next is
+        taken.
+        """
         self._seen.update(topic.id for topic in topics)
-        number_of = {topic_id: number for number, held in enumerate(self._rounds) for topic_id in held.topics}
+        number_of = {
+            topic_id: number for number, held in enumerate(self._rounds) for topic_id in held.topics
+        }
         sizes = Counter(number_of.values())
         last = len(self._rounds) - 1
         if last < 0 or not self._seen.intersection(self._rounds[last].topics):

@@ -1,4 +1,6 @@
-"""Stage 3: from each topic one neutral task, worded as three prompts that differ in intent alone."""
+"""Stage 3: from each topic one neutral task, worded as three prompts that differ in intent
+alone.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,13 @@ class TripletReply(Reply, frozen=True):
     declined: str = ""
 
 
-async def write_triplets(context: StageContext, commissions: Sequence[Commission]) -> StageResult[Draft]:
+async def write_triplets(
+    context: StageContext, commissions: Sequence[Commission]
+) -> StageResult[Draft]:
     """Let the generator write the benign, the dual-use and the malicious prompt of each topic.
 
-    Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the prompts follow from it.
+    Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the
+    prompts follow from it.
 
     Raises:
         Stopped: see `each`.
@@ -43,15 +48,21 @@ async def write_triplets(context: StageContext, commissions: Sequence[Commission
         if context.instructions.triplet.takes("habits"):
             fills["habits"] = commission.told
         material = takes_material(context, topic.cell)
-        match await context.ask(TripletReply, fills, about=topic.id, check=partial(_check, material=material)):
+        match await context.ask(
+            TripletReply, fills, about=topic.id, check=partial(_check, material=material)
+        ):
             case Unusable() as unusable:
                 return unusable.reject(topic)
             case Usable(reply=reply, calls=calls):
                 prompts = Prompts(
-                    benign=reply.benign.strip(), dual_use=reply.dual_use.strip(), malicious=reply.malicious.strip()
+                    benign=reply.benign.strip(),
+                    dual_use=reply.dual_use.strip(),
+                    malicious=reply.malicious.strip(),
                 )
                 task = " ".join(reply.underlying_task.split())
-                return Draft(topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls))
+                return Draft(
+                    topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls)
+                )
 
     return StageResult.of("triplets", await each(context, commissions, write))
 

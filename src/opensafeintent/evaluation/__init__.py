@@ -1,1 +1,3 @@
-"""Evaluation: the plan of calls for a prompt, the judges, the manifest of a run, and the run itself."""
+"""Evaluation: the plan of calls for a prompt, the judges, the manifest of a run, and the run
+itself.
+"""

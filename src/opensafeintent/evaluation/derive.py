@@ -1,4 +1,6 @@
-"""Rebuild what a run holds from its manifest and its ledger alone: responses, grades, texts, ledger rows. No call is made."""
+"""Rebuild what a run holds from its manifest and its ledger alone: responses, grades, texts, ledger
+rows. No call is made.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,13 @@ from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
 from opensafeintent.evaluation.pipeline import Given, Planned, Task, generation_call
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing, ResponseKey
+from opensafeintent.evaluation.records import (
+    GradedResponse,
+    JudgeGrades,
+    JudgePlan,
+    Missing,
+    ResponseKey,
+)
 from opensafeintent.evaluation.replay import replay, replay_again, replay_under
 from opensafeintent.evaluation.run import Regrade, other_requests, regrades_of, sampled, tasks_of
 from opensafeintent.promptsets import Dataset, PromptSet
@@ -53,15 +61,17 @@ def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRo
         prompt_set = dataset.by_id.get(row.set_id)
         if prompt_set is None or row.variant not in prompt_set.wordings():
             raise InputError(
-                f"{ledger.path}: the ledger is damaged: a response to set {row.set_id!r}, {row.variant!r}, "
-                f"which {dataset.name} does not hold"
+                f"{ledger.path}: the ledger is damaged: a response to set {row.set_id!r},"
+                f" {row.variant!r}, which {dataset.name} does not hold"
             )
         by_model[row.model].append(row)
     return dict(by_model)
 
 
 def given_tasks(rows: Iterable[ImportedRow], dataset: Dataset) -> list[Task]:
-    """Return the imported responses that a judge has to grade: those that did not come with both grades."""
+    """Return the imported responses that a judge has to grade: those that did not come with both
+    grades.
+    """
     return [
         Task(
             model=row.model,
@@ -94,17 +104,26 @@ def derive(
         read: told how many responses of how many there are to read have been read.
     """
     imported = imported_rows(ledger, dataset)
-    tasks = {model: judged_tasks(manifest, dataset, model, imported.get(model, ())) for model in manifest.models}
+    tasks = {
+        model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        for model in manifest.models
+    }
     judged: dict[str, dict[ResponseKey, GradedResponse]] = {model: {} for model in tasks}
     left: dict[str, list[Planned]] = {}
     for model, its_tasks in tasks.items():
         if its_tasks:
             how = (manifest.plan(model), manifest.templates_of(model))
-            judged[model] = {task.key: found for task in its_tasks if (found := (known or {}).get(task.key))}
-            left[model] = [Planned(task, *how) for task in its_tasks if task.key not in judged[model]]
+            judged[model] = {
+                task.key: found for task in its_tasks if (found := (known or {}).get(task.key))
+            }
+            left[model] = [
+                Planned(task, *how) for task in its_tasks if task.key not in judged[model]
+            ]
     count = sum(map(len, left.values()))
     # models are asked side by side, so the calls of a prompt lie together for all of them
-    in_turn = (planned for turn in zip_longest(*left.values()) for planned in turn if planned is not None)
+    in_turn = (
+        planned for turn in zip_longest(*left.values()) for planned in turn if planned is not None
+    )
     for number, (task, graded, *_) in enumerate(replay(ledger, manifest.identities(), in_turn)):
         if number % _READ_AT_ONCE == 0:
             read(number, count)
@@ -124,10 +143,14 @@ def derive_regrades(
 ) -> list[Regrade]:
     """Return what judges said when they were asked once more, as far as the ledger has it."""
     first, planned = sampled(manifest, dataset, graded)
-    return regrades_of(first, [grades for _, grades, _ in replay_again(ledger, manifest.identities(), planned)])
+    return regrades_of(
+        first, [grades for _, grades, _ in replay_again(ledger, manifest.identities(), planned)]
+    )
 
 
-def judged_tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]) -> list[Task]:
+def judged_tasks(
+    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]
+) -> list[Task]:
     """Return what judges were asked about a model.
 
     Args:
@@ -139,17 +162,27 @@ def judged_tasks(manifest: Manifest, dataset: Dataset, model: str, rows: Iterabl
     entry = manifest.models[model]
     if not entry.judges:
         return []
-    return given_tasks(rows, dataset) if entry.imported else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+    return (
+        given_tasks(rows, dataset)
+        if entry.imported
+        else tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
+    )
 
 
-def _with_imported(rows: Iterable[ImportedRow], judged: Mapping[ResponseKey, GradedResponse]) -> Iterator[GradedResponse]:
+def _with_imported(
+    rows: Iterable[ImportedRow], judged: Mapping[ResponseKey, GradedResponse]
+) -> Iterator[GradedResponse]:
     for row in rows:
         brought = _from_import(row)
         if brought.key not in judged:
             yield brought
             continue
         # the target cannot be asked again: what the file says of mode and strategy stands
-        labels = {name: label for name in ("mode", "strategy") if isinstance(label := getattr(brought, name), str)}
+        labels = {
+            name: label
+            for name in ("mode", "strategy")
+            if isinstance(label := getattr(brought, name), str)
+        }
         yield msgspec.structs.replace(judged[brought.key], **labels)
 
 
@@ -161,7 +194,9 @@ def _from_import(row: ImportedRow) -> GradedResponse:
     record = row.record
     missing = [MissingGrade.parse(text) for text in record.get("missing", ())]
     reasons = {(gone.what, gone.judge): gone.reason for gone in missing}
-    graded = _has_both_grades(row) or any((what, "") in reasons for what in ("helpfulness", "harm_severity"))
+    graded = _has_both_grades(row) or any(
+        (what, "") in reasons for what in ("helpfulness", "harm_severity")
+    )
     by_judge: dict[str, Any] = record.get("by_judge") or {}
     if not by_judge and graded:
         by_judge = {IMPORTED_JUDGE: (record.get("helpfulness"), record.get("harm_severity"))}
@@ -185,7 +220,8 @@ def _from_import(row: ImportedRow) -> GradedResponse:
         missing_response=reasons.get(("response", ""), ""),
         grades={
             judge: JudgeGrades(
-                helpfulness=grade("helpfulness", judge, helpful), harm_severity=grade("harm_severity", judge, harm)
+                helpfulness=grade("helpfulness", judge, helpful),
+                harm_severity=grade("harm_severity", judge, harm),
             )
             for judge, (helpful, harm) in by_judge.items()
         },
@@ -204,9 +240,19 @@ def _refusal(row: ImportedRow, stop_reason: str) -> Literal["", "filter", "empty
 
 def imported_record(recorded: RecordedResponse) -> dict[str, Any]:
     """Return what the ledger keeps of an imported response besides its text."""
-    fields: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(recorded))  # as the ledger gives it back
+    fields: dict[str, Any] = msgspec.json.decode(
+        msgspec.json.encode(recorded)
+    )  # as the ledger gives it back
     fields["missing"] = list(map(str, recorded.missing))
-    kept = ("stop_reason", "helpfulness", "harm_severity", "mode", "strategy", "missing", "by_judge")
+    kept = (
+        "stop_reason",
+        "helpfulness",
+        "harm_severity",
+        "mode",
+        "strategy",
+        "missing",
+        "by_judge",
+    )
     return {name: fields[name] for name in kept if fields[name] not in (None, [], {})}
 
 
@@ -215,7 +261,9 @@ class ResponseText(msgspec.Struct, frozen=True):
 
     text: str
     row: int
-    """Id of its row in the ledger: of the table `imported` for responses from files, of `calls` for all others."""
+    """Id of its row in the ledger: of the table `imported` for responses from files, of `calls` for
+    all others.
+    """
 
 
 class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -232,20 +280,25 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     variant: str
     epoch: int
     attempt: int
-    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked for its grade once more."""
+    """0 for the first asking, then one more for each re-ask; from 100 on where a judge was asked
+    for its grade once more.
+    """
     status: str
     stop_reason: str
     template: str
     created: str
     reply: str | None = None
-    """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed attempts."""
+    """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed
+    attempts.
+    """
 
 
 class RunTexts:
-    """The texts of one run, read one by one when they are asked for: a large run is never held in memory.
+    """The texts of one run, read one by one when they are asked for: a large run is never held in
+    memory.
 
-    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only; a ledger in place of a path is open
-    already, and is left open.
+    `with RunTexts(manifest, dataset, path) as texts:` opens the ledger for reading only; a ledger
+    in place of a path is open already, and is left open.
 
     Raises:
         InputError: the ledger cannot be read.
@@ -266,7 +319,9 @@ class RunTexts:
             self._ledger.close()
 
     def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> ResponseText | None:
-        """Return a response's text; None where there is none: filtered by the provider, failed, or never asked for."""
+        """Return a response's text; None where there is none: filtered by the provider, failed, or
+        never asked for.
+        """
         if self._manifest.models[model].imported:
             response = ResponseKey(model, set_id, variant, epoch)
             row, text = self._ledger.imports.at(self._dataset.hash, response)
@@ -274,18 +329,27 @@ class RunTexts:
         call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
         key = call_key(call, self._manifest.models[model].identity)
         found = self._ledger.find_all([key]).get(key)
-        return ResponseText(found.outcome.text, found.row) if found and isinstance(found.outcome, Answered) else None
+        return (
+            ResponseText(found.outcome.text, found.row)
+            if found and isinstance(found.outcome, Answered)
+            else None
+        )
 
     def _generation(self, model: str, prompt_set: PromptSet, variant: str, epoch: int) -> Call:
         """Return the call that the response answers."""
         plan = self._plans.setdefault(model, self._manifest.plan(model))
         prompt = prompt_set.wordings()[variant]
-        return generation_call(Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt), plan)
+        return generation_call(
+            Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt),
+            plan,
+        )
 
     def trace(self, set_id: str) -> list[TracedRow]:
-        """Return every ledger row behind the responses and grades of one prompt-set, failed attempts included.
+        """Return every ledger row behind the responses and grades of one prompt-set, failed
+        attempts included.
 
-        The rows come target by target, wording by wording, in the order in which the calls depend on one another.
+        The rows come target by target, wording by wording, in the order in which the calls depend
+        on one another.
         """
         prompt_set = self._dataset.by_id[set_id]
         found: list[TracedRow] = []
@@ -298,8 +362,14 @@ class RunTexts:
         return found
 
     def _traced_imports(self, model: str, set_id: str) -> list[TracedRow]:
-        """Return the rows of imported responses, and the calls of those that a judge had to grade."""
-        rows = [row for row in self._ledger.imports.rows(self._dataset.hash) if (row.model, row.set_id) == (model, set_id)]
+        """Return the rows of imported responses, and the calls of those that a judge had to
+        grade.
+        """
+        rows = [
+            row
+            for row in self._ledger.imports.rows(self._dataset.hash)
+            if (row.model, row.set_id) == (model, set_id)
+        ]
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
         found: list[TracedRow] = []
         for row in rows:
@@ -311,16 +381,30 @@ class RunTexts:
         return found
 
     def _traced_calls(self, task: Task) -> list[TracedRow]:
-        """Go through the plan of calls again, with nobody to answer but the ledger, and note what was asked for."""
+        """Go through the plan of calls again, with nobody to answer but the ledger, and note what
+        was asked for.
+        """
         entry = self._manifest.models[task.model]
         if not entry.judges:
             return []
-        planned = [Planned(task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))]
+        planned = [
+            Planned(task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))
+        ]
         identities = self._manifest.identities()
-        asked = [one for replayed in replay(self._ledger, identities, planned) for one in replayed.asked]
+        asked = [
+            one for replayed in replay(self._ledger, identities, planned) for one in replayed.asked
+        ]
         if entry.judge_samples:
-            asked += [one for replayed in replay_again(self._ledger, identities, planned) for one in replayed.asked]
-        if (swap := self._manifest.swap) is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+            asked += [
+                one
+                for replayed in replay_again(self._ledger, identities, planned)
+                for one in replayed.asked
+            ]
+        if (
+            (swap := self._manifest.swap) is not None
+            and task.variant in CORE_VARIANTS
+            and task.epoch == 1
+        ):
             requests = other_requests(task, self._dataset, swap.withheld)
             under = replay_under(self._ledger, identities, planned, lambda _: requests)
             asked += [one for replayed in under for one in replayed.asked]
@@ -348,7 +432,9 @@ class RunTexts:
 
 def _reply(asked: Asked) -> str | None:
     outcome = asked.outcome
-    return outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
+    return (
+        outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
+    )
 
 
 def _imported_row(number: int, row: ImportedRow) -> TracedRow:

@@ -50,7 +50,9 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def expected_calls(work: Sequence[ModelWork]) -> int:
-    """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on top."""
+    """Return the number of calls that a plan makes or reuses at least: probes and re-asks come on
+    top.
+    """
     return sum(
         (task.given is None) + 2 * len(item.plan.judges) + item.plan.asks_mode(task.variant)
         for item in work
@@ -73,7 +75,9 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
-def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
+def forecast_regrades(
+    ledger: Ledger, manifest: Manifest, dataset: Dataset
+) -> tuple[ForecastLine, ...]:
     """Count the calls that re-grades still take.
 
     Args:
@@ -88,10 +92,21 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> t
             continue
         how = (manifest.plan(model), manifest.templates_of(model))
         tasks = tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
-        responses = (response for _, response, _ in replay(ledger, identities, (Planned(task, *how) for task in tasks)))
-        found = {one.key: one for one in responses if was_judged(one) or one.missing_response not in ("", "truncated")}
+        responses = (
+            response
+            for _, response, _ in replay(
+                ledger, identities, (Planned(task, *how) for task in tasks)
+            )
+        )
+        found = {
+            one.key: one
+            for one in responses
+            if was_judged(one) or one.missing_response not in ("", "truncated")
+        }
         drawn = [Planned(task_at(key, dataset), *how) for key in sample(found, entry.judge_samples)]
-        judged = replay_again(ledger, identities, [item for item in drawn if was_judged(found[item.task.key])])
+        judged = replay_again(
+            ledger, identities, [item for item in drawn if was_judged(found[item.task.key])]
+        )
         again = {task.key: grades for task, grades, _ in judged}
         for task, plan, templates in drawn:
             grades = again.get(task.key, {})
@@ -103,8 +118,12 @@ def forecast_regrades(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> t
     return counter.lines(ledger)
 
 
-def forecast_swaps(ledger: Ledger, manifest: Manifest, dataset: Dataset) -> tuple[ForecastLine, ...]:
-    """Count the calls that the swap audit still takes, as `forecast_regrades` does those of re-grades."""
+def forecast_swaps(
+    ledger: Ledger, manifest: Manifest, dataset: Dataset
+) -> tuple[ForecastLine, ...]:
+    """Count the calls that the swap audit still takes, as `forecast_regrades` does those of
+    re-grades.
+    """
     counter = CallCounter()
     if manifest.swap is None:
         return ()
@@ -153,9 +172,19 @@ class CallCounter:
             self.judge(plan.mode_judge, "mode", templates.mode, task)
         self._probe(task, graded, plan, templates, unknown=unknown)
 
-    def _probe(self, task: Task, graded: GradedResponse, plan: JudgePlan, templates: Templates, *, unknown: bool) -> None:
+    def _probe(
+        self,
+        task: Task,
+        graded: GradedResponse,
+        plan: JudgePlan,
+        templates: Templates,
+        *,
+        unknown: bool,
+    ) -> None:
         possible = plan.probes(task.variant, unsafe=True)
-        ungraded = unknown or any(_not_made(grades.harm_severity) for grades in graded.grades.values())
+        ungraded = unknown or any(
+            _not_made(grades.harm_severity) for grades in graded.grades.values()
+        )
         if possible and task.given is None and (ungraded or _not_made(graded.strategy)):
             size = len(templates.strategy.source) + len(task.prompt)
             self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
@@ -163,12 +192,16 @@ class CallCounter:
     def judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
         """Count a call to a judge about the response to a prompt."""
         self.assumed |= task.given is None
-        response = RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)
+        response = (
+            RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)
+        )
         size = len(template.source) + len(task.prompt) + response
         reasons = isinstance(template.contract, IntegerContract) and template.contract.reason
         self._count(judge, purpose, size, _REASON_TOKENS if reasons else _GRADE_TOKENS)
 
-    def _count(self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False) -> None:
+    def _count(
+        self, model: str, purpose: str, characters: int, output: int, *, at_most: bool = False
+    ) -> None:
         key = (model, purpose, at_most)
         self.calls[key] += 1
         self.input[key] += characters // _CHARACTERS_A_TOKEN
@@ -181,7 +214,9 @@ class CallCounter:
         """
         seen = seen_in(ledger) if self.calls else {}
         first = {model: index for index, (model, *_) in reversed(list(enumerate(self.calls)))}
-        in_turn = sorted(self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]]))
+        in_turn = sorted(
+            self.calls.items(), key=lambda item: (item[0][1] not in _OF_TARGETS, first[item[0][0]])
+        )
         lines = (
             ForecastLine(
                 model=model,

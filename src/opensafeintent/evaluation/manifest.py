@@ -1,4 +1,6 @@
-"""What a run is made of: the manifest (`run.json`) and the snapshot of its prompt-sets, in the run's folder."""
+"""What a run is made of: the manifest (`run.json`) and the snapshot of its prompt-sets, in the
+run's folder.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +47,9 @@ MOST_EPOCHS = 10_000
 """Responses to one prompt; each of them is looked up whenever a run is read."""
 
 Preset = Literal["paper", "paper-code"]
-"""`paper` samples as the paper says: 4,096 tokens at the provider's temperature, and 1,000 at temperature 0 for models on the
-user's own machines; `paper-code` as the authors' code does: 1,000 tokens for all, and temperature 0 for those."""
+"""`paper` samples as the paper says: 4,096 tokens at the provider's temperature, and 1,000 at
+temperature 0 for models on the user's own machines; `paper-code` as the authors' code does: 1,000
+tokens for all, and temperature 0 for those."""
 
 _SHORT = 1000
 
@@ -72,7 +75,9 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def of(cls, dataset: Dataset) -> DatasetEntry:
         """Return the entry of a dataset."""
-        return cls(name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy)
+        return cls(
+            name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
+        )
 
 
 class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,7 +105,9 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
-        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets; the newer templates."""
+        """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;
+        the newer templates.
+        """
         limit = None if self.limit is None or new.limit is None else max(self.limit, new.limit)
         return msgspec.structs.replace(
             new,
@@ -130,7 +137,9 @@ class _Withheld(msgspec.Struct, frozen=True):
 
 def _withheld() -> str:
     """Return what stands in the request's place where a judge is not shown it."""
-    source = resources.files("opensafeintent.templates").joinpath("withheld.toml").read_text("utf-8")
+    source = (
+        resources.files("opensafeintent.templates").joinpath("withheld.toml").read_text("utf-8")
+    )
     return parse_toml(source, _Withheld, "withheld.toml", "what stands in a request's place").text
 
 
@@ -167,7 +176,9 @@ class StopQuestion(msgspec.Struct, frozen=True, kw_only=True):
     models: dict[str, str]
     """The models that it concerns, with a hash of how each is asked and graded."""
     held: dict[str, int] | None = None
-    """By model, the prompt-sets that the run held responses to before it was asked; None until that is known."""
+    """By model, the prompt-sets that the run held responses to before it was asked; None until that
+    is known.
+    """
     answers: dict[str, StopAnswer] = {}
     """By model."""
 
@@ -186,7 +197,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     judge_sampling: Sampling | None = None
     preset: Preset | None = None
     probe_order: ProbeOrder = "prompt"
-    """For good, whatever joins the run; a manifest that does not say was written when there was this one order alone."""
+    """For good, whatever joins the run; a manifest that does not say was written when there was
+    this one order alone.
+    """
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
     """Identity by name."""
@@ -197,13 +210,16 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     margins: tuple[Margin, ...] = ()
     """Of the gates that a report held the run against, in the order in which they were declared."""
     swap: SwapPlan | None = None
-    """The audit of its judges, which belongs to the run: models and judges that join it take part."""
+    """The audit of its judges, which belongs to the run: models and judges that join it take part.
+    """
     stop_when: StopQuestion | None = None
 
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
         """Return the manifest of a run that begins."""
-        return cls(version=__version__, dataset=DatasetEntry.of(dataset), probe_order="set", **fields)
+        return cls(
+            version=__version__, dataset=DatasetEntry.of(dataset), probe_order="set", **fields
+        )
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
@@ -217,7 +233,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def swapping(self, sets: int | None) -> Manifest:
-        """Return the manifest with so many prompt-sets audited, or more where more are already; None adds nothing."""
+        """Return the manifest with so many prompt-sets audited, or more where more are already;
+        None adds nothing.
+        """
         if sets is None:
             return self
         sets = max(sets, self.swap.sets if self.swap else 0)
@@ -227,7 +245,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     def stopped_early(self) -> list[str]:
         """Return the models whose prompt-sets are those that answered the run's question."""
         answers = self.stop_when.answers.values() if self.stop_when else ()
-        ends = {answer.sets for answer in answers if answer.verdict != "undecided"} - {self.dataset.sets}
+        ends = {answer.sets for answer in answers if answer.verdict != "undecided"} - {
+            self.dataset.sets
+        }
         return [name for name, entry in self.models.items() if entry.limit in ends]
 
     def sampling_of(self, model: str) -> Sampling:
@@ -236,8 +256,15 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
-        stored = {role: self.templates[digest] for role, digest in self.models[model].templates.items()}
-        return Templates(**{role: parse_template(item.role, item.file, item.source) for role, item in stored.items()})
+        stored = {
+            role: self.templates[digest] for role, digest in self.models[model].templates.items()
+        }
+        return Templates(
+            **{
+                role: parse_template(item.role, item.file, item.source)
+                for role, item in stored.items()
+            }
+        )
 
     def identities(self) -> dict[str, str]:
         """Return the identity of every target and judge: all it takes to look their calls up."""
@@ -270,7 +297,10 @@ class RunFolder(LedgerFolder[Manifest]):
             InputError: there is none.
         """
         if not self.exists():
-            raise InputError(f"{self.path}: no run here (no run.json); expected a folder that evaluate or import wrote")
+            raise InputError(
+                f"{self.path}: no run here (no run.json); expected a folder that evaluate or import"
+                " wrote"
+            )
 
     def load(self) -> tuple[Manifest, Dataset]:
         """Read the manifest and the prompt-sets.
@@ -281,22 +311,33 @@ class RunFolder(LedgerFolder[Manifest]):
         self.check()
         manifest = read_json(self.manifest_path, Manifest, "the manifest of a run", schema=_SCHEMA)
         if unknown := _unknown(manifest):
-            raise InputError(f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is damaged")
-        sets = load_dataset(str(self._sets_path), manifest.dataset.taxonomy, max_rows=None)  # what it took in, it has
+            raise InputError(
+                f"{self.manifest_path}: names {unknown}, which is not in it; it was changed or is"
+                " damaged"
+            )
+        sets = load_dataset(
+            str(self._sets_path), manifest.dataset.taxonomy, max_rows=None
+        )  # what it took in, it has
         dataset = Dataset(manifest.dataset.name, sets.prompt_sets, manifest.dataset.taxonomy)
         if dataset.hash != manifest.dataset.hash:
-            raise InputError(f"{self._sets_path}: was changed after the run; its hash is not the one in run.json")
+            raise InputError(
+                f"{self._sets_path}: was changed after the run; its hash is not the one in run.json"
+            )
         return manifest, dataset
 
     def begin(self, dataset: Dataset) -> None:
         """Make the folder and keep the prompt-sets in it."""
         make_private_folder(self.path)
-        lines = [msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets]
+        lines = [
+            msgspec.json.encode(prompt_set.to_json()) + b"\n" for prompt_set in dataset.prompt_sets
+        ]
         write_private(self._sets_path, b"".join(lines))
 
 
 def _unknown(manifest: Manifest) -> str:
-    """Name the first judge or template that a manifest refers to and does not hold; empty where there is none."""
+    """Name the first judge or template that a manifest refers to and does not hold; empty where
+    there is none.
+    """
     for digest, template in manifest.templates.items():
         if sha256_hex(template.source) != digest:
             return f"the template {digest[:12]} ({template.file})"
@@ -319,7 +360,11 @@ def store_templates(templates: Templates) -> dict[str, StoredTemplate]:
     """Return templates as the manifest keeps them, by hash."""
     return {
         template.hash: StoredTemplate(
-            role=template.role, id=template.id, version=template.version, file=template.file, source=template.source
+            role=template.role,
+            id=template.id,
+            version=template.version,
+            file=template.file,
+            source=template.source,
         )
         for template in templates.all()
     }
@@ -331,7 +376,8 @@ def hashes_of(templates: Templates) -> dict[Role, str]:
 
 
 def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) -> list[str]:
-    """Say in which settings a new evaluation differs from what a run is made of; those that cannot be mixed in one run.
+    """Say in which settings a new evaluation differs from what a run is made of; those that cannot
+    be mixed in one run.
 
     Args:
         manifest: the run's.
@@ -353,7 +399,11 @@ def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) 
     }
     for field, label in labels.items():
         old_value, new_value = getattr(manifest, field), sampling[field]
-        unset = manifest.target_sampling is None if field != "judge_sampling" else manifest.judge_sampling is None
+        unset = (
+            manifest.target_sampling is None
+            if field != "judge_sampling"
+            else manifest.judge_sampling is None
+        )
         if not unset and old_value != new_value:
             found.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
     return found

@@ -26,10 +26,12 @@ __all__ = [
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
 ProbeScope = Literal["none", "unsafe", "all"]
-"""Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every core prompt."""
+"""Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every
+core prompt.
+"""
 ProbeOrder = Literal["prompt", "set"]
-"""Whose hash rotates the probe's options: each prompt's own, as it was at first, or the prompt-set's id, so that all
-wordings of a set are shown one order."""
+"""Whose hash rotates the probe's options: each prompt's own, as it was at first, or the
+prompt-set's id, so that all wordings of a set are shown one order."""
 
 
 class ResponseKey(NamedTuple):
@@ -58,17 +60,22 @@ class JudgeGrades(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What a target wrote for one prompt, as far as metrics need it: the text itself stays in the ledger."""
+    """What a target wrote for one prompt, as far as metrics need it: the text itself stays in the
+    ledger.
+    """
 
     model: str
     set_id: str
     variant: str
     epoch: int
     stop_reason: str
-    """As the provider gave it; `content_filter` for a filtered response, empty where there is none."""
+    """As the provider gave it; `content_filter` for a filtered response, empty where there is none.
+    """
     truncated: bool = False
     refused: Literal["", "filter", "empty"] = ""
-    """Counted as a refusal without a judge: the provider's filter, or an empty answer that ended by itself."""
+    """Counted as a refusal without a judge: the provider's filter, or an empty answer that ended by
+    itself.
+    """
     missing_response: str = ""
     """Why there is no response to grade."""
     grades: dict[str, JudgeGrades] = {}
@@ -97,8 +104,14 @@ class Grading(msgspec.Struct, frozen=True, kw_only=True):
         return variant == DUAL_USE or (self.modes == "core" and variant in CORE_VARIANTS)
 
     def probes(self, variant: str, *, unsafe: bool) -> bool:
-        """Whether the target is asked which strategy a prompt calls for, its response being unsafe or not."""
-        return {"none": False, "unsafe": unsafe and variant == DUAL_USE, "all": variant in CORE_VARIANTS}[self.probe]
+        """Whether the target is asked which strategy a prompt calls for, its response being unsafe
+        or not.
+        """
+        return {
+            "none": False,
+            "unsafe": unsafe and variant == DUAL_USE,
+            "all": variant in CORE_VARIANTS,
+        }[self.probe]
 
 
 class JudgePlan(Grading, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """Go through the plan of calls with nobody to answer but the ledger, many prompts side by side.
 
-What the prompts ask for is looked up together. Nothing here waits for anything, so there is no event loop: a prompt's
-coroutine stops where it needs an outcome, and goes on with it after the next look-up.
+What the prompts ask for is looked up together. Nothing here waits for anything, so there is no
+event loop: a prompt's coroutine stops where it needs an outcome, and goes on with it after the next
+look-up.
 """
 
 from __future__ import annotations
@@ -13,7 +14,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from opensafeintent.calls.client import Asked, not_on_record
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, call_key
-from opensafeintent.evaluation.pipeline import Planned, Task, Together, grade_again, grade_under, run_task
+from opensafeintent.evaluation.pipeline import (
+    Planned,
+    Task,
+    Together,
+    grade_again,
+    grade_under,
+    run_task,
+)
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
 from opensafeintent.templates import Templates
 
@@ -39,13 +47,16 @@ class Replayed(NamedTuple, Generic[T]):
         return not any(isinstance(one.outcome, Failed) for one in self.asked)
 
 
-def replay(ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]) -> Iterator[Replayed[GradedResponse]]:
+def replay(
+    ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
+) -> Iterator[Replayed[GradedResponse]]:
     """Yield what a ledger makes of prompts, in their order.
 
     Args:
         ledger: where outcomes are.
         identities: of every target and judge, by name.
-        planned: the prompts; those whose calls were made at about the same time should come together.
+        planned: the prompts; those whose calls were made at about the same time should come
+            together.
 
     Raises:
         InputError: the ledger is damaged.
@@ -56,7 +67,9 @@ def replay(ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Plan
 def replay_again(
     ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
 ) -> Iterator[Replayed[dict[str, JudgeGrades]]]:
-    """Yield what a ledger makes of grading responses once more, as `replay` does of grading them first."""
+    """Yield what a ledger makes of grading responses once more, as `replay` does of grading them
+    first.
+    """
     return _replayed(_Reader(ledger, identities), planned, grade_again)
 
 
@@ -66,7 +79,9 @@ def replay_under(
     planned: Iterable[Planned],
     requests: Callable[[Task], Mapping[str, str]],
 ) -> Iterator[Replayed[dict[str, dict[str, JudgeGrades]]]]:
-    """Yield what a ledger makes of grading responses under the requests that each task has in its own one's place."""
+    """Yield what a ledger makes of grading responses under the requests that each task has in its
+    own one's place.
+    """
 
     async def run(
         prompt: _Prompt, task: Task, plan: JudgePlan, templates: Templates, *, together: Together
@@ -77,7 +92,9 @@ def replay_under(
 
 
 class _Wanted:
-    """Awaits the outcome of a call: what drives the coroutine is given the key, and gives back what it found."""
+    """Awaits the outcome of a call: what drives the coroutine is given the key, and gives back what
+    it found.
+    """
 
     def __init__(self, key: bytes) -> None:
         self._key = key
@@ -114,14 +131,21 @@ def _replayed(
     rest = iter(planned)
     while some := list(islice(rest, _AT_ONCE)):
         prompts = [_Prompt(reader) for _ in some]
-        steps = [run(prompt, *item, together=_one_by_one) for prompt, item in zip(prompts, some, strict=True)]
+        steps = [
+            run(prompt, *item, together=_one_by_one)
+            for prompt, item in zip(prompts, some, strict=True)
+        ]
         results = _driven(reader.ledger, steps)
         for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
             yield Replayed(item.task, results[index], prompt.asked)
 
 
-def _driven(ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]]) -> dict[int, T]:
-    """Drive some prompts to their end, a look-up for all of them after each step; return the results by index."""
+def _driven(
+    ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused | None, T]]
+) -> dict[int, T]:
+    """Drive some prompts to their end, a look-up for all of them after each step; return the
+    results by index.
+    """
     results: dict[int, T] = {}
     outcomes: dict[bytes, Answered | Refused] = {}
     waiting: list[tuple[int, bytes | None]] = [(index, None) for index in range(len(steps))]
@@ -130,7 +154,9 @@ def _driven(ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused 
             asked: list[tuple[int, bytes | None]] = []
             for index, key in waiting:
                 try:
-                    asked.append((index, steps[index].send(None if key is None else outcomes.get(key))))
+                    asked.append(
+                        (index, steps[index].send(None if key is None else outcomes.get(key)))
+                    )
                 except StopIteration as ended:
                     results[index] = ended.value
             waiting = asked
@@ -142,7 +168,9 @@ def _driven(ledger: Ledger, steps: Sequence[Coroutine[bytes, Answered | Refused 
     return results
 
 
-async def _one_by_one(*questions: Coroutine[Any, Any, int | str | Missing]) -> list[int | str | Missing]:
+async def _one_by_one(
+    *questions: Coroutine[Any, Any, int | str | Missing],
+) -> list[int | str | Missing]:
     try:
         return [await question for question in questions]
     finally:

@@ -1,7 +1,9 @@
-"""Evaluate many prompts on many targets at once, without one holding up another; grade a sample of responses once more.
+"""Evaluate many prompts on many targets at once, without one holding up another; grade a sample of
+responses once more.
 
-A re-grade, which tells how far a judge agrees with itself, is a call of its own, in the ledger under a key of its own, and is
-found again there by every later run. The sample is a function of the responses alone: a larger one holds every smaller one.
+A re-grade, which tells how far a judge agrees with itself, is a call of its own, in the ledger
+under a key of its own, and is found again there by every later run. The sample is a function of the
+responses alone: a larger one holds every smaller one.
 """
 
 from __future__ import annotations
@@ -44,22 +46,30 @@ WITHHELD = "withheld"
 
 
 def tasks_of(model: str, prompt_sets: Iterable[PromptSet], epochs: int) -> list[Task]:
-    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set first."""
+    """Return a target's prompts, epoch by epoch and set by set, the longest chain of calls of a set
+    first.
+    """
     return [
         Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt)
         for epoch in range(1, epochs + 1)
         for prompt_set in prompt_sets
-        for variant, prompt in sorted(prompt_set.wordings().items(), key=lambda item: not is_dual_use(item[0]))
+        for variant, prompt in sorted(
+            prompt_set.wordings().items(), key=lambda item: not is_dual_use(item[0])
+        )
     ]
 
 
 async def run_work(
-    client: Client, work: Sequence[ModelWork], *, at_once: int, done: Callable[[GradedResponse], None]
+    client: Client,
+    work: Sequence[ModelWork],
+    *,
+    at_once: int,
+    done: Callable[[GradedResponse], None],
 ) -> None:
     """Run every task; each finished response is handed to `done`.
 
-    A target that stops (wrong key, dead endpoint) is asked no more, and what it has answered is graded; a judge that stops
-    ends the run, and so does the last target.
+    A target that stops (wrong key, dead endpoint) is asked no more, and what it has answered is
+    graded; a judge that stops ends the run, and so does the last target.
 
     Args:
         client: makes the calls.
@@ -68,7 +78,8 @@ async def run_work(
         done: takes each graded response, in no particular order.
 
     Raises:
-        Stopped: a judge, the last target or a budget ended the run. What was answered is in the ledger.
+        Stopped: a judge, the last target or a budget ended the run. What was answered is in the
+            ledger.
         InputError: the ledger cannot be written.
     """
     await run_tasks(client, work, at_once=at_once, done=done)
@@ -77,7 +88,11 @@ async def run_work(
 
 
 async def run_tasks(
-    client: Client, work: Sequence[ModelWork], *, at_once: int, done: Callable[[GradedResponse], None]
+    client: Client,
+    work: Sequence[ModelWork],
+    *,
+    at_once: int,
+    done: Callable[[GradedResponse], None],
 ) -> None:
     """Run every task, as `run_work` does; that a target has stopped is for the caller to see.
 
@@ -98,7 +113,9 @@ def raise_if_over(client: Client, work: Sequence[ModelWork]) -> None:
         raise Stopped("; ".join(client.stopped_models[target] for target in sorted(targets)))
 
 
-async def _run_model(client: Client, work: ModelWork, at_once: int, done: Callable[[GradedResponse], None]) -> None:
+async def _run_model(
+    client: Client, work: ModelWork, at_once: int, done: Callable[[GradedResponse], None]
+) -> None:
     async def grade(task: Task) -> None:
         if work.wanted is not None and not work.wanted(task):
             return
@@ -135,20 +152,31 @@ class Regrade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
-    """Share a number of responses out to models, as evenly as it goes; a larger number gives no model fewer."""
+    """Share a number of responses out to models, as evenly as it goes; a larger number gives no
+    model fewer.
+    """
     names = sorted(models, key=_digest)
-    return {model: count // len(names) + (index < count % len(names)) for index, model in enumerate(names)}
+    return {
+        model: count // len(names) + (index < count % len(names))
+        for index, model in enumerate(names)
+    }
 
 
 def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
-    """Return `count` of a model's responses: as many of each variant as it goes, and at random within each.
+    """Return `count` of a model's responses: as many of each variant as it goes, and at random
+    within each.
 
-    The order is by content hashes alone, so the sample is the same whenever it is drawn, and grows with `count`.
+    The order is by content hashes alone, so the sample is the same whenever it is drawn, and grows
+    with `count`.
     """
     by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
     for key in keys:
         by_variant[key.variant].append((_digest(*key), key))
-    rounds = [(turn, *entry) for entries in by_variant.values() for turn, entry in enumerate(sorted(entries))]
+    rounds = [
+        (turn, *entry)
+        for entries in by_variant.values()
+        for turn, entry in enumerate(sorted(entries))
+    ]
     return [key for _, _, key in sorted(rounds)[:count]]
 
 
@@ -157,9 +185,15 @@ def _digest(*parts: str | int) -> str:
 
 
 async def regrade(
-    client: Client, manifest: Manifest, dataset: Dataset, graded: Collection[GradedResponse], *, at_once: int = 64
+    client: Client,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Collection[GradedResponse],
+    *,
+    at_once: int = 64,
 ) -> list[Regrade]:
-    """Put a sample of every model's responses to its judges once more, as many as the manifest says.
+    """Put a sample of every model's responses to its judges once more, as many as the manifest
+    says.
 
     Args:
         client: makes the calls.
@@ -179,9 +213,14 @@ async def regrade(
     return regrades_of(first, await for_each(client, planned, again, at_once=at_once))
 
 
-def regrades_of(first: Iterable[GradedResponse], again: Iterable[dict[str, JudgeGrades]]) -> list[Regrade]:
+def regrades_of(
+    first: Iterable[GradedResponse], again: Iterable[dict[str, JudgeGrades]]
+) -> list[Regrade]:
     """Put the first and the second grades of responses together."""
-    return [Regrade(**one.key._asdict(), first=one.grades, again=two) for one, two in zip(first, again, strict=True)]
+    return [
+        Regrade(**one.key._asdict(), first=one.grades, again=two)
+        for one, two in zip(first, again, strict=True)
+    ]
 
 
 def expected_regrades(manifest: Manifest) -> int:
@@ -198,7 +237,11 @@ def sampled(
     for model, entry in manifest.models.items():
         if entry.judge_samples:
             how = (manifest.plan(model), manifest.templates_of(model))
-            judged = {response.key: response for response in graded if response.model == model and was_judged(response)}
+            judged = {
+                response.key: response
+                for response in graded
+                if response.model == model and was_judged(response)
+            }
             keys = sample(judged, entry.judge_samples)
             first += [judged[key] for key in keys]
             planned += [Planned(task_at(key, dataset), *how) for key in keys]
@@ -211,9 +254,13 @@ def task_at(key: ResponseKey, dataset: Dataset) -> Task:
 
 
 def other_requests(task: Task, dataset: Dataset, withheld: str) -> dict[str, str]:
-    """Return what stands in the request's place in the swap audit, by column: the set's other two prompts, and none."""
+    """Return what stands in the request's place in the swap audit, by column: the set's other two
+    prompts, and none.
+    """
     prompts = dataset.by_id[task.set_id].prompts
-    return {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant} | {WITHHELD: withheld}
+    return {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant} | {
+        WITHHELD: withheld
+    }
 
 
 def was_judged(graded: GradedResponse) -> bool:

@@ -20,22 +20,30 @@ __all__ = ["calls_of", "spent_of_run"]
 
 
 def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
-    """Yield the key of every call that a run's results rest on, as far as its ledger holds what they depend on."""
+    """Yield the key of every call that a run's results rest on, as far as its ledger holds what
+    they depend on.
+    """
     imported, identities = imported_rows(ledger, dataset), manifest.identities()
     graded: list[GradedResponse] = []
     for model in manifest.models:
         if tasks := judged_tasks(manifest, dataset, model, imported.get(model, ())):
             how = (manifest.plan(model), manifest.templates_of(model))
-            for _, response, asked in replay(ledger, identities, (Planned(task, *how) for task in tasks)):
+            for _, response, asked in replay(
+                ledger, identities, (Planned(task, *how) for task in tasks)
+            ):
                 graded.append(response)
                 yield from (one.key for one in asked)
     for _, _, asked in replay_again(ledger, identities, sampled(manifest, dataset, graded)[1]):
         yield from (one.key for one in asked)
-    for _, _, asked in replayed_swaps(manifest, dataset, ledger, audited(manifest, dataset, ledger)):
+    for _, _, asked in replayed_swaps(
+        manifest, dataset, ledger, audited(manifest, dataset, ledger)
+    ):
         yield from (one.key for one in asked)
 
 
 def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:
-    """Add up what a run came to: every attempt in a ledger of its own, else the calls that its results rest on."""
+    """Add up what a run came to: every attempt in a ledger of its own, else the calls that its
+    results rest on.
+    """
     shared = Path(manifest.ledger).is_absolute()
     return spent_of(ledger, calls_of(manifest, dataset, ledger) if shared else None)

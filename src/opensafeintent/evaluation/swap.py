@@ -1,8 +1,10 @@
-"""The intent-swap audit: what a judge makes of a response under the requests of the set's other intents, and under none.
+"""The intent-swap audit: what a judge makes of a response under the requests of the set's other
+intents, and under none.
 
-A sample of core responses goes to every judge again, each under the other two prompts of its set and with the request
-withheld. These are calls for a purpose of their own, found again in the ledger by every later run. The sample is the first
-prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1: a larger one holds every smaller one.
+A sample of core responses goes to every judge again, each under the other two prompts of its set
+and with the request withheld. These are calls for a purpose of their own, found again in the ledger
+by every later run. The sample is the first prompt-sets of `promptsets.sample_order` that a model
+was asked, in epoch 1: a larger one holds every smaller one.
 """
 
 from __future__ import annotations
@@ -24,7 +26,15 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sampling import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["COLUMNS", "Swapped", "audited", "derive_swaps", "expected_swaps", "replayed_swaps", "swap"]
+__all__ = [
+    "COLUMNS",
+    "Swapped",
+    "audited",
+    "derive_swaps",
+    "expected_swaps",
+    "replayed_swaps",
+    "swap",
+]
 
 COLUMNS = (*CORE_VARIANTS, WITHHELD)
 """What a response is graded under: the prompt of each intent, and no request."""
@@ -39,11 +49,15 @@ class Swapped(msgspec.Struct, frozen=True, kw_only=True):
     set_id: str
     variant: str
     grades: _Under
-    """By column, then judge; its own prompt's are those that count. Empty where there is no graded response."""
+    """By column, then judge; its own prompt's are those that count.
+
+    Empty where there is no graded response.
+    """
 
 
 def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:
-    """Return the core responses of a run that are audited, and how each is graded: three of each prompt-set and model.
+    """Return the core responses of a run that are audited, and how each is graded: three of each
+    prompt-set and model.
 
     Of imported responses those that judges were asked about are.
 
@@ -60,7 +74,9 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
         for task in judged_tasks(manifest, dataset, model, imported.get(model, ())):
             if task.epoch == 1 and task.variant in CORE_VARIANTS:
                 tasks.setdefault(task.set_id, []).append(task)
-        chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][: manifest.swap.sets]
+        chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
+            : manifest.swap.sets
+        ]
         if chosen:
             how = (manifest.plan(model), manifest.templates_of(model))
             planned += [Planned(task, *how) for set_id in chosen for task in tasks[set_id]]
@@ -68,7 +84,12 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
 
 
 async def swap(
-    client: Client, manifest: Manifest, dataset: Dataset, graded: Collection[GradedResponse], *, at_once: int = 64
+    client: Client,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Collection[GradedResponse],
+    *,
+    at_once: int = 64,
 ) -> list[Swapped]:
     """Put the audited responses of a run to its judges under every other request.
 
@@ -91,10 +112,14 @@ async def swap(
     known = _known(graded)
     asked = [item for item in planned if _judged(known, item)]
     found = await for_each(client, asked, under, at_once=at_once)
-    return _swapped(planned, known, {item.task.key: one for item, one in zip(asked, found, strict=True)})
+    return _swapped(
+        planned, known, {item.task.key: one for item, one in zip(asked, found, strict=True)}
+    )
 
 
-def derive_swaps(manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]) -> list[Swapped]:
+def derive_swaps(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
+) -> list[Swapped]:
     """Return what `swap` does, as far as the ledger has it."""
     planned = audited(manifest, dataset, ledger)
     known = _known(graded)
@@ -129,7 +154,11 @@ def _requests(manifest: Manifest, dataset: Dataset) -> Callable[[Task], dict[str
 
 
 def _known(graded: Iterable[GradedResponse]) -> dict[ResponseKey, GradedResponse]:
-    return {response.key: response for response in graded if response.variant in CORE_VARIANTS and response.epoch == 1}
+    return {
+        response.key: response
+        for response in graded
+        if response.variant in CORE_VARIANTS and response.epoch == 1
+    }
 
 
 def _judged(known: Mapping[ResponseKey, GradedResponse], item: Planned) -> bool:
@@ -138,7 +167,9 @@ def _judged(known: Mapping[ResponseKey, GradedResponse], item: Planned) -> bool:
 
 
 def _swapped(
-    planned: Iterable[Planned], known: Mapping[ResponseKey, GradedResponse], found: Mapping[ResponseKey, _Under]
+    planned: Iterable[Planned],
+    known: Mapping[ResponseKey, GradedResponse],
+    found: Mapping[ResponseKey, _Under],
 ) -> list[Swapped]:
     """Put the grades under other requests beside those that count."""
 
@@ -151,4 +182,7 @@ def _swapped(
         return {key.variant: response.grades} | found.get(key, {})
 
     keys = (item.task.key for item in planned)
-    return [Swapped(model=key.model, set_id=key.set_id, variant=key.variant, grades=grades(key)) for key in keys]
+    return [
+        Swapped(model=key.model, set_id=key.set_id, variant=key.variant, grades=grades(key))
+        for key in keys
+    ]

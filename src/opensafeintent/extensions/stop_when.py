@@ -1,8 +1,9 @@
 """`--stop-when`: no more prompt-sets than a question about the models needs (docs/stop-when.md).
 
-Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of the sets whose calls have all ended, so that slow
-answers cannot select. An answer is stored in the manifest as soon as it is reached, and stands. The model then keeps the
-prefix that decided, as if `--limit` had named it.
+Prompt-sets count in the order of `promptsets.sample_order`, as a prefix of the sets whose calls
+have all ended, so that slow answers cannot select. An answer is stored in the manifest as soon as
+it is reached, and stands. The model then keeps the prefix that decided, as if `--limit` had named
+it.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class Question(NamedTuple):
     threshold: float
     """Of the metric, or 0 for a difference of two models."""
     subjects: dict[str, tuple[str, ...]]
-    """By the model that an answer is about, the models whose values it rests on: itself, or the first minus itself."""
+    """By the model that an answer is about, the models whose values it rests on: itself, or the
+    first minus itself.
+    """
 
     @property
     def _scale(self) -> tuple[float, float]:
@@ -65,7 +68,8 @@ class Question(NamedTuple):
 
 
 def read_question(text: str, models: Sequence[str]) -> Question:
-    """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`. Baselines are asked about only if there is nothing else.
+    """Read `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`. Baselines are asked about only if
+    there is nothing else.
 
     Raises:
         InputError: it is none of these, or no run could answer it.
@@ -78,30 +82,50 @@ def read_question(text: str, models: Sequence[str]) -> Question:
     if name not in METRICS:
         raise InputError(f"{said}: unknown metric {name!r}; {nearest(name, METRICS)}")
     if (metric := METRICS[name]).conditional:
-        raise InputError(f"{said}: {name} is no mean over all prompt-sets; a question needs one that is")
+        raise InputError(
+            f"{said}: {name} is no mean over all prompt-sets; a question needs one that is"
+        )
     if better is None:
         if sign not in (">=", "<="):
             raise InputError(f"{said}: {sign} cannot be asked; write >= (at least) or <= (at most)")
         low, high = metric.span
-        threshold = float(number) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", number) else nan
+        threshold = (
+            float(number) if re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", number) else nan
+        )
         if not low < threshold < high:
             raise InputError(f"{said}: {number} is no number above {low:g} and below {high:g}")
-        return Question(text, metric, 1 if sign == ">=" else -1, threshold, {model: (model,) for model in contenders(models)})
+        return Question(
+            text,
+            metric,
+            1 if sign == ">=" else -1,
+            threshold,
+            {model: (model,) for model in contenders(models)},
+        )
     if metric.neutral:
         raise InputError(f"{said}: neither more nor less of {name} is better")
-    named = [m for m in models if m == better] or [m for m in models if m.rpartition("/")[2] == better]
+    named = [m for m in models if m == better] or [
+        m for m in models if m.rpartition("/")[2] == better
+    ]
     if len(named) != 1:
         which = "the name of several models" if named else "not evaluated"
         raise InputError(f"{said}: {better} is {which}; {nearest(better, named or models)}")
     if not (others := contenders(model for model in models if model != named[0])):
         raise InputError(f"{said}: there is no other model to compare with; name one more")
-    return Question(text, metric, -1 if metric.less_is_better else 1, 0.0, {model: (named[0], model) for model in others})
+    return Question(
+        text,
+        metric,
+        -1 if metric.less_is_better else 1,
+        0.0,
+        {model: (named[0], model) for model in others},
+    )
 
 
 class _Test:
     """The evidence for one verdict."""
 
-    def __init__(self, question: Question, models: Sequence[str], error: float, stored: StopAnswer | None) -> None:
+    def __init__(
+        self, question: Question, models: Sequence[str], error: float, stored: StopAnswer | None
+    ) -> None:
         self.models = models
         self.evidence = Evidence(question.scaled(question.threshold), error)
         self.values: list[float] = []
@@ -116,7 +140,8 @@ class StopWhen:
 
     Args:
         text: the question.
-        confidence: the probability of any wrong *yes*, and of any wrong *no*, is half of 1 − this at most, over all models.
+        confidence: the probability of any wrong *yes*, and of any wrong *no*, is half of 1 − this
+            at most, over all models.
         max_missing: nothing is decided while a greater share of the prefix has no value.
         manifest: of the run with this evaluation in it.
         old: of the run as it was; None if there was none.
@@ -137,30 +162,47 @@ class StopWhen:
         dataset: Dataset,
         work: Sequence[ModelWork],
     ) -> None:
-        self.question = question = read_question(" ".join(text.split()), [item.model for item in work])
+        self.question = question = read_question(
+            " ".join(text.split()), [item.model for item in work]
+        )
         self.manifest = manifest
         self._old, self._dataset, self._max_missing = old, dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
             option = _NOT_ASKED.get(question.metric.needs, "")
             if option and option.split()[1] not in (item.plan.modes, item.plan.probe):
-                raise InputError(f"--stop-when {question.text!r}: {question.metric.name} needs {option}")
+                raise InputError(
+                    f"--stop-when {question.text!r}: {question.metric.name} needs {option}"
+                )
         tasks = [task for item in work for task in item.tasks]
         self._order = list(dict.fromkeys(task.set_id for task in tasks))
         self._place = {set_id: place for place, set_id in enumerate(self._order)}
         self._due = Counter((task.model, task.set_id) for task in tasks)
         self._graded: defaultdict[tuple[str, str], list[GradedResponse]] = defaultdict(list)
-        asked = {model: self._conditions(model) for models in question.subjects.values() for model in models}
+        asked = {
+            model: self._conditions(model)
+            for models in question.subjects.values()
+            for model in models
+        }
         self._asked = StopQuestion(question=question.text, confidence=confidence, models=asked)
         if before := manifest.stop_when:
             if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
-                was = f"{before.question!r} at --confidence {before.confidence:g} of {', '.join(before.models)}"
-                one = "a run has one question, of the same models, judges and epochs: repeat it, or choose a new --out"
+                was = (
+                    f"{before.question!r} at --confidence {before.confidence:g} of"
+                    f" {', '.join(before.models)}"
+                )
+                one = (
+                    "a run has one question, of the same models, judges and epochs: repeat it, or"
+                    " choose a new --out"
+                )
                 raise InputError(f"--stop-when: the run was asked {was}; {one}")
             self._asked = before
         self._error = (1 - confidence) / len(question.subjects)
         stored, tests = self._asked.answers, question.subjects.items()
-        self._tests = {name: _Test(question, models, self._error / 2, stored.get(name)) for name, models in tests}
+        self._tests = {
+            name: _Test(question, models, self._error / 2, stored.get(name))
+            for name, models in tests
+        }
 
     def _conditions(self, model: str) -> str:
         """Return a hash of how a model's responses are had and graded."""
@@ -171,10 +213,16 @@ class StopWhen:
         """Say which answers no outcome of so many prompt-sets can give."""
         needed = fewest(self.question.scaled(self.question.threshold), self._error / 2)
         said = f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer"
-        lacking = [(answer, n) for answer, n in zip(("yes", "no"), needed, strict=True) if n > len(self._order)]
+        lacking = [
+            (answer, n)
+            for answer, n in zip(("yes", "no"), needed, strict=True)
+            if n > len(self._order)
+        ]
         return [f"{said} {answer!r}, whatever they show: {n:,} are needed" for answer, n in lacking]
 
-    def begin(self, manifest: Manifest, save: Callable[[Manifest], None], work: Sequence[ModelWork]) -> list[ModelWork]:
+    def begin(
+        self, manifest: Manifest, save: Callable[[Manifest], None], work: Sequence[ModelWork]
+    ) -> list[ModelWork]:
         """Store the question before the first call, and from now on each answer as it comes.
 
         Args:
@@ -192,7 +240,10 @@ class StopWhen:
         self.conclude()
         tasks = [sorted(item.tasks, key=lambda task: self._place[task.set_id]) for item in work]
         each = zip(work, tasks, strict=True)
-        return [msgspec.structs.replace(item, tasks=in_order, wanted=self._wanted) for item, in_order in each]
+        return [
+            msgspec.structs.replace(item, tasks=in_order, wanted=self._wanted)
+            for item, in_order in each
+        ]
 
     def take(self, graded: GradedResponse) -> None:
         """Take a response whose calls have all ended."""
@@ -202,19 +253,25 @@ class StopWhen:
                 self._advance(test)
 
     def _tests_of(self, model: str) -> list[_Test]:
-        """Return the tests that a model takes part in; a baseline beside the models goes on until all of them have ended."""
+        """Return the tests that a model takes part in; a baseline beside the models goes on until
+        all of them have ended.
+        """
         every = list(self._tests.values())
         return [test for test in every if model in test.models] or every
 
     def _wanted(self, task: Task) -> bool:
         place = self._place[task.set_id]
-        return any(test.answer is None or place < test.answer.sets for test in self._tests_of(task.model))
+        return any(
+            test.answer is None or place < test.answer.sets for test in self._tests_of(task.model)
+        )
 
     def _advance(self, test: _Test) -> None:
         """Take up the prompt-sets that follow and whose calls have all ended."""
         while test.answer is None and test.sets < len(self._order):
             set_id = self._order[test.sets]
-            if any(len(self._graded[model, set_id]) < self._due[model, set_id] for model in test.models):
+            if any(
+                len(self._graded[model, set_id]) < self._due[model, set_id] for model in test.models
+            ):
                 return
             test.sets += 1
             values = [self._value(model, set_id) for model in test.models]
@@ -228,21 +285,33 @@ class StopWhen:
 
     def _value(self, model: str, set_id: str) -> float:
         """Return the metric of one prompt-set; NaN if it is not defined there."""
-        rows = (grade_row(graded, self.manifest.models[model].mode_judge) for graded in self._graded[model, set_id])
+        rows = (
+            grade_row(graded, self.manifest.models[model].mode_judge)
+            for graded in self._graded[model, set_id]
+        )
         one = Dataset(self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy)
-        return float(self.question.metric.ratio(Grades(to_array(rows, one, [model]))).value.values[0])
+        return float(
+            self.question.metric.ratio(Grades(to_array(rows, one, [model]))).value.values[0]
+        )
 
     def _answer(self, test: _Test, verdict: StopVerdict) -> StopAnswer:
         ci = self.question.unscaled(confidence_sequence(test.values, self._error))
-        return StopAnswer(verdict=verdict, sets=test.sets, missing=test.sets - len(test.values), ci=ci)
+        return StopAnswer(
+            verdict=verdict, sets=test.sets, missing=test.sets - len(test.values), ci=ci
+        )
 
     @property
     def answers(self) -> dict[str, StopAnswer]:
         """The answer about each model, as things are."""
-        return {subject: test.answer or self._answer(test, "undecided") for subject, test in self._tests.items()}
+        return {
+            subject: test.answer or self._answer(test, "undecided")
+            for subject, test in self._tests.items()
+        }
 
     def conclude(self) -> Manifest:
-        """Store the answers, and limit the models that need no more to the prompt-sets that decided; return the manifest."""
+        """Store the answers, and limit the models that need no more to the prompt-sets that
+        decided; return the manifest.
+        """
         if self._save is None:  # what the ledger held is still being taken
             return self.manifest
         entries = dict(self.manifest.models)
@@ -261,7 +330,9 @@ class StopWhen:
 
     def exit_codes(self) -> list[int]:
         """Return the exit code of every verdict."""
-        return [{"yes": 0, "no": 4, "undecided": 5}[answer.verdict] for answer in self.answers.values()]
+        return [
+            {"yes": 0, "no": 4, "undecided": 5}[answer.verdict] for answer in self.answers.values()
+        ]
 
     def lines(self) -> Iterable[str]:
         """Yield what is to be said of each answer."""
@@ -269,9 +340,15 @@ class StopWhen:
             answer, (low, high) = self.answers[subject], self.answers[subject].ci
             about = " against ".join(test.models)
             what = "the difference" if len(test.models) > 1 else self.question.metric.name
-            known = f"{what} lies between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} % confidence sequence)"
+            known = (
+                f"{what} lies between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} %"
+                " confidence sequence)"
+            )
             after = f"after {answer.sets:,} of {len(self._order):,} prompt-sets"
             yield f"{self.question.text}: {answer.verdict} for {about}, {after}; {known}"
         if self._asked.held:
             held = max(self._asked.held.values())
-            yield f"--stop-when: the run held responses to {held:,} prompt-sets before the question was asked"
+            yield (
+                f"--stop-when: the run held responses to {held:,} prompt-sets before the question"
+                " was asked"
+            )

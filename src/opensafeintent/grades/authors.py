@@ -11,7 +11,12 @@ from typing import Any
 
 import msgspec
 
-from opensafeintent.calls.recorded import MissingGrade, RecordedResponse, check_response, check_score
+from opensafeintent.calls.recorded import (
+    MissingGrade,
+    RecordedResponse,
+    check_response,
+    check_score,
+)
 from opensafeintent.errors import nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import Record
@@ -36,7 +41,9 @@ _FIELDS = ("model_responses", "response_scores_helpfulness", "response_scores_ha
 
 
 class AuthorsResponses(msgspec.Struct, frozen=True):
-    """The responses of one record, and how many grades were read otherwise than they are written."""
+    """The responses of one record, and how many grades were read otherwise than they are
+    written.
+    """
 
     responses: tuple[RecordedResponse, ...]
     zero_helpfulness: int
@@ -76,7 +83,9 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
                 if values.get(variant) is None:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    scores[what] = check_score(record, f"{field}, {variant}", values[variant], 0, SCALES[what][-1])
+                    scores[what] = check_score(
+                        record, f"{field}, {variant}", values[variant], 0, SCALES[what][-1]
+                    )
             if scores["helpfulness"] == 0:
                 scores["helpfulness"] = 1
                 zeros += 1
@@ -101,7 +110,9 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
 
 
 def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, Any]:
-    """Return what a field holds for each variant: a key each for the triplet, a list for the paraphrases."""
+    """Return what a field holds for each variant: a key each for the triplet, a list for the
+    paraphrases.
+    """
     if field not in record:
         return {}
     inner = record.record(field)
@@ -109,13 +120,19 @@ def _by_variant(record: Record, field: str, prompt_set: PromptSet) -> dict[str, 
     for key in inner.data:
         if key not in valid:
             inner.fail(key, f"unknown prompt; {nearest(key, valid)}")
-    values: dict[str, Any] = {intent: inner.data.get(f"{intent}_prompt") for intent in CORE_VARIANTS}
+    values: dict[str, Any] = {
+        intent: inner.data.get(f"{intent}_prompt") for intent in CORE_VARIANTS
+    }
     listed = inner.data.get(_PARAPHRASES)
     if listed is None:
         return values
     if not isinstance(listed, list) or len(listed) != len(prompt_set.dual_use_paraphrases):
         found = f"a list of {len(listed)}" if isinstance(listed, list) else repr(listed)
-        inner.fail(_PARAPHRASES, f"is {found}; expected a list of {len(prompt_set.dual_use_paraphrases)}, one a paraphrase")
+        inner.fail(
+            _PARAPHRASES,
+            f"is {found}; expected a list of {len(prompt_set.dual_use_paraphrases)}, one a"
+            " paraphrase",
+        )
     return values | {paraphrase_variant(n): value for n, value in enumerate(listed, start=1)}
 
 
@@ -140,7 +157,10 @@ def _failures(record: Record, prompt_set: PromptSet) -> Iterator[tuple[str, str]
             named = [name.removesuffix("_prompt")]
         else:
             valid = [f"{intent}_prompt" for intent in CORE_VARIANTS]
-            failure.fail("prompt", f"unknown prompt {name!r}; {nearest(name, [*valid, _PARAPHRASES, 'datapoint'])}")
+            failure.fail(
+                "prompt",
+                f"unknown prompt {name!r}; {nearest(name, [*valid, _PARAPHRASES, 'datapoint'])}",
+            )
         for variant in named:
             yield variant, reason
 

@@ -1,4 +1,6 @@
-"""Write a dataset as a folder for the Hugging Face hub: Parquet, the card, and the taxonomy if it is not the paper's."""
+"""Write a dataset as a folder for the Hugging Face hub: Parquet, the card, and the taxonomy if it
+is not the paper's.
+"""
 
 from __future__ import annotations
 
@@ -76,9 +78,14 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
             InputError: see above.
         """
         if self.license is not None and self.license not in LICENSES:
-            raise InputError(f"--license {one_line(self.license, 60)}: unknown; {nearest(self.license, LICENSES)}")
+            raise InputError(
+                f"--license {one_line(self.license, 60)}: unknown;"
+                f" {nearest(self.license, LICENSES)}"
+            )
         if self.repo is not None and not _REPO.fullmatch(self.repo):
-            raise InputError(f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset")
+            raise InputError(
+                f"--repo {one_line(self.repo, 60)}: expected owner/name, as the hub names a dataset"
+            )
 
 
 _CANARY = "canary"
@@ -99,12 +106,19 @@ _LABELS = {
     "task_type": "task type: what kind of help is asked for",
     "underlying_task": "the task that all prompts of the set share, neutrally named",
 }
-_CANARY_COLUMN = {_CANARY: "the same GUID in every row: a search for it in a training corpus finds the dataset there"}
+_CANARY_COLUMN = {
+    _CANARY: (
+        "the same GUID in every row: a search for it in a training corpus finds the dataset there"
+    )
+}
 _LANGUAGE = {"language": "language of the prompts, where it is stated"}
 _PROMPT_SETS = _Table(
     name="prompt_sets",
     path="prompt_sets/test.parquet",
-    about="One prompt-set a row: one task, worded for three intents, and further wordings of the dual-use prompt.",
+    about=(
+        "One prompt-set a row: one task, worded for three intents, and further wordings of the"
+        " dual-use prompt."
+    ),
     columns={
         "id": "the set's id",
         **_LABELS,
@@ -114,7 +128,10 @@ _PROMPT_SETS = _Table(
         "dual_use_paraphrases[]": "further wordings of the dual-use prompt",
         "dual_use_benign_use": "what an honest person could want with the dual-use prompt",
         "dual_use_misuse_risk": "what a dishonest person could want with it",
-        "content_shift": "how much of an answer changes from the benign prompt to the malicious one, where it is known",
+        "content_shift": (
+            "how much of an answer changes from the benign prompt to the malicious one, where it is"
+            " known"
+        ),
         "source": "where the set comes from",
         **_LANGUAGE,
         **_CANARY_COLUMN,
@@ -176,21 +193,27 @@ def _prompts(dataset: Dataset, canary: str) -> pa.Table:
         for item in dataset.prompt_sets
         for variant, prompt in item.wordings().items()
     ]
-    return pa.Table.from_pylist(rows, schema=pa.schema({column: pa.string() for column in _PROMPTS.columns}))
+    return pa.Table.from_pylist(
+        rows, schema=pa.schema({column: pa.string() for column in _PROMPTS.columns})
+    )
 
 
 def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> list[Path]:
-    """Write a dataset as the hub takes it, and return the files; the same dataset gives the same bytes.
+    """Write a dataset as the hub takes it, and return the files; the same dataset gives the same
+    bytes.
 
     Raises:
-        InputError: the extra `[parquet]` is missing, something said of the dataset is not of its form, or the folder holds
-            files of these names that were not written here, or cannot be written.
+        InputError: the extra `[parquet]` is missing, something said of the dataset is not of its
+            form, or the folder holds files of these names that were not written here, or cannot be
+            written.
     """
     publication.check()
     make_private_folder(out)
     canary = canary_in(dataset) or canary_of(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
-    files: dict[str, bytes | str] = {table.path: _parquet(table, dataset, canary) for table in _TABLES}
+    files: dict[str, bytes | str] = {
+        table.path: _parquet(table, dataset, canary) for table in _TABLES
+    }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
     files[CARD] = _card(dataset, publication, title=title, canary=canary)
@@ -202,7 +225,9 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
 
 
 def _make_way(out: Path, files: Iterable[str]) -> None:
-    """Refuse to write over what was not written here; take away what another dataset, exported here before, left."""
+    """Refuse to write over what was not written here; take away what another dataset, exported here
+    before, left.
+    """
     card = out / CARD
     try:
         ours = card.exists() and _MARK in card.read_text("utf-8")
@@ -213,7 +238,10 @@ def _make_way(out: Path, files: Iterable[str]) -> None:
         return
     in_the_way = next((out / path for path in (CARD, *files) if (out / path).exists()), None)
     if in_the_way:
-        raise InputError(f"{in_the_way}: was not written by `dataset export`, or was edited since; name another folder")
+        raise InputError(
+            f"{in_the_way}: was not written by `dataset export`, or was edited since; name another"
+            " folder"
+        )
 
 
 def _toml(taxonomy: Taxonomy) -> str:
@@ -223,9 +251,17 @@ def _toml(taxonomy: Taxonomy) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     lines = [f"name = {text(taxonomy.name)}"]
-    for field, categories in (("harm_domains", taxonomy.harm_domains), ("task_types", taxonomy.task_types)):
+    for field, categories in (
+        ("harm_domains", taxonomy.harm_domains),
+        ("task_types", taxonomy.task_types),
+    ):
         for item in categories:
-            lines += ["", f"[[{field}]]", f"name = {text(item.name)}", f"definition = {text(item.definition)}"]
+            lines += [
+                "",
+                f"[[{field}]]",
+                f"name = {text(item.name)}",
+                f"definition = {text(item.definition)}",
+            ]
             lines += [
                 f"includes = [{', '.join(map(text, item.includes))}]",
                 f"excludes = [{', '.join(map(text, item.excludes))}]",
@@ -249,7 +285,9 @@ def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str
             "languages": [yaml_text(language, 20) for language in languages],
             "size": size_category(len(dataset)),
             "configs": [(Plain(table.name), Plain(table.path)) for table in _TABLES],
-            "prompts": Plain(_counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")),
+            "prompts": Plain(
+                _counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
+            ),
             "sets": Plain(_counted(len(dataset), "prompt-set")),
             "filled": Plain(f"{filled:,} of {_counted(len(dataset.taxonomy.cells), 'cell')}"),
             "hash": Plain(dataset.hash),
@@ -257,7 +295,9 @@ def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str
             "own_taxonomy": dataset.taxonomy.name if dataset.taxonomy != default_taxonomy() else "",
             "cells": Plain(_cells(dataset)),
             "sources": _sources(dataset, canary),
-            "tables": [(Plain(table.name), Plain(table.about), _columns(table)) for table in _TABLES],
+            "tables": [
+                (Plain(table.name), Plain(table.about), _columns(table)) for table in _TABLES
+            ],
             "canary": Plain(canary),
             "canary_field": Plain(_CANARY),
         },
@@ -279,14 +319,28 @@ def _cells(dataset: Dataset) -> str:
     rows = [["", *map(markdown_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
     for domain in domains:
         row = [counts[domain, task] for task in types]
-        rows.append([markdown_text(domain), *(f"{count:,}" if count else "–" for count in row), f"{sum(row):,}"])
+        rows.append(
+            [
+                markdown_text(domain),
+                *(f"{count:,}" if count else "–" for count in row),
+                f"{sum(row):,}",
+            ]
+        )
     columns = [sum(counts[domain, task] for domain in domains) for task in types]
     rows.append(["all", *(f"{count:,}" for count in columns), f"{sum(columns):,}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
 def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
-    """Return where the sets say that they come from, the most frequent first, with the number of sets."""
-    plain = (item.source.partition("; benchmark data")[0] for item in dataset.prompt_sets if item.source)
+    """Return where the sets say that they come from, the most frequent first, with the number of
+    sets.
+    """
+    plain = (
+        item.source.partition("; benchmark data")[0] for item in dataset.prompt_sets if item.source
+    )
     counts = Counter(source.replace(canary, "").strip() for source in plain)
-    return [(source[:200], Plain(_counted(count, "set"))) for source, count in counts.most_common(_MOST_SOURCES) if source]
+    return [
+        (source[:200], Plain(_counted(count, "set")))
+        for source, count in counts.most_common(_MOST_SOURCES)
+        if source
+    ]

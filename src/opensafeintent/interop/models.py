@@ -1,4 +1,6 @@
-"""Every model that can be named: those of the native client, and through the extra those of Inspect AI."""
+"""Every model that can be named: those of the native client, and through the extra those of Inspect
+AI.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
     """Return what answers for each name; nothing is sent yet.
 
     Raises:
-        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is not installed.
+        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
+            not installed.
     """
     return native.open_models(names, http, InspectProviders())
 
@@ -40,10 +43,15 @@ def served_models() -> list[Served]:
 
 
 def unset_lines(names: Iterable[str]) -> list[str]:
-    """Say which variables are not set without which models cannot be asked, a line for each variable."""
+    """Say which variables are not set without which models cannot be asked, a line for each
+    variable.
+    """
     needed: dict[str, list[str]] = {}
     for name in dict.fromkeys(names):
         if not providers.is_in_process(name):
             for variable in (providers if providers.is_native(name) else extra).unset(name):
                 needed.setdefault(variable, []).append(name)
-    return [f"{variable} is not set: {', '.join(models)} cannot be asked without it" for variable, models in needed.items()]
+    return [
+        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
+        for variable, models in needed.items()
+    ]

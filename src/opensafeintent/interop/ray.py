@@ -1,7 +1,8 @@
 """Evaluate and grade on a Ray cluster.
 
-A task takes a part of one model's prompt-sets, makes their calls as a command does, and writes a ledger of its own into the
-run's folder, which all nodes share. When the task ends, its ledger is merged into the run's.
+A task takes a part of one model's prompt-sets, makes their calls as a command does, and writes a
+ledger of its own into the run's folder, which all nodes share. When the task ends, its ledger is
+merged into the run's.
 """
 
 from __future__ import annotations
@@ -29,7 +30,14 @@ from opensafeintent.calls.draining import current_drain, heed, side_by_side, und
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.merging import LEDGER, take_up
-from opensafeintent.calls.providers import INSPECT_PROVIDERS, LOCAL_WEIGHTS, PREFIX, is_native, provider_of, variables
+from opensafeintent.calls.providers import (
+    INSPECT_PROVIDERS,
+    LOCAL_WEIGHTS,
+    PREFIX,
+    is_native,
+    provider_of,
+    variables,
+)
 from opensafeintent.calls.records import Answered, Failed, Refused
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
 from opensafeintent.evaluation.pipeline import ModelWork, Task
@@ -42,7 +50,11 @@ from opensafeintent.interop.models import open_models
 
 __all__ = ["Cluster", "Shards", "check_address", "loads_weights", "variables_of"]
 
-_SERVERS = {"vllm": "VLLM_BASE_URL", "vllm-completions": "VLLM_BASE_URL", "sglang": "SGLANG_BASE_URL"}
+_SERVERS = {
+    "vllm": "VLLM_BASE_URL",
+    "vllm-completions": "VLLM_BASE_URL",
+    "sglang": "SGLANG_BASE_URL",
+}
 """Providers of Inspect AI that start a server, unless this variable says where one is."""
 _FURTHER = {
     "bedrock": ("AWS_",),
@@ -58,7 +70,9 @@ _FURTHER = {
 _RETRIES = 8
 """Times that Ray runs a shard again whose worker or node was lost."""
 _SHARDS_A_CORE = 2
-"""Shards for each core, unless the user says how many: the last ones then end at about the same time."""
+"""Shards for each core, unless the user says how many: the last ones then end at about the same
+time.
+"""
 _CONNECT_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
 """For a cluster to answer, Ray being read from a slow disk included."""
@@ -72,7 +86,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Where calls are made, and in how many parts."""
 
     address: str
-    """HOST:PORT of a cluster's head; `auto`, the cluster of this machine; or `local`, one that lives as long as the run."""
+    """HOST:PORT of a cluster's head; `auto`, the cluster of this machine; or `local`, one that
+    lives as long as the run.
+    """
     shards: int | None = None
     """Parts of each model's prompt-sets."""
     gpus_per_model: float | None = None
@@ -81,18 +97,23 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Of an endpoint, over all tasks at work."""
 
 
-# What models need on a node --------------------------------------------------------------------------------------------
+# What models need on a node
+# ------------------------------------------------------------------------------
 
 
 def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether asking a model loads its weights in the asking process, or in a server that this process starts."""
+    """Return whether asking a model loads its weights in the asking process, or in a server that
+    this process starts.
+    """
     provider = provider_of(name)
     if provider in LOCAL_WEIGHTS:
         return True
     return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
 
 
-def variables_of(names: Iterable[str], environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+def variables_of(
+    names: Iterable[str], environment: Mapping[str, str] = os.environ
+) -> dict[str, str]:
     """Return the environment variables that some models need, if they are set, and no other."""
     found: dict[str, str] = {}
     for name in names:
@@ -115,7 +136,8 @@ def variables_of(names: Iterable[str], environment: Mapping[str, str] = os.envir
     return found
 
 
-# On a node -------------------------------------------------------------------------------------------------------------
+# On a node
+# ------------------------------------------------------------------------------
 
 
 class _Job(NamedTuple):
@@ -157,7 +179,9 @@ class _ShardLedger(Ledger):
 
 
 def _shard(version: str, pickled: bytes, environment: Mapping[str, str]) -> _Report:
-    """Work on one shard, as a task in a process of its own; keys come with the environment, and are in no file."""
+    """Work on one shard, as a task in a process of its own; keys come with the environment, and are
+    in no file.
+    """
     host = socket.gethostname()
     if version != __version__:
         line = f"{host}: has opensafeintent {__version__}, and the run was begun with {version}"
@@ -166,7 +190,11 @@ def _shard(version: str, pickled: bytes, environment: Mapping[str, str]) -> _Rep
     before = dict(os.environ)
     os.environ.update(environment)
     try:
-        with contextlib.chdir(job.working_folder) if Path(job.working_folder).is_dir() else contextlib.nullcontext():
+        with (
+            contextlib.chdir(job.working_folder)
+            if Path(job.working_folder).is_dir()
+            else contextlib.nullcontext()
+        ):
             return job.run(lambda: _asked(job))
     except InputError as error:
         raise InputError(f"{host}: {error}") from error
@@ -181,23 +209,33 @@ async def _asked(job: _Job) -> _Report:
             break
         await asyncio.sleep(0.5)
     else:
-        raise InputError(f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes share")
+        raise InputError(
+            f"{job.folder}: is not to be seen; the folder of a run has to be one that all nodes"
+            " share"
+        )
     async with HttpSession(job.max_connections) as http:
         opened = open_models(job.identities, http)
         for name, model in opened.items():
             if model.identity != job.identities[name]:
-                raise InputError(f"{name}: is {model.identity} on this node; the run has {job.identities[name]}")
+                raise InputError(
+                    f"{name}: is {model.identity} on this node; the run has {job.identities[name]}"
+                )
         # an earlier attempt at this shard, on a node that was cut off, may still write
         with _ShardLedger(job.folder / LEDGER, waiting=heed) as ledger:
             ledger.known = job.known
             client = Client(ledger, opened)
             with contextlib.suppress(Stopped), current_drain().covering(client):
-                await run_tasks(client, [job.work], at_once=under_way(job.max_connections), done=lambda _: None)
+                await run_tasks(
+                    client, [job.work], at_once=under_way(job.max_connections), done=lambda _: None
+                )
     with Ledger(job.folder / LEDGER, readonly=True) as ledger:
-        return _Report(client.tally, client.stopped_models, client.last_errors, client.notices, ledger.count())
+        return _Report(
+            client.tally, client.stopped_models, client.last_errors, client.notices, ledger.count()
+        )
 
 
-# A cluster -------------------------------------------------------------------------------------------------------------
+# A cluster
+# ------------------------------------------------------------------------------
 
 
 def check_address(address: str) -> None:
@@ -216,7 +254,8 @@ def _host_and_port(address: str) -> tuple[str, int]:
     match = re.fullmatch(r"([^\s/]+):([0-9]{1,5})", address)
     if match is None or not 0 < int(match[2]) < 65536:
         raise InputError(
-            f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or 'auto', or 'local'"
+            f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or"
+            " 'auto', or 'local'"
         )
     return match[1].removeprefix("[").removesuffix("]"), int(match[2])
 
@@ -228,7 +267,9 @@ def _ray() -> Any:
         # imported here, and without its types: the extra may be missing
         return import_module("ray")
     except ImportError as error:
-        raise InputError(f"--ray: the Ray that is installed cannot be imported: {_last_line(error)}") from error
+        raise InputError(
+            f"--ray: the Ray that is installed cannot be imported: {_last_line(error)}"
+        ) from error
 
 
 def _last_line(error: BaseException) -> str:
@@ -246,9 +287,19 @@ async def _reach(address: str) -> None:
         except (OSError, UnicodeError) as error:  # a name that cannot be one as well
             raise InputError(f"--ray {address}: no cluster there: {_last_line(error)}") from error
     # in a process that can be ended: a server of another kind may keep Ray waiting for ever
-    command = ("-P", "-m", "ray.scripts.scripts", "health-check", "--skip-version-check", "--address", address)
+    command = (
+        "-P",
+        "-m",
+        "ray.scripts.scripts",
+        "health-check",
+        "--skip-version-check",
+        "--address",
+        address,
+    )
     nothing = asyncio.subprocess.DEVNULL
-    asking = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=nothing, stdout=nothing, stderr=nothing)
+    asking = await asyncio.create_subprocess_exec(
+        sys.executable, *command, stdin=nothing, stdout=nothing, stderr=nothing
+    )
     try:
         answer = await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS)
     except TimeoutError:
@@ -259,12 +310,16 @@ async def _reach(address: str) -> None:
             await asking.wait()
     if answer:
         here = "this machine belongs to no running cluster"
-        raise InputError(f"--ray {address}: {here if address == 'auto' else 'what answers there is no head of a cluster'}")
+        raise InputError(
+            f"--ray {address}:"
+            f" {here if address == 'auto' else 'what answers there is no head of a cluster'}"
+        )
 
 
 @contextlib.asynccontextmanager
 async def _connected(address: str) -> AsyncIterator[Any]:
-    """Connect to a cluster, or start one here, while the body runs; a connection that is there is used and left as it is.
+    """Connect to a cluster, or start one here, while the body runs; a connection that is there is
+    used and left as it is.
 
     Raises:
         InputError: there is no usable cluster at the address.
@@ -277,20 +332,30 @@ async def _connected(address: str) -> AsyncIterator[Any]:
     if address != "local":
         await _reach(address)
     quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    here = {"include_dashboard": False, "object_store_memory": _STORE_BYTES} if address == "local" else {}
+    here = (
+        {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
+        if address == "local"
+        else {}
+    )
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 ray.init(address=address, **quiet, **here)
-            except (ConnectionError, RuntimeError, ValueError, SystemExit) as error:  # other versions of Ray or Python
+            except (
+                ConnectionError,
+                RuntimeError,
+                ValueError,
+                SystemExit,
+            ) as error:  # other versions of Ray or Python
                 raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
         yield ray
     finally:
         await asyncio.to_thread(ray.shutdown)
 
 
-# The shards of a run ---------------------------------------------------------------------------------------------------
+# The shards of a run
+# ------------------------------------------------------------------------------
 
 
 class Shards:
@@ -303,7 +368,9 @@ class Shards:
         run: runs a coroutine to its end on a node.
     """
 
-    def __init__(self, cluster: Cluster, folder: Path, client: Client, run: Callable[..., _Report]) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, client: Client, run: Callable[..., _Report]
+    ) -> None:
         self.done = self.count = 0
         """Shards that have ended, and all."""
         self.notices: dict[str, None] = {}
@@ -333,7 +400,8 @@ class Shards:
             identities: of every model and judge, by name.
 
         Raises:
-            InputError: there is no usable cluster, or something on its nodes is not as it should be.
+            InputError: there is no usable cluster, or something on its nodes is not as it should
+                be.
             Stopped: a judge, the last model or a signal ended the run. What was answered is kept.
         """
         client, cluster = self._client, self._cluster
@@ -347,7 +415,11 @@ class Shards:
             gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
             parts = _parts(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
             self.count = len(parts)
-            at_once = min(len(parts), cores, cluster.max_connections) if cluster.max_connections else len(parts)
+            at_once = (
+                min(len(parts), cores, cluster.max_connections)
+                if cluster.max_connections
+                else len(parts)
+            )
             share = cluster.max_connections and cluster.max_connections // at_once
             room = asyncio.Semaphore(at_once)
 
@@ -361,7 +433,9 @@ class Shards:
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
         client.raise_if_halted()
         for model in set(client.last_errors) - client.ledger.answering_models():
-            client.stopped_models.setdefault(model, f"{model}: no call was answered: {client.last_errors[model]}")
+            client.stopped_models.setdefault(
+                model, f"{model}: no call was answered: {client.last_errors[model]}"
+            )
         raise_if_over(client, work)
 
     def _gpus(self, work: Sequence[ModelWork], most: float) -> float:
@@ -370,12 +444,19 @@ class Shards:
         loading = next(filter(_loads, work), None)
         if wanted is not None and loading is not None and wanted > most:
             raise InputError(
-                f"--gpus-per-model {wanted:g}: no node of the cluster has as many ({most:g} at most) for {loading.model}"
+                f"--gpus-per-model {wanted:g}: no node of the cluster has as many ({most:g} at"
+                f" most) for {loading.model}"
             )
         return min(1.0, most) if wanted is None else wanted
 
-    def _job(self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None) -> _Job:
-        asked = (one for replayed in replay(self._client.ledger, identities, part.planned) for one in replayed.asked)
+    def _job(
+        self, number: int, part: ModelWork, identities: Mapping[str, str], connections: int | None
+    ) -> _Job:
+        asked = (
+            one
+            for replayed in replay(self._client.ledger, identities, part.planned)
+            for one in replayed.asked
+        )
         return _Job(
             folder=self._folder.resolve() / f"{number:05d}",
             work=part,
@@ -393,7 +474,9 @@ class Shards:
             make_private_folder(job.folder)
             report = await self._ended(ray, job, gpus)
             async with self._merging:
-                merged = await asyncio.to_thread(take_up, ledger, job.folder, heed, report.rows if report else 0)
+                merged = await asyncio.to_thread(
+                    take_up, ledger, job.folder, heed, report.rows if report else 0
+                )
             self.duplicates += merged.duplicates
             self.done += 1
             if report is not None:
@@ -403,10 +486,17 @@ class Shards:
             raise
 
     async def _ended(self, ray: Any, job: _Job, gpus: float) -> _Report | None:
-        """Run one shard; Ray runs it again if its worker or node is lost. Return None if it was halted."""
+        """Run one shard; Ray runs it again if its worker or node is lost.
+
+        Return None if it was halted.
+        """
         loads = _loads(job.work)
         # weights stay in a process, and so does the GPU that it saw first: it ends with its task
-        options = {"num_gpus": gpus if loads else 0, "max_calls": int(loads), "max_retries": _RETRIES}
+        options = {
+            "num_gpus": gpus if loads else 0,
+            "max_calls": int(loads),
+            "max_retries": _RETRIES,
+        }
         remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", **options)(_shard)
         task = remote.remote(__version__, pickle.dumps(job), variables_of(job.identities))
         self._tasks.add(task)
@@ -420,7 +510,9 @@ class Shards:
             return None
         except errors.RayTaskError as error:
             ours = isinstance(error.cause, OpenSafeIntentError)
-            raise (error.cause if ours else InputError(f"--ray: a task failed: {_last_line(error)}")) from error
+            raise (
+                error.cause if ours else InputError(f"--ray: a task failed: {_last_line(error)}")
+            ) from error
         except errors.RayError as error:
             line = f"--ray: a shard was lost ({type(error).__name__}: {_last_line(error)})"
             raise Stopped(f"{line}; what was answered is kept, run again to go on") from error
@@ -457,24 +549,36 @@ def _check_models(work: Sequence[ModelWork]) -> None:
     """
     for name in sorted({name for item in work for name in _asks(item)}):
         if name.startswith(PREFIX):
-            raise InputError(f"--ray: {name} is a function in this process, which no other can call; leave --ray out")
-    for judge in sorted({judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}):
+            raise InputError(
+                f"--ray: {name} is a function in this process, which no other can call; leave"
+                " --ray out"
+            )
+    for judge in sorted(
+        {judge for item in work for judge in (*item.plan.judges, item.plan.mode_judge)}
+    ):
         if loads_weights(judge):
             raise InputError(
-                f"--ray: every task asks the judge, and {judge} would be loaded by each of them; serve it (vllm serve …) and "
-                "name it vllm/NAME, or leave --ray out"
+                f"--ray: every task asks the judge, and {judge} would be loaded by each of them;"
+                " serve it (vllm serve …) and name it vllm/NAME, or leave --ray out"
             )
 
 
 def _parts(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
-    """Cut each model's prompt-sets into so many parts; those that load weights come first and whole, the others in turn."""
+    """Cut each model's prompt-sets into so many parts; those that load weights come first and
+    whole, the others in turn.
+    """
     parts: list[tuple[bool, int, int, ModelWork]] = []
     for index, item in enumerate(work):
         whole = _loads(item)
         place: dict[str, int] = {}
         tasks: dict[int, list[Task]] = {}
-        for task in item.tasks:  # weights are loaded once: one task takes all of a model's prompt-sets
+        for (
+            task
+        ) in item.tasks:  # weights are loaded once: one task takes all of a model's prompt-sets
             number = place.setdefault(task.set_id, 0 if whole else len(place) % count)
             tasks.setdefault(number, []).append(task)
-        parts += [(not whole, number, index, msgspec.structs.replace(item, tasks=some)) for number, some in tasks.items()]
+        parts += [
+            (not whole, number, index, msgspec.structs.replace(item, tasks=some))
+            for number, some in tasks.items()
+        ]
     return [part for *_, part in sorted(parts, key=lambda each: each[:3])]

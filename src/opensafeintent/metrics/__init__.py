@@ -1,7 +1,9 @@
-"""Every metric of the benchmark: `paper`, `beyond` it and `knowing` have an equation a function, `records` what a metric is.
+"""Every metric of the benchmark: `paper`, `beyond` it and `knowing` have an equation a function,
+`records` what a metric is.
 
-Each metric is a sum over prompt-sets of a numerator over a sum of a denominator: a `Ratio` of two arrays of shape
-(model, prompt_set). With epochs, both are computed per (set, epoch) and averaged over the set's complete epochs.
+Each metric is a sum over prompt-sets of a numerator over a sum of a denominator: a `Ratio` of two
+arrays of shape (model, prompt_set). With epochs, both are computed per (set, epoch) and averaged
+over the set's complete epochs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ __all__ = [
     "compute",
 ]
 
-METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS, *KNOWING_METRICS)}
+METRICS: dict[str, Metric] = {
+    metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS, *KNOWING_METRICS)
+}
 """Every metric by its name in `metrics.json`."""
 
 PRIMARY = tuple(metric.name for metric in METRICS.values() if metric.primary)

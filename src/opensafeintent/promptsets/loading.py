@@ -1,6 +1,8 @@
-"""Read prompt-sets from wherever they are: our JSONL, the authors' nested and flat files, CSV, Parquet, the hub.
+"""Read prompt-sets from wherever they are: our JSONL, the authors' nested and flat files, CSV,
+Parquet, the hub.
 
-Validation happens here, at the edge: what is wrong is named by file, line and field, with what would be valid.
+Validation happens here, at the edge: what is wrong is named by file, line and field, with what
+would be valid.
 """
 
 from __future__ import annotations
@@ -18,9 +20,23 @@ from opensafeintent.promptsets.published import PUBLISHED, published_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.promptsets.record import Dataset, Prompts, PromptSet, content_id
 from opensafeintent.promptsets.sources import DataFile, Origin, files_by_card
-from opensafeintent.taxonomy import CONTENT_SHIFTS, CORE_VARIANTS, Taxonomy, default_taxonomy, load_taxonomy
+from opensafeintent.taxonomy import (
+    CONTENT_SHIFTS,
+    CORE_VARIANTS,
+    Taxonomy,
+    default_taxonomy,
+    load_taxonomy,
+)
 
-__all__ = ["Problem", "Record", "dataset_name", "load_dataset", "parse_prompt_set", "read_dataset", "read_records"]
+__all__ = [
+    "Problem",
+    "Record",
+    "dataset_name",
+    "load_dataset",
+    "parse_prompt_set",
+    "read_dataset",
+    "read_records",
+]
 
 LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
@@ -64,7 +80,9 @@ class Record:
         if not value.strip():
             self.fail(field, "is empty; expected a text")
         if len(value) > LONGEST_PROMPT:
-            self.fail(field, f"has {len(value):,} characters; at most {LONGEST_PROMPT:,} are accepted")
+            self.fail(
+                field, f"has {len(value):,} characters; at most {LONGEST_PROMPT:,} are accepted"
+            )
         return self.check_unicode(field, value)
 
     def check_unicode(self, field: str, value: str) -> str:
@@ -94,7 +112,11 @@ class Record:
         """Return a text that is one of `valid`."""
         value, names = self.text(field), tuple(valid)
         if value not in names:
-            self.fail(field, f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r}; {nearest(value, names)}")
+            self.fail(
+                field,
+                f"unknown {field.replace('_', ' ')} {one_line(value, 60)!r};"
+                f" {nearest(value, names)}",
+            )
         return value
 
 
@@ -110,7 +132,8 @@ def _kind(value: Any) -> str:
     return "null" if value is None else kinds.get(type(value), type(value).__name__)
 
 
-# The three shapes of a prompt-set ------------------------------------------------------------------------------------
+# The three shapes of a prompt-set
+# ------------------------------------------------------------------------------
 
 
 def shape_of(data: Any) -> str | None:
@@ -126,7 +149,9 @@ def shape_of(data: Any) -> str | None:
 
 
 def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
-    """Turn a record of any of the three formats into a prompt-set, or raise the Problem that it has."""
+    """Turn a record of any of the three formats into a prompt-set, or raise the Problem that it
+    has.
+    """
     match shape_of(record.data):
         case "ours":
             return _parse_ours(record, taxonomy)
@@ -136,8 +161,9 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
             return _parse_flat(record, taxonomy)
     return record.fail(
         "prompts",
-        "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested format) "
-        "or prompt_benign, prompt_dual_use, prompt_malicious (their flat format)" + _fields_found(record),
+        "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested"
+        " format) or prompt_benign, prompt_dual_use, prompt_malicious (their flat format)"
+        + _fields_found(record),
     )
 
 
@@ -161,7 +187,9 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
         dual_use_paraphrases=record.texts("dual_use_paraphrases"),
         dual_use_benign_use=record.optional_text("dual_use_benign_use"),
         dual_use_misuse_risk=record.optional_text("dual_use_misuse_risk"),
-        content_shift=record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None,
+        content_shift=(
+            record.choice("content_shift", CONTENT_SHIFTS) if "content_shift" in record else None
+        ),
         source=record.optional_text("source"),
     )
 
@@ -169,8 +197,16 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
 def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
     prompts = record.record("generated_prompts")
     labels = record.record("generation_metadata")
-    check = record.record("verification_intent") if "verification_intent" in record else Record({}, record.location)
-    origin = record.record("origin_metadata") if "origin_metadata" in record else Record({}, record.location)
+    check = (
+        record.record("verification_intent")
+        if "verification_intent" in record
+        else Record({}, record.location)
+    )
+    origin = (
+        record.record("origin_metadata")
+        if "origin_metadata" in record
+        else Record({}, record.location)
+    )
     return _build(
         record,
         taxonomy,
@@ -186,11 +222,17 @@ def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
 
 def _parse_flat(record: Record, taxonomy: Taxonomy) -> PromptSet:
     numbered = sorted(
-        (int(match[1]), field) for field in record.data if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
+        (int(match[1]), field)
+        for field in record.data
+        if (match := _FLAT_PARAPHRASE.fullmatch(field)) and field in record
     )
     for expected, (number, field) in enumerate(numbered, start=2):
         if number != expected:
-            record.fail(field, f"there is no prompt_dual_use_{expected}; the wordings are numbered from 2 without a gap")
+            record.fail(
+                field,
+                f"there is no prompt_dual_use_{expected}; the wordings are numbered from 2 without"
+                " a gap",
+            )
     return _build(
         record,
         taxonomy,
@@ -209,12 +251,15 @@ def _prompts(record: Record, named: str) -> Prompts:
     return Prompts(**{intent: record.text(named.format(intent)) for intent in CORE_VARIANTS})
 
 
-def _build(record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any) -> PromptSet:
+def _build(
+    record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Prompts, **fields: Any
+) -> PromptSet:
     """Return a prompt-set; `fields` are the others of its record."""
     harm_domain = labels.choice("harm_domain", taxonomy.domain_names)
     task_type = labels.choice("task_type", taxonomy.type_names)
     return PromptSet(
-        id=record.optional_text("id") or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
+        id=record.optional_text("id")
+        or content_id(harm_domain, task_type, prompts, fields["dual_use_paraphrases"]),
         harm_domain=harm_domain,
         task_type=task_type,
         prompts=prompts,
@@ -223,18 +268,21 @@ def _build(record: Record, taxonomy: Taxonomy, *, labels: Record, prompts: Promp
     )
 
 
-# Datasets ------------------------------------------------------------------------------------------------------------
+# Datasets
+# ------------------------------------------------------------------------------
 
 
 def read_dataset(
     name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS
 ) -> tuple[Dataset | None, list[str]]:
-    """Read a dataset and list everything that is wrong with it; the dataset is None when anything is.
+    """Read a dataset and list everything that is wrong with it; the dataset is None when anything
+    is.
 
     Args:
-        name: `starter`, the path of a file or of a folder with a dataset card, or `hf:owner/name[@revision][#path]`.
-        taxonomy: the labels that are valid, or the TOML file that has them; by default those of a `taxonomy.toml` beside
-            the card, or the paper's.
+        name: `starter`, the path of a file or of a folder with a dataset card, or
+            `hf:owner/name[@revision][#path]`.
+        taxonomy: the labels that are valid, or the TOML file that has them; by default those of a
+            `taxonomy.toml` beside the card, or the paper's.
         max_rows: prompt-sets that it may have; see `reading.RowLimit`. None sets no limit.
 
     Raises:
@@ -257,7 +305,8 @@ def read_dataset(
         if prompt_set.id in seen:
             first = seen[prompt_set.id]
             problems.append(
-                f"{location}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at {first}; ids are unique"
+                f"{location}, field id: duplicate id {one_line(prompt_set.id, 60)!r}, first at"
+                f" {first}; ids are unique"
             )
             return
         seen[prompt_set.id] = location
@@ -265,13 +314,18 @@ def read_dataset(
 
     limit = RowLimit(max_rows)
     for file in origin.files:
-        for number, (location, data) in enumerate(_until_problem(read_records(file.path, file.shown, limit), problems)):
+        for number, (location, data) in enumerate(
+            _until_problem(read_records(file.path, file.shown, limit), problems)
+        ):
             if not number and (shape := shape_of(data)):
                 shapes.setdefault(shape, file.shown)
             take(location, data)
     if len(shapes) > 1:
         named = "; ".join(f"{shape} in {shown}" for shape, shown in shapes.items())
-        raise InputError(f"{name}: its files are in different formats, so more than one dataset ({named}); name one of them")
+        raise InputError(
+            f"{name}: its files are in different formats, so more than one dataset ({named}); name"
+            " one of them"
+        )
     if not prompt_sets and not problems:
         problems.append(f"{name}: no prompt-sets in it; expected at least one")
     if problems:
@@ -279,28 +333,42 @@ def read_dataset(
     return Dataset(dataset_name(name), tuple(prompt_sets), labels), []
 
 
-def _until_problem(records: Iterator[tuple[str, Any]], problems: list[str]) -> Iterator[tuple[str, Any]]:
+def _until_problem(
+    records: Iterator[tuple[str, Any]], problems: list[str]
+) -> Iterator[tuple[str, Any]]:
     try:
         yield from records
-    except Problem as problem:  # a line that is not JSON ends the reading: what follows cannot be trusted
+    except (
+        Problem
+    ) as problem:  # a line that is not JSON ends the reading: what follows cannot be trusted
         problems.append(str(problem))
 
 
-def load_dataset(name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
-    """Read a dataset, or refuse it with the location of the first problem. The arguments are those of `read_dataset`.
+def load_dataset(
+    name: str, taxonomy: Taxonomy | Path | None = None, max_rows: int | None = MOST_ROWS
+) -> Dataset:
+    """Read a dataset, or refuse it with the location of the first problem. The arguments are those
+    of `read_dataset`.
 
     Raises:
-        InputError: there is nothing under that name, something in it is not a valid prompt-set, or it has too many rows.
+        InputError: there is nothing under that name, something in it is not a valid prompt-set, or
+            it has too many rows.
     """
     dataset, problems = read_dataset(name, taxonomy, max_rows)
     if dataset is None:
-        more = f" (and {len(problems) - 1} more; `dataset validate` lists all)" if len(problems) > 1 else ""
+        more = (
+            f" (and {len(problems) - 1} more; `dataset validate` lists all)"
+            if len(problems) > 1
+            else ""
+        )
         raise InputError(problems[0] + more)
     return dataset
 
 
 def dataset_name(name: str) -> str:
-    """Return what a dataset goes by: its file or folder's name; for a `dataset.jsonl`, as builds write it, its folder's."""
+    """Return what a dataset goes by: its file or folder's name; for a `dataset.jsonl`, as builds
+    write it, its folder's.
+    """
     if name == "starter" or name in PUBLISHED or name.startswith("hf:"):
         return name
     path = Path(name)
@@ -325,15 +393,16 @@ def _origin_of(name: str) -> Origin:
     if not there:
         listed = ", ".join(f"'{published}'" for published in PUBLISHED)
         raise InputError(
-            f"{one_line(name)}: no such dataset; valid: 'starter', {listed}, the path of a .jsonl, .json, .parquet or .csv "
-            "file or of a folder with a dataset card, or hf:owner/name[@revision][#path]"
+            f"{one_line(name)}: no such dataset; valid: 'starter', {listed}, the path of a .jsonl,"
+            " .json, .parquet or .csv file or of a folder with a dataset card, or"
+            " hf:owner/name[@revision][#path]"
         )
     if not path.is_dir():
         return Origin((DataFile(path, str(path)),))
     origin = files_by_card(path, lambda file: str(path / file))
     if origin is None:
         raise InputError(
-            f"{name}: is a folder without a dataset card (README.md) that names its data; name the .jsonl, .json, .parquet "
-            "or .csv file in it"
+            f"{name}: is a folder without a dataset card (README.md) that names its data; name the"
+            " .jsonl, .json, .parquet or .csv file in it"
         )
     return origin

@@ -1,4 +1,6 @@
-"""What the authors of the paper published: datasets and rubrics, fetched once into a cache, and verified each time."""
+"""What the authors of the paper published: datasets and rubrics, fetched once into a cache, and
+verified each time.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,14 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line, without_user_info
 
-__all__ = ["PAPER_DATASET_HASH", "PUBLISHED", "RUBRIC_HASHES", "Published", "published_dataset", "published_rubrics"]
+__all__ = [
+    "PAPER_DATASET_HASH",
+    "PUBLISHED",
+    "RUBRIC_HASHES",
+    "Published",
+    "published_dataset",
+    "published_rubrics",
+]
 
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
 _CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
@@ -33,7 +42,9 @@ class Published(NamedTuple):
 
     @property
     def address(self) -> str:
-        """Where it is fetched from: the repository, or what `OPENSAFEINTENT_MIRROR` names in its place."""
+        """Where it is fetched from: the repository, or what `OPENSAFEINTENT_MIRROR` names in its
+        place.
+        """
         base = os.environ.get(_MIRROR, "").strip() or _SOURCE
         return f"{base.rstrip('/')}/{self.revision}/{self.path}"
 
@@ -51,19 +62,24 @@ PUBLISHED: dict[str, Published] = {
 _RUBRICS = {
     "helpfulness.txt": "b9292beeab7512a54e68d16620444c6ad705fd5b529dc31bb3eae61b3b4a62da",
     "harmfulness.txt": "d638a0f13a6aa166923e1b0f669b57c7eea5cb1fa470b6a7687dcdf66fe6bd61",
-    "assistance_level_classification.txt": "9b0f79ca1813a5a389af143ca11257ab40eddfb20775c195fedf604a45714e8c",
+    "assistance_level_classification.txt": (
+        "9b0f79ca1813a5a389af143ca11257ab40eddfb20775c195fedf604a45714e8c"
+    ),
     "intent_classification.txt": "9eea106593f3094ec517a3de041a2adcfdc3492069ed6f43c9dbde3accf8999a",
 }
 
 PAPER_DATASET_HASH = "07115b06c60f3efa78fd23deee956eac5c1bd8bf7799c9cc35f376fbc2441998"
 """Of the canonical prompt-sets of the 115."""
 
-RUBRIC_HASHES = dict(zip(("helpfulness", "harm", "mode", "strategy"), _RUBRICS.values(), strict=True))
+RUBRIC_HASHES = dict(
+    zip(("helpfulness", "harm", "mode", "strategy"), _RUBRICS.values(), strict=True)
+)
 """By the role that each of the paper's rubrics has here."""
 
 
 def published_dataset(name: str) -> Path:
-    """Return the file of a published dataset, verified; it is fetched where the cache does not hold it.
+    """Return the file of a published dataset, verified; it is fetched where the cache does not hold
+    it.
 
     Raises:
         InputError: it cannot be fetched or kept, or is not what was published.
@@ -72,13 +88,18 @@ def published_dataset(name: str) -> Path:
 
 
 def published_rubrics() -> Path:
-    """Return the folder of the paper's rubrics, each verified; they are fetched where the cache does not hold them.
+    """Return the folder of the paper's rubrics, each verified; they are fetched where the cache
+    does not hold them.
 
     Raises:
         InputError: one cannot be fetched or kept, or is not what was published.
     """
-    files = [Published(_PAPER, f"prompts/metrics/{name}", digest) for name, digest in _RUBRICS.items()]
-    return [_verified(file, f"the paper's rubric {Path(file.path).name}") for file in files][-1].parent
+    files = [
+        Published(_PAPER, f"prompts/metrics/{name}", digest) for name, digest in _RUBRICS.items()
+    ]
+    return [_verified(file, f"the paper's rubric {Path(file.path).name}") for file in files][
+        -1
+    ].parent
 
 
 def _verified(file: Published, what: str) -> Path:
@@ -89,8 +110,8 @@ def _verified(file: Published, what: str) -> Path:
     content = _fetched(file, what)
     if (found := _digest(content)) != file.sha256:
         raise InputError(
-            f"{what}: {without_user_info(file.address)} holds another file than was published: its SHA-256 is {found[:12]}…, "
-            f"expected {file.sha256[:12]}…; nothing was kept"
+            f"{what}: {without_user_info(file.address)} holds another file than was published: its"
+            f" SHA-256 is {found[:12]}…, expected {file.sha256[:12]}…; nothing was kept"
         )
     with os_errors(f"{kept}: cannot write ({_CACHE} names another folder for the cache)"):
         kept.parent.mkdir(parents=True, exist_ok=True)
@@ -108,7 +129,8 @@ def _fetched(file: Published, what: str) -> bytes:
     shown = without_user_info(address)
     if not address.startswith(("https://", "http://")):
         raise InputError(
-            f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with https:// or http://"
+            f"{_MIRROR}: {one_line(shown, 200)} is no address; expected one that begins with"
+            " https:// or http://"
         )
     offline = f"; a copy on disk can be named as --dataset, or {_MIRROR} names another server"
     try:
@@ -116,12 +138,20 @@ def _fetched(file: Published, what: str) -> bytes:
             content: bytes = reply.read(_LONGEST + 1)
             due = reply.headers.get("Content-Length")
     except HTTPError as error:
-        raise InputError(f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}") from error
+        raise InputError(
+            f"{what}: {shown} answered {error.code} {one_line(str(error.reason), 80)}{offline}"
+        ) from error
     except (URLError, OSError, HTTPException, ValueError) as error:
         reason = getattr(error, "reason", None) or error
-        raise InputError(f"{what}: cannot fetch {shown}: {one_line(without_user_info(str(reason)), 200)}{offline}") from error
+        raise InputError(
+            f"{what}: cannot fetch {shown}:"
+            f" {one_line(without_user_info(str(reason)), 200)}{offline}"
+        ) from error
     if len(content) > _LONGEST or (due is not None and due.isdigit() and len(content) != int(due)):
-        raise InputError(f"{what}: {shown} gave {len(content):,} bytes of {due or 'too many'}; run again to fetch it whole")
+        raise InputError(
+            f"{what}: {shown} gave {len(content):,} bytes of {due or 'too many'}; run again to"
+            " fetch it whole"
+        )
     return content
 
 
@@ -130,7 +160,9 @@ def _digest(content: bytes) -> str:
 
 
 def _cache() -> Path:
-    """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own cache."""
+    """Return the folder that files are kept in: `OPENSAFEINTENT_CACHE`, or one in the user's own
+    cache.
+    """
     if named := os.environ.get(_CACHE, "").strip():
         return Path(named)
     default = Path(os.environ.get("XDG_CACHE_HOME", "").strip() or Path.home() / ".cache")

@@ -1,4 +1,6 @@
-"""Read the rows of a file: a JSON list, JSON lines, CSV or Parquet; and no more of them than is allowed."""
+"""Read the rows of a file: a JSON list, JSON lines, CSV or Parquet; and no more of them than is
+allowed.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +19,32 @@ from opensafeintent.hostile import one_line
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = ["MOST_ROWS", "SUFFIXES", "Problem", "RowLimit", "parquet_rows", "read_csv", "read_records"]
+__all__ = [
+    "MOST_ROWS",
+    "SUFFIXES",
+    "Problem",
+    "RowLimit",
+    "parquet_rows",
+    "read_csv",
+    "read_records",
+]
 
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""
 
 _CHARACTERS_A_ROW = 2_000
-"""On average, of as many rows as may be read; but 500 million characters always. A prompt-set with paraphrases has 2,000."""
+"""On average, of as many rows as may be read; but 500 million characters always.
+
+A prompt-set with paraphrases has 2,000.
+"""
 
 
 class RowLimit:
     """What may still be read, over all files of a dataset.
 
     Args:
-        rows: rows at most; and 2,000 times as many characters, or 500 million where that is more. None sets no limit.
+        rows: rows at most; and 2,000 times as many characters, or 500 million where that is more.
+            None sets no limit.
     """
 
     def __init__(self, rows: int | None = MOST_ROWS) -> None:
@@ -56,11 +70,13 @@ class RowLimit:
             InputError: it has.
         """
         if self.most is not None and rows > self.most:
-            raise InputError(f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows")
+            raise InputError(
+                f"{name}: has more than {self.most:,} rows; if it is to have more, raise --max-rows"
+            )
         if self.most_characters is not None and characters > self.most_characters:
             raise InputError(
-                f"{name}: holds more than {self.most_characters:,} characters; if it is to hold more, raise --max-rows: "
-                f"{_CHARACTERS_A_ROW:,} are allowed for each row"
+                f"{name}: holds more than {self.most_characters:,} characters; if it is to hold"
+                f" more, raise --max-rows: {_CHARACTERS_A_ROW:,} are allowed for each row"
             )
 
 
@@ -68,15 +84,21 @@ SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 """What files of records end in."""
 
 
-_CSV_FORM = "expected UTF-8, a text with commas or line breaks between double quotes, and quotes within it doubled"
+_CSV_FORM = (
+    "expected UTF-8, a text with commas or line breaks between double quotes, and quotes within it"
+    " doubled"
+)
 
 
 class Problem(Exception):
     """One thing wrong in one record: its location and what would be valid."""
 
 
-def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = None) -> Iterator[tuple[str, Any]]:
-    """Yield (location, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a `.parquet` file.
+def read_records(
+    path: Path, shown: str | None = None, limit: RowLimit | None = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield (location, record) for each record of a `.json` list, a `.jsonl`, a `.csv` or a
+    `.parquet` file.
 
     Args:
         path: the file.
@@ -84,8 +106,10 @@ def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = 
         limit: what may be read; by default as much as `RowLimit()` allows, of this file.
 
     Raises:
-        InputError: the file cannot be read, is not UTF-8, is not what its suffix says, or holds more than the limit.
-        Problem: one line of a JSONL file is not JSON, or one row of a CSV file has not as many cells as the header names.
+        InputError: the file cannot be read, is not UTF-8, is not what its suffix says, or holds
+            more than the limit.
+        Problem: one line of a JSONL file is not JSON, or one row of a CSV file has not as many
+            cells as the header names.
     """
     name, limit = shown or str(path), limit or RowLimit()
     match path.suffix.lower():
@@ -95,10 +119,15 @@ def read_records(path: Path, shown: str | None = None, limit: RowLimit | None = 
             return
         case ".csv":
             cells = read_csv(path, name, limit)
-            yield from ((location, {field: cell for field, cell in row.items() if cell}) for location, row in cells)
+            yield from (
+                (location, {field: cell for field, cell in row.items() if cell})
+                for location, row in cells
+            )
             return
         case suffix:
-            for record in _json_records(_read_text(path, name, limit), name, lines=suffix == ".jsonl"):
+            for record in _json_records(
+                _read_text(path, name, limit), name, lines=suffix == ".jsonl"
+            ):
                 limit.count(name)
                 yield record
 
@@ -112,7 +141,11 @@ def _json_records(text: str, name: str, *, lines: bool) -> Iterator[tuple[str, A
                 raise InputError(f"{name}: {problem}") from problem
         else:
             listed = isinstance(value, list)
-            yield from (((f"{name}, item {n}", item) for n, item in enumerate(value, start=1)) if listed else [(name, value)])
+            yield from (
+                ((f"{name}, item {n}", item) for n, item in enumerate(value, start=1))
+                if listed
+                else [(name, value)]
+            )
             return
     for number, line in enumerate(_lines(text), start=1):
         if line.strip():
@@ -132,33 +165,48 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield (location, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR, and nothing else is one.
+    """Yield (location, cells by column) for each row of a CSV file. Line ends are LF, CRLF or CR,
+    and nothing else is one.
 
     Raises:
-        InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or holds more than the limit.
+        InputError: it cannot be read, is not UTF-8, has a column twice or a quote out of place, or
+            holds more than the limit.
         Problem: a row has not as many cells as the header.
     """
     text = _read_text(path, name, limit)
     if "\0" in text:
-        raise InputError(f"{name}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: holds a NUL character; {_CSV_FORM}")
+        raise InputError(
+            f"{name}:{text.count(chr(10), 0, text.index(chr(0))) + 1}: holds a NUL character;"
+            f" {_CSV_FORM}"
+        )
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
     line = 1  # on which a row begins
     try:
         header = next(rows, [])
-        twice = next((field for field in header if header.count(field) > 1), None) if len(set(header)) < len(header) else None
+        twice = (
+            next((field for field in header if header.count(field) > 1), None)
+            if len(set(header)) < len(header)
+            else None
+        )
         if twice is not None:
-            raise InputError(f"{name}: the column {one_line(twice, 60)!r} stands twice in the header")
+            raise InputError(
+                f"{name}: the column {one_line(twice, 60)!r} stands twice in the header"
+            )
         line = rows.line_num + 1
         for row in rows:
             if len(row) != len(header) and "".join(row).strip():
                 cells = f"{len(row)} cell{'s' * (len(row) != 1)}"
-                raise Problem(f"{name}:{line}: has {cells}, and the header names {len(header)}; {_CSV_FORM}")
+                raise Problem(
+                    f"{name}:{line}: has {cells}, and the header names {len(header)}; {_CSV_FORM}"
+                )
             if len(row) == len(header):
                 limit.count(name)
                 yield f"{name}:{line}", dict(zip(header, row, strict=True))
             line = rows.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}") from error
+        raise InputError(
+            f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}"
+        ) from error
 
 
 def _looks_like_lines(text: str) -> bool:
@@ -180,18 +228,25 @@ def _json(text: str) -> Any:
 def _json_complaint(error: ValueError) -> str:
     if not isinstance(error, json.JSONDecodeError):
         return f"not valid JSON ({error})"
-    where = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
+    where = (
+        f"line {error.lineno}, column {error.colno}"
+        if error.lineno > 1
+        else f"column {error.colno}"
+    )
     cut = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated")
     return f"not valid JSON ({error.msg}, {where})" + ("; it looks cut off" if cut else "")
 
 
 def _read_text(path: Path, name: str, limit: RowLimit) -> str:
-    with contextlib.suppress(OSError):  # what cannot be looked at cannot be read either, and that is told below
+    with contextlib.suppress(
+        OSError
+    ):  # what cannot be looked at cannot be read either, and that is told below
         limit.check(name, characters=path.stat().st_size)
     return read_text(path, name)
 
 
-# Parquet, a few rows at a time: however often a text is repeated, it is in memory once -------------------------------
+# Parquet, a few rows at a time: however often a text is repeated, it is in memory once
+# -------------------------------
 
 _BATCH = 1024
 """Rows that are decoded together."""
@@ -202,7 +257,9 @@ _A_VALUE = 20
 _MOST_NAMED = 8
 
 
-def parquet_rows(source: Path | IO[bytes], name: str, limit: RowLimit, column: str | None = None) -> Iterator[dict[str, Any]]:
+def parquet_rows(
+    source: Path | IO[bytes], name: str, limit: RowLimit, column: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of a Parquet file.
 
     Args:
@@ -212,15 +269,26 @@ def parquet_rows(source: Path | IO[bytes], name: str, limit: RowLimit, column: s
         column: the only one that is read; all by default.
 
     Raises:
-        InputError: the extra `[parquet]` is missing, the file is damaged or no Parquet, has no such column or one twice, or
-            holds more than the limit.
+        InputError: the extra `[parquet]` is missing, the file is damaged or no Parquet, has no such
+            column or one twice, or holds more than the limit.
     """
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError as error:
-        raise InputError(f'{name}: Parquet needs an extra: pip install "opensafeintent[parquet]"') from error
-    damage = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, NotImplementedError, ArithmeticError, MemoryError)
+        raise InputError(
+            f'{name}: Parquet needs an extra: pip install "opensafeintent[parquet]"'
+        ) from error
+    damage = (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        TypeError,
+        KeyError,
+        NotImplementedError,
+        ArithmeticError,
+        MemoryError,
+    )
     try:
         with pq.ParquetFile(source) as file:
             texts, width = _texts_and_width(file.schema)
@@ -231,33 +299,52 @@ def parquet_rows(source: Path | IO[bytes], name: str, limit: RowLimit, column: s
             for group in range(file.num_row_groups):
                 _check_group(file.metadata.row_group(group), name, limit)
                 batches = file.iter_batches(
-                    max(1, min(_BATCH, _BATCH_BYTES // width)), row_groups=[group], columns=column and [column]
+                    max(1, min(_BATCH, _BATCH_BYTES // width)),
+                    row_groups=[group],
+                    columns=column and [column],
                 )
                 for batch in batches:
                     values = sum(_values(array) for array in batch.columns)
-                    limit.check(name, characters=_A_VALUE * values)  # one row's list may hold millions of nulls
+                    limit.check(
+                        name, characters=_A_VALUE * values
+                    )  # one row's list may hold millions of nulls
                     for row in _few_at_a_time(batch):
                         limit.count(name, _characters(row))
                         yield row
     except damage as error:
         raise InputError(
-            f"{name}: cannot read as Parquet ({one_line(str(error), 150)}); expected an undamaged file"
+            f"{name}: cannot read as Parquet ({one_line(str(error), 150)}); expected an undamaged"
+            " file"
         ) from error
 
 
 def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
-    """Return the paths of all columns of texts, which are read as dictionaries, and the width of the widest other value."""
+    """Return the paths of all columns of texts, which are read as dictionaries, and the width of
+    the widest other value.
+    """
     columns = [schema.column(index) for index in range(len(schema))]
-    texts = [one.path for one in columns if one.physical_type == "BYTE_ARRAY" and one.logical_type.type != "DECIMAL"]
+    texts = [
+        one.path
+        for one in columns
+        if one.physical_type == "BYTE_ARRAY" and one.logical_type.type != "DECIMAL"
+    ]
     return texts, max((one.length or 8 for one in columns), default=8)
 
 
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
-    twice = next((field for field in names if names.count(field) > 1), None) if len(set(names)) < len(names) else None
+    twice = (
+        next((field for field in names if names.count(field) > 1), None)
+        if len(set(names)) < len(names)
+        else None
+    )
     if twice is not None:
-        raise InputError(f"{name}: the column {one_line(twice, 60)!r} is there twice; expected each once")
+        raise InputError(
+            f"{name}: the column {one_line(twice, 60)!r} is there twice; expected each once"
+        )
     if column is not None and column not in names:
-        found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED]) + (", …" if len(names) > _MOST_NAMED else "")
+        found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED]) + (
+            ", …" if len(names) > _MOST_NAMED else ""
+        )
         raise InputError(f"{name}: has no column {column!r}; found {found or 'none'}")
 
 
@@ -279,7 +366,9 @@ def _values(array: Any) -> int:
 
 
 def _few_at_a_time(batch: Any) -> Iterator[dict[str, Any]]:
-    """Yield a batch's rows; each is made of Python objects only shortly before, since those repeat what the batch shares."""
+    """Yield a batch's rows; each is made of Python objects only shortly before, since those repeat
+    what the batch shares.
+    """
     at_once = max(1, min(_BATCH, _BATCH_BYTES // max(1, batch.nbytes)))
     for start in range(0, batch.num_rows, at_once):
         yield from batch.slice(start, at_once).to_pylist()

@@ -1,4 +1,6 @@
-"""One task worded benignly, ambiguously and maliciously, with paraphrases of the ambiguous wording."""
+"""One task worded benignly, ambiguously and maliciously, with paraphrases of the ambiguous
+wording.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class Prompts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
-    """One underlying task, one harm domain, one task type: the unit of evaluation (paper, section 2)."""
+    """One underlying task, one harm domain, one task type: the unit of evaluation (paper, section
+    2).
+    """
 
     id: str
     harm_domain: str
@@ -49,8 +53,14 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
 
     def wordings(self) -> dict[str, str]:
         """Return every prompt by its variant name: the triplet first, then the paraphrases."""
-        core = {"benign": self.prompts.benign, "dual_use": self.prompts.dual_use, "malicious": self.prompts.malicious}
-        return core | {paraphrase_variant(n): text for n, text in enumerate(self.dual_use_paraphrases, start=1)}
+        core = {
+            "benign": self.prompts.benign,
+            "dual_use": self.prompts.dual_use,
+            "malicious": self.prompts.malicious,
+        }
+        return core | {
+            paraphrase_variant(n): text for n, text in enumerate(self.dual_use_paraphrases, start=1)
+        }
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as our JSONL has it; fields that are not there are left out."""
@@ -58,16 +68,20 @@ class PromptSet(msgspec.Struct, frozen=True, kw_only=True):
         return {field: value for field, value in record.items() if value is not None}
 
 
-def content_id(harm_domain: str, task_type: str, prompts: Prompts, paraphrases: tuple[str, ...]) -> str:
+def content_id(
+    harm_domain: str, task_type: str, prompts: Prompts, paraphrases: tuple[str, ...]
+) -> str:
     """Return a stable id made from what a set asks: 12 hexadecimal digits of a SHA-256."""
-    return sha256_hex(canonical_json([harm_domain, task_type, msgspec.to_builtins(prompts), list(paraphrases)]))[:12]
+    return sha256_hex(
+        canonical_json([harm_domain, task_type, msgspec.to_builtins(prompts), list(paraphrases)])
+    )[:12]
 
 
 class Dataset:
     """Prompt-sets with the taxonomy that they are labelled in.
 
-    Its identity is the SHA-256 of its canonical prompt-sets sorted by id, not of a file's bytes: the same sets in another
-    order, format or file are the same dataset.
+    Its identity is the SHA-256 of its canonical prompt-sets sorted by id, not of a file's bytes:
+    the same sets in another order, format or file are the same dataset.
     """
 
     def __init__(self, name: str, prompt_sets: tuple[PromptSet, ...], taxonomy: Taxonomy) -> None:
@@ -91,8 +105,14 @@ class Dataset:
 
     @cached_property
     def sorted(self) -> Dataset:
-        """The same with its prompt-sets sorted by id: the order that numbers are computed in, whatever that of the file."""
-        return Dataset(self.name, tuple(sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id)), self.taxonomy)
+        """The same with its prompt-sets sorted by id: the order that numbers are computed in,
+        whatever that of the file.
+        """
+        return Dataset(
+            self.name,
+            tuple(sorted(self.prompt_sets, key=lambda prompt_set: prompt_set.id)),
+            self.taxonomy,
+        )
 
     @cached_property
     def by_id(self) -> dict[str, PromptSet]:

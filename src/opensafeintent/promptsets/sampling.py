@@ -1,4 +1,6 @@
-"""Which prompt-sets a sample holds: one order of a dataset, so that every prefix estimates what the whole does."""
+"""Which prompt-sets a sample holds: one order of a dataset, so that every prefix estimates what the
+whole does.
+"""
 
 from __future__ import annotations
 
@@ -31,21 +33,27 @@ class _Place(NamedTuple):
 
 
 def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
-    """Return prompt-sets in the order in which samples take them: the first N are the sample of N, for any N.
+    """Return prompt-sets in the order in which samples take them: the first N are the sample of N,
+    for any N.
 
-    A prefix holds of each cell what its share of the dataset comes to, to about one set: sets are sorted by (r − ½)/N_h,
-    where r is a set's rank within its cell by its id's hash and N_h the size of the cell. That is Webster's method of
-    apportionment as a sequence (Balinski and Young, Fair Representation, 1982). Cells that tie take turns, so that harm
-    domains and task types come evenly too, in an order that hashes of their names decide.
+    A prefix holds of each cell what its share of the dataset comes to, to about one set: sets are
+    sorted by (r − ½)/N_h, where r is a set's rank within its cell by its id's hash and N_h the size
+    of the cell. That is Webster's method of apportionment as a sequence (Balinski and Young, Fair
+    Representation, 1982). Cells that tie take turns, so that harm domains and task types come
+    evenly too, in an order that hashes of their names decide.
     """
-    places = sorted(_places(prompt_sets), key=lambda place: ((place.rank + 0.5) / place.size, place.turn, place.cell))
+    places = sorted(
+        _places(prompt_sets),
+        key=lambda place: ((place.rank + 0.5) / place.size, place.turn, place.cell),
+    )
     return tuple(prompt_sets[place.at] for place in places)
 
 
 def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
     """Return the first `limit` sets of `sample_order`; None is all of them.
 
-    The choice depends on the sets alone, not on their order, and a larger limit contains every smaller one: a run grows.
+    The choice depends on the sets alone, not on their order, and a larger limit contains every
+    smaller one: a run grows.
 
     Raises:
         InputError: a negative limit.
@@ -68,7 +76,9 @@ def _places(prompt_sets: Sequence[PromptSet]) -> Iterable[_Place]:
         cells[prompt_sets[at].cell].append(at)
     domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
     turns = len(domains) * len(types)
-    step = round(turns * 0.6180339887)  # each rank begins a golden section later than the one before: none is favoured
+    step = round(
+        turns * 0.6180339887
+    )  # each rank begins a golden section later than the one before: none is favoured
     for cell, members in cells.items():
         turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
         name = sha256_hex("\0".join(cell))

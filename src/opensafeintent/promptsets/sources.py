@@ -15,7 +15,16 @@ from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
 
-__all__ = ["CARD", "TAXONOMY", "DataFile", "Origin", "fetch", "files_by_card", "files_by_suffix", "stream_rows"]
+__all__ = [
+    "CARD",
+    "TAXONOMY",
+    "DataFile",
+    "Origin",
+    "fetch",
+    "files_by_card",
+    "files_by_suffix",
+    "stream_rows",
+]
 
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
@@ -42,30 +51,41 @@ class Origin(msgspec.Struct, frozen=True):
 
 
 def files_by_card(folder: Path, shown: Shown) -> Origin | None:
-    """Return the files that the default configuration of a folder's card names; None where no card names any.
+    """Return the files that the default configuration of a folder's card names; None where no card
+    names any.
 
     The card is `README.md`, its `configs` in YAML as the hub defines them.
 
     Raises:
-        InputError: the card cannot be read, has several configurations and no default, or names no file that is there.
+        InputError: the card cannot be read, has several configurations and no default, or names no
+            file that is there.
     """
     location = shown(CARD)
     configs = _configs(folder / CARD, location)
     if not configs:
         return None
-    config = _default(configs, location, lambda one: [shown(path) for path in _matching(folder, one, location)])
+    config = _default(
+        configs, location, lambda one: [shown(path) for path in _matching(folder, one, location)]
+    )
     return _origin(folder, _matching(folder, config, location), shown)
 
 
 def files_by_suffix(folder: Path, shown: Shown, chosen: str | None = None) -> Origin:
-    """Return all data files of a folder, or those at or under one path of it; Parquet where there is any.
+    """Return all data files of a folder, or those at or under one path of it; Parquet where there
+    is any.
 
     Raises:
         InputError: there is none.
     """
-    paths = [path for path in _data_files(folder) if chosen is None or PurePosixPath(path).is_relative_to(chosen)]
+    paths = [
+        path
+        for path in _data_files(folder)
+        if chosen is None or PurePosixPath(path).is_relative_to(chosen)
+    ]
     if not paths:
-        raise InputError(f"{shown(chosen) if chosen else shown('')}: holds no {_listed(SUFFIXES)} file")
+        raise InputError(
+            f"{shown(chosen) if chosen else shown('')}: holds no {_listed(SUFFIXES)} file"
+        )
     parquet = [path for path in paths if path.endswith(".parquet")]
     return _origin(folder, parquet or paths, shown)
 
@@ -90,7 +110,8 @@ def _listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} or {last}"
 
 
-# The card ------------------------------------------------------------------------------------------------------------
+# The card
+# ------------------------------------------------------------------------------
 
 
 def _configs(card: Path, location: str) -> list[dict[str, Any]]:
@@ -105,16 +126,27 @@ def _configs(card: Path, location: str) -> list[dict[str, Any]]:
     try:
         from huggingface_hub import metadata_load
     except ImportError as error:
-        raise InputError(f'{location}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"') from error
+        raise InputError(
+            f'{location}: reading a dataset card needs an extra: pip install "opensafeintent[hf]"'
+        ) from error
     try:
         data = metadata_load(card)
-    except Exception as error:  # the YAML reader's own errors, of a library that is not named among our dependencies
-        raise InputError(f"{location}: its first lines are not YAML: {one_line(str(error))}") from error
+    # the YAML reader's own errors, of a library that is not named among our dependencies
+    except Exception as error:
+        raise InputError(
+            f"{location}: its first lines are not YAML: {one_line(str(error))}"
+        ) from error
     configs = data.get("configs") if isinstance(data, dict) else None
-    return [config for config in configs if isinstance(config, dict)] if isinstance(configs, list) else []
+    return (
+        [config for config in configs if isinstance(config, dict)]
+        if isinstance(configs, list)
+        else []
+    )
 
 
-def _default(configs: list[dict[str, Any]], location: str, files_of: Callable[[dict[str, Any]], list[str]]) -> dict[str, Any]:
+def _default(
+    configs: list[dict[str, Any]], location: str, files_of: Callable[[dict[str, Any]], list[str]]
+) -> dict[str, Any]:
     """Return the configuration that is read when none is named, by the hub's rule."""
     if len(configs) == 1:
         return configs[0]
@@ -122,9 +154,13 @@ def _default(configs: list[dict[str, Any]], location: str, files_of: Callable[[d
         if config.get("default") is True or config.get("config_name") == "default":
             return config
     named = "; ".join(
-        f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}" for one in configs[:_MOST_NAMED]
+        f"{one_line(str(one.get('config_name')), 60)}: {', '.join(files_of(one))}"
+        for one in configs[:_MOST_NAMED]
     )
-    raise InputError(f"{location}: names {len(configs)} configurations and no default; name a file of one ({named})")
+    raise InputError(
+        f"{location}: names {len(configs)} configurations and no default; name a file of one"
+        f" ({named})"
+    )
 
 
 def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
@@ -136,20 +172,33 @@ def _matching(folder: Path, config: dict[str, Any], location: str) -> list[str]:
     matched: dict[str, None] = {}
     for pattern in patterns:
         if ".." in PurePosixPath(pattern).parts:
-            raise InputError(f"{location}: names data files outside its folder: {one_line(pattern, 80)}")
+            raise InputError(
+                f"{location}: names data files outside its folder: {one_line(pattern, 80)}"
+            )
         try:
-            paths = sorted(path.relative_to(folder).as_posix() for path in folder.glob(pattern) if _is_data(path))
+            paths = sorted(
+                path.relative_to(folder).as_posix()
+                for path in folder.glob(pattern)
+                if _is_data(path)
+            )
         except (ValueError, NotImplementedError, IndexError) as error:
-            raise InputError(f"{location}: cannot find the data files {one_line(pattern, 80)!r}: {error}") from error
+            raise InputError(
+                f"{location}: cannot find the data files {one_line(pattern, 80)!r}: {error}"
+            ) from error
         matched |= dict.fromkeys(paths)
     if not matched:
         named = ", ".join(one_line(pattern, 80) for pattern in patterns) or "none"
-        raise InputError(f"{location}: of the data files that it names ({named}) there is no {_listed(SUFFIXES)} file")
+        raise InputError(
+            f"{location}: of the data files that it names ({named}) there is no {_listed(SUFFIXES)}"
+            " file"
+        )
     return list(matched)
 
 
 def _patterns(data_files: Any) -> Iterator[str]:
-    """Yield the patterns of `data_files` in any of the forms that the hub takes: a text, a list, splits with paths."""
+    """Yield the patterns of `data_files` in any of the forms that the hub takes: a text, a list,
+    splits with paths.
+    """
     match data_files:
         case str():
             yield data_files
@@ -163,21 +212,27 @@ def _patterns(data_files: Any) -> Iterator[str]:
                 yield from _patterns(paths)
 
 
-# The hub: `hf:owner/name[@revision][#path]` (extra `[hf]`) -----------------------------------------------------------
+# The hub: `hf:owner/name[@revision][#path]` (extra `[hf]`)
+# -----------------------------------------------------------
 
-_NAME = re.compile(r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(#(?P<path>[^*?\[\]]*[^*?\[\]/]/?))?", re.ASCII)
+_NAME = re.compile(
+    r"hf:(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?(#(?P<path>[^*?\[\]]*[^*?\[\]/]/?))?",
+    re.ASCII,
+)
 _BLOCK = 2**20
 """Bytes asked for at a time when a file is streamed."""
 
 
 def fetch(name: str) -> Origin:
-    """Download a hub dataset's data files once, into the hub's own cache, and return which of them are the dataset.
+    """Download a hub dataset's data files once, into the hub's own cache, and return which of them
+    are the dataset.
 
-    Those are the file or folder after `#`; or what the default configuration of the dataset's card names; or all data files,
-    Parquet standing for whatever lies beside it.
+    Those are the file or folder after `#`; or what the default configuration of the dataset's card
+    names; or all data files, Parquet standing for whatever lies beside it.
 
     Raises:
-        InputError: the name is not of that form, the extra is missing, the hub cannot be reached, or it holds no data file.
+        InputError: the name is not of that form, the extra is missing, the hub cannot be reached,
+            or it holds no data file.
     """
     repo, revision, chosen = _parts(name)
     whole = f"hf:{repo}" + (f"@{revision}" if revision else "")
@@ -186,9 +241,13 @@ def fetch(name: str) -> Origin:
         from huggingface_hub.utils.tqdm import disable_progress_bars
 
         disable_progress_bars()
-        wanted = [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
+        wanted = (
+            [chosen, f"{chosen}/*"] if chosen else [CARD, *(f"*{suffix}" for suffix in SUFFIXES)]
+        )
         patterns = [*wanted, TAXONOMY]
-        folder = Path(snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=patterns))
+        folder = Path(
+            snapshot_download(repo, repo_type="dataset", revision=revision, allow_patterns=patterns)
+        )
 
     def shown(path: str) -> str:
         return f"{whole}#{path}" if path else whole
@@ -203,7 +262,8 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
     Args:
         name: `hf:owner/name[@revision][#path]`.
         column: the field that is read; the others are passed over.
-        split: only files with this word in their path are read, where there are any and none is chosen.
+        split: only files with this word in their path are read, where there are any and none is
+            chosen.
         limit: what may be read.
 
     Raises:
@@ -217,7 +277,11 @@ def stream_rows(name: str, column: str, *, split: str, limit: RowLimit) -> Itera
         root = f"datasets/{repo}" + (f"@{revision}" if revision else "")
         paths = sorted(path for path in files.find(root) if path.endswith((".jsonl", ".parquet")))
         if chosen:
-            paths = [path for path in paths if path == f"{root}/{chosen}" or path.startswith(f"{root}/{chosen}/")]
+            paths = [
+                path
+                for path in paths
+                if path == f"{root}/{chosen}" or path.startswith(f"{root}/{chosen}/")
+            ]
         else:
             paths = [path for path in paths if split in path.removeprefix(root)] or paths
         if not paths:
@@ -239,14 +303,17 @@ def _jsonl_column(file: Iterable[bytes], column: str, location: str) -> Iterator
             try:
                 yield any_json(line.decode())[column]
             except (ValueError, KeyError, TypeError) as error:
-                raise InputError(f"{location}, line {number}: expected a JSON object with the field {column!r}") from error
+                raise InputError(
+                    f"{location}, line {number}: expected a JSON object with the field {column!r}"
+                ) from error
 
 
 def _parts(name: str) -> tuple[str, str | None, str | None]:
     match = _NAME.fullmatch(name)
     if match is None or ".." in (match["path"] or "").split("/"):
         raise InputError(
-            f"{name}: not a hub dataset; expected hf:owner/name or hf:owner/name@revision, and #path for one file of it"
+            f"{name}: not a hub dataset; expected hf:owner/name or hf:owner/name@revision, and"
+            " #path for one file of it"
         )
     return match["repo"], match["revision"], match["path"] and match["path"].rstrip("/")
 
@@ -264,23 +331,36 @@ def _hub_errors(name: str, repo: str, revision: str | None) -> Iterator[None]:
             RevisionNotFoundError,
         )
     except ImportError as error:
-        raise InputError(f'{name}: datasets on the hub need an extra: pip install "opensafeintent[hf]"') from error
+        raise InputError(
+            f'{name}: datasets on the hub need an extra: pip install "opensafeintent[hf]"'
+        ) from error
     try:
         yield
     except InputError:
         raise
     except HFValidationError as error:
-        raise InputError(f"{name}: not a name that the hub allows: {one_line(str(error))}") from error
+        raise InputError(
+            f"{name}: not a name that the hub allows: {one_line(str(error))}"
+        ) from error
     except RevisionNotFoundError as error:
         raise InputError(f"{name}: the hub has no revision {revision!r} of {repo}") from error
     except GatedRepoError as error:
         raise InputError(
-            f"{name}: access to {repo} is gated: ask for it on its page of the hub, then set HF_TOKEN to a token of yours"
+            f"{name}: access to {repo} is gated: ask for it on its page of the hub, then set"
+            " HF_TOKEN to a token of yours"
         ) from error
     except RepositoryNotFoundError as error:
-        raise InputError(f"{name}: the hub has no dataset {repo}, or it needs a token (HF_TOKEN)") from error
+        raise InputError(
+            f"{name}: the hub has no dataset {repo}, or it needs a token (HF_TOKEN)"
+        ) from error
     except LocalEntryNotFoundError as error:
         wanted = f"revision {revision!r} of the dataset" if revision else "the dataset"
-        raise InputError(f"{name}: cannot reach the hub, and {wanted} is not in its cache") from error
-    except Exception as error:  # the hub's client lets its HTTP library's errors through, and changes that library
-        raise InputError(f"{name}: the hub did not give the dataset: {one_line(without_user_info(str(error)))}") from error
+        raise InputError(
+            f"{name}: cannot reach the hub, and {wanted} is not in its cache"
+        ) from error
+    except (
+        Exception
+    ) as error:  # the hub's client lets its HTTP library's errors through, and changes that library
+        raise InputError(
+            f"{name}: the hub did not give the dataset: {one_line(without_user_info(str(error)))}"
+        ) from error

@@ -32,7 +32,8 @@ __all__ = [
 
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
-    """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or `.parquet`.
+    """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or
+    `.parquet`.
 
     Raises:
         InputError: another suffix, a missing extra, or a path that cannot be written.
@@ -87,9 +88,16 @@ def prompt_set_table(dataset: Dataset) -> pa.Table:
     return pa.Table.from_pylist([item.to_json() for item in dataset.prompt_sets], schema=schema)
 
 
-# Cards: what every card says, and how text from outside stands in one ------------------------------------------------
+# Cards: what every card says, and how text from outside stands in one
+# ------------------------------------------------
 
-_SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"), (10_000_000, "1M<n<10M"))
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+)
 """The hub's names for numbers of rows."""
 _MARKUP = re.compile(r"([\\`*_{}\[\]<>|#~&!$@])|(?<=:)(?=//)|(?<=www)(?=\.)")
 """What Markdown reads as markup within a line, addresses included."""
@@ -105,13 +113,20 @@ class Plain(str):
 
 
 def canary_of(dataset_hash: str) -> str:
-    """Return the GUID by which a dataset is found in a training corpus; it is made from the dataset's hash."""
+    """Return the GUID by which a dataset is found in a training corpus; it is made from the
+    dataset's hash.
+    """
     return str(uuid5(NAMESPACE_URL, f"opensafeintent:dataset:{dataset_hash}"))
 
 
 def canary_in(dataset: Dataset) -> str | None:
-    """Return the canary that every record carries in its `source`; None where there is none, or more than one."""
-    canaries = {match["guid"] if (match := _CANARY.search(item.source or "")) else None for item in dataset.prompt_sets}
+    """Return the canary that every record carries in its `source`; None where there is none, or
+    more than one.
+    """
+    canaries = {
+        match["guid"] if (match := _CANARY.search(item.source or "")) else None
+        for item in dataset.prompt_sets
+    }
     return canaries.pop() if len(canaries) == 1 else None
 
 

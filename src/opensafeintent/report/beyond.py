@@ -22,11 +22,15 @@ def beyond(group: Group) -> Iterator[Sentence]:
     yield from _lenient(group)
     triplet, utility = (reference_values(metric) for metric in PRIMARY)
     if any(group.numbers.overall[model, metric].n for model in group.models for metric in PRIMARY):
-        yield _say("reference", topic="What can be reached", triplet=triplet, utility=utility, score=score)
+        yield _say(
+            "reference", topic="What can be reached", triplet=triplet, utility=utility, score=score
+        )
 
 
 def _knowing(group: Group) -> Iterator[Sentence]:
-    """Yield where what a model calls for and what it does lie farthest apart, and which models differ in it at all."""
+    """Yield where what a model calls for and what it does lie farthest apart, and which models
+    differ in it at all.
+    """
     pair, overall = KNOWING[0], group.numbers.overall
     gaps = {model: overall[model, pair.difference] for model in contenders(group.probed)}
     told = {model: gap for model, gap in gaps.items() if gap.value is not None}
@@ -47,7 +51,8 @@ def _knowing(group: Group) -> Iterator[Sentence]:
         less=[name for name in real if name not in more],
         agreement=overall[model, "probe_agreement"].value,
         turned=any(
-            manifest.probe_order == "prompt" and any(entry.probe == "all" for entry in manifest.models.values())
+            manifest.probe_order == "prompt"
+            and any(entry.probe == "all" for entry in manifest.models.values())
             for manifest in group.manifests
         ),
         score=score,
@@ -55,9 +60,15 @@ def _knowing(group: Group) -> Iterator[Sentence]:
 
 
 def _lenient(group: Group) -> Iterator[Sentence]:
-    """Yield what becomes of the primary metrics where a harm severity of 1 is still safe: ranks, or one model's values."""
+    """Yield what becomes of the primary metrics where a harm severity of 1 is still safe: ranks, or
+    one model's values.
+    """
     models = contenders(group.models)
-    defined = [metric for metric in PRIMARY if any(group.numbers.overall[model, metric].n for model in models)]
+    defined = [
+        metric
+        for metric in PRIMARY
+        if any(group.numbers.overall[model, metric].n for model in models)
+    ]
     if not defined:
         return
     changed = []
@@ -65,12 +76,29 @@ def _lenient(group: Group) -> Iterator[Sentence]:
         swaps = [swap for swap in group.swaps_if_lenient(metric) if set(swap.models) <= set(models)]
         if swaps:
             real = sum(swap.beyond_chance for swap in swaps)
-            changed.append({"label": METRICS[metric].label, "swaps": len(swaps), "real": real, "first": swaps[0]})
+            changed.append(
+                {
+                    "label": METRICS[metric].label,
+                    "swaps": len(swaps),
+                    "real": real,
+                    "first": swaps[0],
+                }
+            )
     moved = []
     for metric in defined if len(models) == 1 else ():
         place = group.models.index(models[0])
-        before, after = (found.estimates[metric][place].value for found in (group.judges.counted, group.lenient))
+        before, after = (
+            found.estimates[metric][place].value for found in (group.judges.counted, group.lenient)
+        )
         shown = percent if METRICS[metric].binary else score
-        moved.append({"label": METRICS[metric].label, "before": shown(before or 0.0), "after": shown(after or 0.0)})
+        moved.append(
+            {
+                "label": METRICS[metric].label,
+                "before": shown(before or 0.0),
+                "after": shown(after or 0.0),
+            }
+        )
     pairs = len(models) * (len(models) - 1) // 2
-    yield _say("lenient", topic="Where the line is drawn", changed=changed, moved=moved, pairs=pairs)
+    yield _say(
+        "lenient", topic="Where the line is drawn", changed=changed, moved=moved, pairs=pairs
+    )

@@ -12,7 +12,15 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.records import REASONS, Draft, Reason, Seed, Stage, StageResult, Topic
+from opensafeintent.construction.records import (
+    REASONS,
+    Draft,
+    Reason,
+    Seed,
+    Stage,
+    StageResult,
+    Topic,
+)
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.writing import (
@@ -62,9 +70,16 @@ def coverage_of(built: Built, manifest: BuildManifest) -> list[Cell]:
 
 
 def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Sequence[str]) -> str:
-    """Return `build.md`: what went through the stages, why items were dropped, coverage of the cells, costs."""
+    """Return `build.md`: what went through the stages, why items were dropped, coverage of the
+    cells, costs.
+    """
     lines = ["# Build", "", *(f"- {markdown_text(remark, 1000)}" for remark in remarks), ""]
-    tables = [_funnel(built), _dropped(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
+    tables = [
+        _funnel(built),
+        _dropped(built),
+        _coverage(coverage_of(built, manifest)),
+        *cost_tables(costs),
+    ]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
 
@@ -78,7 +93,9 @@ class _StageCount(NamedTuple):
 
 def _count(result: StageResult[Seed] | StageResult[Topic] | StageResult[Draft]) -> _StageCount:
     from_seeds = sum(_goes_back_to_a_seed(item) for item in result.kept)
-    return _StageCount(result.stage, result.count_in, len(result.kept), from_seeds, len(result.rejected))
+    return _StageCount(
+        result.stage, result.count_in, len(result.kept), from_seeds, len(result.rejected)
+    )
 
 
 def _goes_back_to_a_seed(item: Seed | Topic | Draft) -> bool:
@@ -103,7 +120,12 @@ def _funnel(built: Built) -> Table:
             Column("dropped", "Dropped", "count"),
         ),
         rows=list(map(_count, built.stages)),
-        notes=("The back-fill takes in the topics from seeds, which it keeps, and what the generator proposes.",),
+        notes=(
+            (
+                "The back-fill takes in the topics from seeds, which it keeps, and what the"
+                " generator proposes."
+            ),
+        ),
     )
 
 
@@ -147,7 +169,8 @@ def _coverage(cells: Sequence[Cell]) -> Table:
     )
 
 
-# The card -------------------------------------------------------------------------------------------------------------
+# The card
+# ------------------------------------------------------------------------------
 
 
 def marked_source(source: str, dataset_hash: str) -> str:
@@ -161,9 +184,15 @@ def marked_source(source: str, dataset_hash: str) -> str:
 
 
 def build_card(
-    dataset: Dataset, check: DatasetCheck, built: Built, manifest: BuildManifest, reviewed: Reviewed | None
+    dataset: Dataset,
+    check: DatasetCheck,
+    built: Built,
+    manifest: BuildManifest,
+    reviewed: Reviewed | None,
 ) -> str:
-    """Return the dataset card as Markdown, with the hub's front matter; text from outside is no markup in it."""
+    """Return the dataset card as Markdown, with the hub's front matter; text from outside is no
+    markup in it.
+    """
     models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
     cells = coverage_of(built, manifest)
     filled = sum(cell.sets > 0 for cell in cells)
@@ -173,30 +202,46 @@ def build_card(
     seeds = (draft.topic.seed for draft in built.finished)
     people = "**People have not checked it** (stage 7)."
     if reviewed:
-        sets, annotators = counted(reviewed.sets, "prompt-set"), counted(reviewed.annotators, "annotator")
+        sets, annotators = (
+            counted(reviewed.sets, "prompt-set"),
+            counted(reviewed.annotators, "annotator"),
+        )
         dropped = sum(len(result.rejected) for result in built.stages if result.stage == "people")
-        people = f"People: {annotators} judged {sets}; {dropped} dropped because all of them called it poor (stage 7)."
+        people = (
+            f"People: {annotators} judged {sets}; {dropped} dropped because all of them called it"
+            " poor (stage 7)."
+        )
     values: dict[str, object] = {
         "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
         "languages": [yaml_text(language, 20) for language in languages],
         "size": size_category(len(dataset)),
         "sets": Plain(counted(len(dataset), "prompt-set")),
-        "prompts": Plain(counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")),
+        "prompts": Plain(
+            counted(sum(len(item.wordings()) for item in dataset.prompt_sets), "prompt")
+        ),
         "cells": Plain(f"They are in {filled:,} of {counted(len(cells), 'cell')}"),
         "hash": Plain(dataset.hash),
         "scripted": Plain(f"{' and '.join(scripted)} {ship}") if scripted else "",
         "same_model": len(models) == 1,
         "canary": Plain(canary_in(dataset) or ""),
         "canary_field": Plain("source"),
-        "taxonomy_option": Plain("" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"),
+        "taxonomy_option": Plain(
+            "" if manifest.taxonomy == default_taxonomy() else " --taxonomy FILE"
+        ),
         "generator": markdown_text(manifest.generator, _LONGEST_NAME),
         "judge": markdown_text(manifest.judge, _LONGEST_NAME),
         "seeds": _name_of_seeds(manifest.seeds) if manifest.seeds else "",
         "taxonomy": markdown_text(manifest.taxonomy.name, _LONGEST_NAME),
-        "target": f"{manifest.per_cell:,} prompt-sets of each cell" if manifest.per_cell else "what the seeds give",
+        "target": (
+            f"{manifest.per_cell:,} prompt-sets of each cell"
+            if manifest.per_cell
+            else "what the seeds give"
+        ),
         "version": Plain(manifest.version),
         "stages": Plain("{} to {}".format(*manifest.stages)),
-        "tables": [Plain(to_markdown(table)) for table in (_funnel(built), _dropped(built)) if table.rows],
+        "tables": [
+            Plain(to_markdown(table)) for table in (_funnel(built), _dropped(built)) if table.rows
+        ],
         "pku": any(_PKU in seed.source for seed in seeds if seed),
         "findings": check.findings,
         "left_out": check.left_out,
@@ -207,4 +252,6 @@ def build_card(
 
 def _name_of_seeds(seeds: str) -> str:
     """Return what the seeds are called, without the folder that they lie in."""
-    return one_line(seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80)
+    return one_line(
+        seeds.removeprefix("hf:") if seeds.startswith("hf:") else PurePath(seeds).name, 80
+    )

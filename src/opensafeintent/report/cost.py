@@ -25,18 +25,24 @@ class Costs:
 
     Args:
         runs: by name.
-        file: the user's prices; without it the package is asked for those of the last call's day, so that the same
-            ledger and package give the same sum whenever it is asked for.
+        file: the user's prices; without it the package is asked for those of the last call's day,
+            so that the same ledger and package give the same sum whenever it is asked for.
     """
 
     def __init__(self, runs: Mapping[str, Spent], file: Path | None) -> None:
         self.runs = runs
-        self.prices = Prices(file, max((spent.day for spent in runs.values() if spent.day), default=None))
+        self.prices = Prices(
+            file, max((spent.day for spent in runs.values() if spent.day), default=None)
+        )
 
     @property
     def dollars(self) -> float | None:
         """The sum over all of them, as far as prices are known."""
-        known = [dollars for spent in self.runs.values() if (dollars := spent.dollars(self.prices)) is not None]
+        known = [
+            dollars
+            for spent in self.runs.values()
+            if (dollars := spent.dollars(self.prices)) is not None
+        ]
         return sum(known) if known else None
 
     @property
@@ -73,28 +79,49 @@ def dollars_text(dollars: float | None) -> str | None:
 def _lines(costs: Costs) -> Iterator[_Line]:
     for run, spent in costs.runs.items():
         for line in (*spent.lines, *([_sum(spent)] if spent.lines else [])):
-            dollars = spent.dollars(costs.prices) if line.model == ALL else line.dollars(costs.prices)
+            dollars = (
+                spent.dollars(costs.prices) if line.model == ALL else line.dollars(costs.prices)
+            )
             yield _Line(
-                run, line.model, line.purpose, line.calls, line.failed, line.input_tokens, line.output_tokens, dollars
+                run,
+                line.model,
+                line.purpose,
+                line.calls,
+                line.failed,
+                line.input_tokens,
+                line.output_tokens,
+                dollars,
             )
 
 
 def _sum(spent: Spent) -> Spending:
     fields = ("calls", "failed", "without_usage", "input_tokens", "output_tokens")
-    return Spending(model=ALL, purpose="", **{name: sum(getattr(line, name) for line in spent.lines) for name in fields})
+    return Spending(
+        model=ALL,
+        purpose="",
+        **{name: sum(getattr(line, name) for line in spent.lines) for name in fields},
+    )
 
 
 def cost_notes(costs: Costs) -> Iterator[str]:
-    """Yield what a reader of the sums should know: where prices are from, and what is not in them."""
+    """Yield what a reader of the sums should know: where prices are from, and what is not in
+    them.
+    """
     yield costs.prices.basis
     if costs.prices and (lacking := costs.prices.lacking(costs.models)):
         yield f"No price is given for {', '.join(lacking)}: the sum is without it."
     for run, spent in costs.runs.items():
         of = f" of {run}" if len(costs.runs) > 1 else ""
         for model, count in spent.silent().items():
-            yield f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not in the sum."
+            yield (
+                f"{model}{of}: {count:,} replies do not say how many tokens they took, and are not"
+                " in the sum."
+            )
         if spent.shared:
-            yield (f"The ledger{of} is shared: these are the calls that the results{of} rest on, whichever run made them.")
+            yield (
+                f"The ledger{of} is shared: these are the calls that the results{of} rest on,"
+                " whichever run made them."
+            )
 
 
 def cost_table(costs: Costs) -> Table:
@@ -110,11 +137,18 @@ def cost_table(costs: Costs) -> Table:
             Column("model", "Model", "name"),
             Column("purpose", "Purpose"),
             Column("calls", "Calls", "count"),
-            Column("failed", "Failed\nattempts" if any(line.failed for line in rows) else None, "count"),
+            Column(
+                "failed", "Failed\nattempts" if any(line.failed for line in rows) else None, "count"
+            ),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
             Column("dollars", None, "number"),
-            Column("shown", "Dollars" if priced else None, "number", lambda line: dollars_text(line.dollars)),
+            Column(
+                "shown",
+                "Dollars" if priced else None,
+                "number",
+                lambda line: dollars_text(line.dollars),
+            ),
         ),
         rows=rows,
         notes=tuple(cost_notes(costs)),
@@ -130,7 +164,10 @@ def cost_json(costs: Costs) -> bytes:
     """Return `cost.json` (docs/formats.md)."""
 
     def line_json(line: Spending, dollars: float | None) -> dict[str, Any]:
-        return {**msgspec.to_builtins(line), "dollars": None if dollars is None else round(dollars, 9)}
+        return {
+            **msgspec.to_builtins(line),
+            "dollars": None if dollars is None else round(dollars, 9),
+        }
 
     runs = [
         {

@@ -1,7 +1,7 @@
 """A table as CSV, complete and for programs; as Markdown, LaTeX and HTML, compact and for people.
 
-For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a dash. Text in a table, a
-model's name above all, is hostile: it is escaped for where it goes.
+For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a
+dash. Text in a table, a model's name above all, is hostile: it is escaped for where it goes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,11 @@ def compact(table: Table) -> Compact:
     """Return a table's shown columns as text, not escaped for any format."""
     shown = table.shown
     rows = [tuple(text(column.style, row[index]) for index, column in shown) for row in table.cells]
-    return Compact(tuple(column.heading or "" for _, column in shown), tuple(column.style for _, column in shown), rows)
+    return Compact(
+        tuple(column.heading or "" for _, column in shown),
+        tuple(column.style for _, column in shown),
+        rows,
+    )
 
 
 def text(style: Style, cells: Sequence[Cell]) -> str:
@@ -103,7 +107,10 @@ def interval(value: Cell, low: Cell, high: Cell, *, signed: bool = False) -> str
     """Return a value with its interval: `0.56 [0.52, 0.60]`."""
     if value is None or low is None or high is None:
         return number(value, signed=signed)
-    return f"{number(value, signed=signed)} [{number(low, signed=signed)}, {number(high, signed=signed)}]"
+    return (
+        f"{number(value, signed=signed)} [{number(low, signed=signed)},"
+        f" {number(high, signed=signed)}]"
+    )
 
 
 def _between(text: Callable[[Cell], str], low: Cell, high: Cell) -> str:
@@ -125,7 +132,9 @@ def _one_line(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return `text` in at most `most` characters: names differ at their ends, so the middle goes."""
+    """Return `text` in at most `most` characters: names differ at their ends, so the middle
+    goes.
+    """
     if len(text) <= most:
         return text
     head = (most - 1) // 3
@@ -133,16 +142,23 @@ def shortened(text: str, most: int) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Return every column as it is; an undefined value is an empty cell, and no cell is a formula."""
+    """Return every column as it is; an undefined value is an empty cell, and no cell is a
+    formula.
+    """
     written = io.StringIO(newline="")
-    writer = csv.writer(written)  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
+    writer = csv.writer(
+        written
+    )  # lines end in \r\n, as RFC 4180 has it: only so is a lone \r in a cell quoted
     writer.writerow([cell_safe(field) for field in table.fields])
     for row in table.cells:
-        writer.writerow([cell_safe(cell) if isinstance(cell, str) else cell for cells in row for cell in cells])
+        writer.writerow(
+            [cell_safe(cell) if isinstance(cell, str) else cell for cells in row for cell in cells]
+        )
     return written.getvalue()
 
 
-# Markdown --------------------------------------------------------------------------------------------------------------
+# Markdown
+# ------------------------------------------------------------------------------
 
 _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|#~&!$])|(?<=:)(?=//)|(?<=www)(?=\.)")
 
@@ -163,7 +179,10 @@ def to_markdown(table: Table) -> str:
 
 
 def _markdown_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
-    return [markdown_text(cell) if style in TEXTS else cell for cell, style in zip(row, styles, strict=True)]
+    return [
+        markdown_text(cell) if style in TEXTS else cell
+        for cell, style in zip(row, styles, strict=True)
+    ]
 
 
 @lru_cache(maxsize=4096)
@@ -172,7 +191,8 @@ def markdown_text(text: str) -> str:
     return _MARKDOWN.sub(lambda found: "\\" + found.group(), text)
 
 
-# LaTeX -----------------------------------------------------------------------------------------------------------------
+# LaTeX
+# ------------------------------------------------------------------------------
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -198,7 +218,8 @@ _LATEX = {
     "′": "$'$",
 }
 _LATEX_NEEDS = (
-    "% Needs \\usepackage{booktabs,longtable}; for names that are not Latin, LuaLaTeX or XeLaTeX and a font that has them.\n"
+    "% Needs \\usepackage{booktabs,longtable}; for names that are not Latin, LuaLaTeX or XeLaTeX"
+    " and a font that has them.\n"
 )
 
 
@@ -212,29 +233,69 @@ def to_latex(table: Table) -> str:
     notes = "\\\\\n".join(_latex(note) for note in table.notes)
     notes = f"\\par\\smallskip\n{{\\footnotesize\\raggedright\n{notes}\\par}}" if notes else ""
     if len(rows) > _LONG:
-        start = [f"\\begin{{longtable}}{{{alignment}}}", caption + r" \\", r"\toprule", heading, r"\midrule", r"\endhead"]
-        lines = [r"\begingroup\small", *start, r"\bottomrule", r"\endfoot", *rows, r"\end{longtable}", notes, r"\endgroup"]
+        start = [
+            f"\\begin{{longtable}}{{{alignment}}}",
+            caption + r" \\",
+            r"\toprule",
+            heading,
+            r"\midrule",
+            r"\endhead",
+        ]
+        lines = [
+            r"\begingroup\small",
+            *start,
+            r"\bottomrule",
+            r"\endfoot",
+            *rows,
+            r"\end{longtable}",
+            notes,
+            r"\endgroup",
+        ]
     else:
-        start = [r"\begin{table}", r"\centering\small", caption, f"\\begin{{tabular}}{{{alignment}}}", r"\toprule"]
-        lines = [*start, heading, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", notes, r"\end{table}"]
+        start = [
+            r"\begin{table}",
+            r"\centering\small",
+            caption,
+            f"\\begin{{tabular}}{{{alignment}}}",
+            r"\toprule",
+        ]
+        lines = [
+            *start,
+            heading,
+            r"\midrule",
+            *rows,
+            r"\bottomrule",
+            r"\end{tabular}",
+            notes,
+            r"\end{table}",
+        ]
     return _LATEX_NEEDS + "\n".join(line for line in lines if line) + "\n"
 
 
 def _latex_columns(content: Compact) -> str:
     """Return the alignment of each column; columns of long texts share the line's width."""
     wide = [
-        style == "text" and any(len(row[index]) > _WIDE for row in content.rows) for index, style in enumerate(content.styles)
+        style == "text" and any(len(row[index]) > _WIDE for row in content.rows)
+        for index, style in enumerate(content.styles)
     ]
     paragraph = f"p{{{0.8 / max(sum(wide), 1):.2f}\\linewidth}}"
     return "".join(
-        paragraph if is_wide else "l" if style in TEXTS else "r" for is_wide, style in zip(wide, content.styles, strict=True)
+        paragraph if is_wide else "l" if style in TEXTS else "r"
+        for is_wide, style in zip(wide, content.styles, strict=True)
     )
 
 
 def _latex_cells(row: Sequence[str], styles: Sequence[Style]) -> list[str]:
-    """Escape cells. A row must not start with a bracket: LaTeX takes it for an argument of the line before."""
+    """Escape cells.
+
+    A row must not start with a bracket: LaTeX takes it for an argument of the line before.
+    """
     return [
-        _latex(shortened(cell, _NAME) if style == "name" else cell) if style in TEXTS else _latex_number(cell)
+        (
+            _latex(shortened(cell, _NAME) if style == "name" else cell)
+            if style in TEXTS
+            else _latex_number(cell)
+        )
         for cell, style in zip(row, styles, strict=True)
     ]
 
@@ -249,15 +310,20 @@ def _latex(text: str) -> str:
     return "".join(_LATEX.get(char, char) for char in text)
 
 
-# HTML ------------------------------------------------------------------------------------------------------------------
+# HTML
+# ------------------------------------------------------------------------------
 
 
 def html_table(table: Table) -> str:
     """Return a `<table>` and its notes, escaped; numbers have the class `n`."""
     content = compact(table)
-    headings = (f"<th scope=col{_css(style)}>{html.escape(text)}" for text, style in zip(*content[:2], strict=True))
+    headings = (
+        f"<th scope=col{_css(style)}>{html.escape(text)}"
+        for text, style in zip(*content[:2], strict=True)
+    )
     rows = (
-        "<tr>" + "".join(_html_cell(cell, style) for cell, style in zip(row, content.styles, strict=True))
+        "<tr>"
+        + "".join(_html_cell(cell, style) for cell, style in zip(row, content.styles, strict=True))
         for row in content.rows
     )
     notes = (f"<p>{html.escape(note)}</p>" for note in table.notes)
@@ -283,7 +349,8 @@ def _html_cell(text: str, style: Style) -> str:
     """Return one cell; a text from outside must not turn the line's direction."""
     if style == "name":
         return f"<th scope=row><bdi>{html.escape(text)}</bdi></th>"
-    return f"<td{_css(style)}>{f'<bdi>{html.escape(text)}</bdi>' if style == 'text' else html.escape(text)}</td>"
+    shown = html.escape(text)
+    return f"<td{_css(style)}>{f'<bdi>{shown}</bdi>' if style == 'text' else shown}</td>"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

@@ -20,8 +20,9 @@ _ORDER: tuple[Verdict, ...] = ("fail", "undecided", "pass")
 _VERSIONS: dict[Verdict, str] = {"pass": "not worse", "fail": "worse", "undecided": "undecided"}
 
 ABOUT = (
-    "The numbers are as the judges graded; what a judge gets wrong, no interval knows. An oracle of intents answers in full "
-    "where intent is benign and reframes elsewhere, always safely; refusing everything is as safe, and of no use."
+    "The numbers are as the judges graded; what a judge gets wrong, no interval knows. An oracle of"
+    " intents answers in full where intent is benign and reframes elsewhere, always safely;"
+    " refusing everything is as safe, and of no use."
 )
 
 
@@ -34,7 +35,9 @@ class _Line(NamedTuple):
 
 def verdict_word(held: Held, verdict: Verdict | None = None) -> str:
     """Return the verdict on a model, or on one condition of its gate, in a word or two."""
-    words = _WORDS if held.against is None and held.checks[0].condition.kind != "worse" else _VERSIONS
+    words = (
+        _WORDS if held.against is None and held.checks[0].condition.kind != "worse" else _VERSIONS
+    )
     return words[verdict or held.verdict]
 
 
@@ -47,21 +50,31 @@ def headline(gates: Gates) -> str:
 
 def not_met(gates: Gates) -> list[str]:
     """Return a sentence for each condition that is not met or undecided, the failed ones first."""
-    lines = [(held, check) for verdict in _ORDER[:2] for held, check in _lines(gates) if check.verdict == verdict]
+    lines = [
+        (held, check)
+        for verdict in _ORDER[:2]
+        for held, check in _lines(gates)
+        if check.verdict == verdict
+    ]
     ends = {"fail": "", "undecided": ": undecided", "pass": ""}
     return [
-        f"{one_line(held.model, 300)}: {check.condition.metric} {check.reason}{ends[check.verdict]}" for held, check in lines
+        f"{one_line(held.model, 300)}: {check.condition.metric} {check.reason}{ends[check.verdict]}"
+        for held, check in lines
     ]
 
 
 def _lines(gates: Gates) -> list[_Line]:
-    """Return every condition of every gate, those of gates that failed first, then of undecided ones."""
+    """Return every condition of every gate, those of gates that failed first, then of undecided
+    ones.
+    """
     held = sorted(gates.held, key=lambda held: _ORDER.index(held.verdict))
     return [_Line(item, check) for item in held for check in item.checks]
 
 
 def gate_tables(gates: Gates | None) -> list[Table]:
-    """Return the table of thresholds and that of changes against an earlier run, each where there are any."""
+    """Return the table of thresholds and that of changes against an earlier run, each where there
+    are any.
+    """
     if gates is None:
         return []
     thresholds = [line for line in _lines(gates) if line.check.condition.kind != "worse"]
@@ -72,7 +85,10 @@ def gate_tables(gates: Gates | None) -> list[Table]:
     if changes:
         notes = () if thresholds else gates.cautions
         because = f"The margins: {one_line(gates.because or '', 1000)}"
-        tables += [_changes(changes, gates, notes=(*notes, because)), transitions_table(gates.transitions)]
+        tables += [
+            _changes(changes, gates, notes=(*notes, because)),
+            transitions_table(gates.transitions),
+        ]
     return tables
 
 
@@ -91,11 +107,19 @@ def _thresholds(lines: list[_Line], notes: tuple[str, ...]) -> Table:
             Column("model", "Model", "name", lambda line: line.held.model),
             Column("gate", None, "text", lambda line: line.held.gate.text),
             Column("metric", "Metric", "text", lambda line: line.check.condition.metric),
-            *estimate_columns("value", "Value", lambda line: line.check.found, parts=("n", "method"), headings={"n": "Sets"}),
+            *estimate_columns(
+                "value",
+                "Value",
+                lambda line: line.check.found,
+                parts=("n", "method"),
+                headings={"n": "Sets"},
+            ),
             Column("limit", None, "number", lambda line: line.check.condition.limit),
             Column("threshold", "Threshold", "text", _threshold),
             Column("oracle", "Oracle", "number", lambda line: line.check.reference.oracle),
-            Column("refuse_all", "Refuse-all", "number", lambda line: line.check.reference.refuse_all),
+            Column(
+                "refuse_all", "Refuse-all", "number", lambda line: line.check.reference.refuse_all
+            ),
             *_verdict_columns(lines),
         ),
         rows=lines,
@@ -108,8 +132,8 @@ def _changes(lines: list[_Line], gates: Gates, notes: tuple[str, ...]) -> Table:
     return Table(
         name="gates_versions",
         title=(
-            f"Models and their earlier versions in {one_line(gates.baseline or '', 100)}; later minus earlier, each end of "
-            f"an interval holds at {100 * confidence:g} % by itself"
+            f"Models and their earlier versions in {one_line(gates.baseline or '', 100)}; later"
+            f" minus earlier, each end of an interval holds at {100 * confidence:g} % by itself"
         ),
         section="gates",
         columns=(
@@ -126,7 +150,9 @@ def _changes(lines: list[_Line], gates: Gates, notes: tuple[str, ...]) -> Table:
                 headings={"n": "Sets"},
             ),
             Column("margin", None, "number", lambda line: line.check.condition.limit),
-            Column("most", "Worse by at most", "text", lambda line: f"{line.check.condition.limit:g}"),
+            Column(
+                "most", "Worse by at most", "text", lambda line: f"{line.check.condition.limit:g}"
+            ),
             *_verdict_columns(lines),
         ),
         rows=lines,
@@ -139,7 +165,8 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
     rows = [(one, of, "newly failing") for of in transitions for one in of.newly_failing]
     rows += [(one, of, "newly passing") for of in transitions for one in of.newly_passing]
     counts = ", ".join(
-        f"{one_line(of.model, 100)}: {len(of.newly_failing)} newly failing, {len(of.newly_passing)} newly passing of {of.n}"
+        f"{one_line(of.model, 100)}: {len(of.newly_failing)} newly failing, {len(of.newly_passing)}"
+        f" newly passing of {of.n}"
         for of in transitions
     )
     return Table(
@@ -155,7 +182,12 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
             Column("after", "Safe now", "share", lambda row: row[0].after),
         ),
         rows=rows,
-        notes=(f"Safe: all three intents are answered safely; with several epochs, the share of them. {counts}.",),
+        notes=(
+            (
+                "Safe: all three intents are answered safely; with several epochs, the share of"
+                f" them. {counts}."
+            ),
+        ),
     )
 
 
@@ -165,12 +197,21 @@ def _threshold(line: _Line) -> str:
 
 
 def _verdict_columns(lines: Iterable[_Line]) -> tuple[Column, ...]:
-    """Return the columns of the verdict; that of the whole gate is shown where one joins conditions."""
+    """Return the columns of the verdict; that of the whole gate is shown where one joins
+    conditions.
+    """
     several = any(len(line.held.checks) > 1 for line in lines)
     return (
         Column("worst_case", None, "span", lambda line: line.check.worst_case),
-        Column("verdict", "Verdict", "text", lambda line: verdict_word(line.held, line.check.verdict)),
-        Column("together", "Whole gate" if several else None, "text", lambda line: verdict_word(line.held)),
+        Column(
+            "verdict", "Verdict", "text", lambda line: verdict_word(line.held, line.check.verdict)
+        ),
+        Column(
+            "together",
+            "Whole gate" if several else None,
+            "text",
+            lambda line: verdict_word(line.held),
+        ),
         Column("reason", "Why", "text", lambda line: line.check.reason),
     )
 

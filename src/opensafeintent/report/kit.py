@@ -1,7 +1,7 @@
 """What a page is put together from: assets, tables in HTML, sections, the one file.
 
-A page is whole without its scripts: they sort and filter tables, draw figures again so that these answer the pointer, and
-list prompt-sets.
+A page is whole without its scripts: they sort and filter tables, draw figures again so that these
+answer the pointer, and list prompt-sets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _AT_ONCE = 200
 """Rows that stand in the page; further ones are carried in a compressed form, for the script."""
 
 
-# Assets ----------------------------------------------------------------------------------------------------------------
+# Assets
+# ------------------------------------------------------------------------------
 
 
 def asset(name: str) -> str:
@@ -61,7 +62,9 @@ def vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, from the copy that vl-convert ships."""
     script = "window.vegaEmbed = vegaEmbed;"
     if sys.executable:  # a process of its own: the bundler takes 100 MB, and keeps them
-        bundled = subprocess.run([sys.executable, "-c", _BUNDLE, script], stdout=subprocess.PIPE, check=True)
+        bundled = subprocess.run(
+            [sys.executable, "-c", _BUNDLE, script], stdout=subprocess.PIPE, check=True
+        )
         bundle = bundled.stdout.decode()
     else:
         import vl_convert
@@ -70,13 +73,16 @@ def vega_script() -> str:
     return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-# Tables ----------------------------------------------------------------------------------------------------------------
+# Tables
+# ------------------------------------------------------------------------------
 
 
 def data_table(table: Table) -> tuple[str, str]:
-    """Return a table as the page has it, finished, with its first rows, and the further rows; empty columns are left out.
+    """Return a table as the page has it, finished, with its first rows, and the further rows; empty
+    columns are left out.
 
-    What a script sorts and filters by stands in a cell's `data-v` where it is not the cell's own text.
+    What a script sorts and filters by stands in a cell's `data-v` where it is not the cell's own
+    text.
     """
     rows = table.cells[:_MOST_ROWS]
     shown = [
@@ -87,13 +93,23 @@ def data_table(table: Table) -> tuple[str, str]:
     title = html.escape(table.title)
     head = "".join(map(_head, (column for _, column in shown)))
     lines = ["".join(_cell(column, row[index]) for index, column in shown) for row in rows]
-    averages = [any(row[index][0] == AVERAGE for index, column in shown if column.style == "name") for row in rows]
-    body = [f"<tr{' class=average' * average}>{line}" for line, average in zip(lines, averages, strict=True)]
+    averages = [
+        any(row[index][0] == AVERAGE for index, column in shown if column.style == "name")
+        for row in rows
+    ]
+    body = [
+        f"<tr{' class=average' * average}>{line}"
+        for line, average in zip(lines, averages, strict=True)
+    ]
     first, further = "\n".join(body[:_AT_ONCE]), "\n".join(body[_AT_ONCE:])
-    told = f"The first {_AT_ONCE} of {len(table.rows):,} lines; all of them are in {html.escape(table.name)}.csv."
+    told = (
+        f"The first {_AT_ONCE} of {len(table.rows):,} lines; all of them are in"
+        f" {html.escape(table.name)}.csv."
+    )
     return (
         f'<div class="scroll" tabindex="0" role="region" aria-label="{title}">'
-        f'<table aria-label="{title}" data-name="{html.escape(table.name)}" data-of="{len(table.rows)}">\n'
+        f'<table aria-label="{title}" data-name="{html.escape(table.name)}"'
+        f' data-of="{len(table.rows)}">\n'
         f"<thead><tr>{head}</thead>\n<tbody>\n{first}\n</tbody></table></div>"
         f"{f'<noscript><p class=note>{told}</p></noscript>' if further else ''}"
     ), further
@@ -101,20 +117,31 @@ def data_table(table: Table) -> tuple[str, str]:
 
 def _head(column: Column) -> str:
     number = "" if column.style in TEXTS else " class=number"
-    return f'<th scope=col{number} data-source="{html.escape(column.name)}">{html.escape(column.heading or "")}'
+    return (
+        f"<th scope=col{number}"
+        f' data-source="{html.escape(column.name)}">{html.escape(column.heading or "")}'
+    )
 
 
 def _cell(column: Column, cells: tuple[Cell, ...]) -> str:
-    """Return one cell as HTML; a text from outside is text, and must not turn the line's direction."""
+    """Return one cell as HTML; a text from outside is text, and must not turn the line's
+    direction.
+    """
     value, seen = cells[0], text(column.style, cells)
     if column.style not in TEXTS:
-        behind = "" if value is None or column.style == "count" else f" data-v={round(float(value), 6)}"
+        behind = (
+            "" if value is None or column.style == "count" else f" data-v={round(float(value), 6)}"
+        )
         number, space, limits = seen.partition(" [")
         interval = f" <span class=interval>[{limits}</span>" if space else ""
         return f"<td class=number{behind}>{html.escape(number)}{interval}"
     raw = value if isinstance(value, str) else seen
     label = _labels().get(raw, raw)
-    behind = f' data-v="{html.escape(_attribute(raw))}"' if label != raw or not raw.isprintable() or value == DASH else ""
+    behind = (
+        f' data-v="{html.escape(_attribute(raw))}"'
+        if label != raw or not raw.isprintable() or value == DASH
+        else ""
+    )
     if column.style == "name":
         parts = "<wbr>".join(map(shown_text, _BREAKS.split(label)))
         return f"<th scope=row{behind}><bdi class=name>{parts}</bdi>"
@@ -139,7 +166,11 @@ def shown_text(text: str) -> str:
     if text.isprintable():
         return html.escape(text)
     return "".join(
-        html.escape(char) if char in _WHITE or unicodedata.category(char) not in _UNSEEN else _invisible(char)
+        (
+            html.escape(char)
+            if char in _WHITE or unicodedata.category(char) not in _UNSEEN
+            else _invisible(char)
+        )
         for char in text.replace("\r\n", "\n")
     )
 
@@ -154,11 +185,14 @@ def _invisible(char: str) -> str:
 
 def _packed(texts: Mapping[str, str]) -> bytes:
     """Return texts by key as JSON, each compressed, for the page's script."""
-    files = {key: gzip.compress(text.encode(errors="replace"), 6, mtime=0) for key, text in texts.items()}
+    files = {
+        key: gzip.compress(text.encode(errors="replace"), 6, mtime=0) for key, text in texts.items()
+    }
     return json_for_html({key: base64.b64encode(data).decode() for key, data in files.items()})
 
 
-# Sections --------------------------------------------------------------------------------------------------------------
+# Sections
+# ------------------------------------------------------------------------------
 
 
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,7 +218,9 @@ class Content(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """A page in the making; tables and drawings are put in last, as bytes: as text they would be held several times over."""
+    """A page in the making; tables and drawings are put in last, as bytes: as text they would be
+    held several times over.
+    """
 
     def __init__(self) -> None:
         self._tables: dict[str, Table] = {}  # by the anchor that they are below
@@ -213,12 +249,14 @@ class Page:
         said: Iterable[str] = (),
         drawings: Mapping[str, str] | None = None,
     ) -> dict[Section, Content]:
-        """Put tables and figures into their sections; a table that names none has no place on the page.
+        """Put tables and figures into their sections; a table that names none has no place on the
+        page.
 
         Args:
             tables, figures: those that have something to show.
             prefix: what their anchors begin with.
-            said: notes that need not be repeated under each of them, the longest after those that they hold.
+            said: notes that need not be repeated under each of them, the longest after those that
+                they hold.
             drawings: of the figures, by name.
         """
         found: dict[Section, Content] = {}
@@ -227,7 +265,9 @@ class Page:
             for note in said:
                 caption = caption.replace(note, "")
             drawing = (drawings or {}).get(figure.name)
-            shown = self._shown("figure", prefix, figure.name, figure.title, (caption.strip(),), figure.table)
+            shown = self._shown(
+                "figure", prefix, figure.name, figure.title, (caption.strip(),), figure.table
+            )
             if drawing:
                 shown = msgspec.structs.replace(shown, drawing=self.put(drawing))
             found.setdefault(figure.section, Content([], [])).figures.append(shown)
@@ -238,16 +278,26 @@ class Page:
                 found.setdefault(table.section, Content([], [])).tables.append(shown)
         return found
 
-    def _shown(self, kind: str, prefix: str, name: str, title: str, notes: tuple[str, ...], table: Table) -> Shown:
+    def _shown(
+        self, kind: str, prefix: str, name: str, title: str, notes: tuple[str, ...], table: Table
+    ) -> Shown:
         key = f"{prefix}{'numbers' if kind == 'figure' else 'table'}-{name}"
         self._tables[key] = table
         first, further = data_table(table)
         if further:
             self._further[key] = further
-        return Shown(key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(first))
+        return Shown(
+            key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(first)
+        )
 
     def render(
-        self, template: str, *, styles: Sequence[str], scripts: Sequence[str], library: str = "", **context: Any
+        self,
+        template: str,
+        *,
+        styles: Sequence[str],
+        scripts: Sequence[str],
+        library: str = "",
+        **context: Any,
     ) -> bytes:
         """Return the page as one HTML file.
 
@@ -265,14 +315,20 @@ class Page:
             .render(
                 **context,
                 version=__version__,
-                policy=security_policy(scripts=(library, script) if library else (script,), styles=(style,)),
+                policy=security_policy(
+                    scripts=(library, script) if library else (script,), styles=(style,)
+                ),
                 style=self.put(style),
                 script=self.put(script),
                 library=self.put(library),
-                data_csv=self.put(_packed({key: to_csv(table) for key, table in self._tables.items()})),
+                data_csv=self.put(
+                    _packed({key: to_csv(table) for key, table in self._tables.items()})
+                ),
                 data_rows=self.put(_packed(self._further)),
                 data_glossary=self.put(json_for_html(glossary())),
             )
         )
         pieces = filled.encode(errors="replace").split(self._mark.encode())
-        return b"".join(self._parts[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces))
+        return b"".join(
+            self._parts[int(piece)] if index % 2 else piece for index, piece in enumerate(pieces)
+        )

@@ -1,4 +1,6 @@
-"""`report.html`: every figure and table, the sentences that matter, and the responses behind the numbers, in one file."""
+"""`report.html`: every figure and table, the sentences that matter, and the responses behind the
+numbers, in one file.
+"""
 
 from __future__ import annotations
 
@@ -71,20 +73,35 @@ def render_page(
         groups: the models, those that may be compared together.
         studies: the runs that they come from.
         tables: of `report.tables.all_tables`, over all groups.
-        figures: of `report.figures.all_figures`; with several groups each group gets drawings of its own.
-        texts: by the study's name, where the run's responses are; a run that is not there is shown without texts.
-        include_unsafe: whether responses that are not graded safe and prompts of malicious intent are put into the page.
+        figures: of `report.figures.all_figures`; with several groups each group gets drawings of
+            its own.
+        texts: by the study's name, where the run's responses are; a run that is not there is shown
+            without texts.
+        include_unsafe: whether responses that are not graded safe and prompts of malicious intent
+            are put into the page.
         drawings: the folder that the figures were written into; without it, figures need a script.
         max_missing: share of missing grades or responses beyond which the page warns.
         gates: what the gates found, whose tables are among `tables`.
-        places: by the study's name, the way to its run from the page's folder, for the command that traces a set.
+        places: by the study's name, the way to its run from the page's folder, for the command that
+            traces a set.
     """
-    bundling = Thread(target=vega_script)  # two seconds of another thread's time, the first time in a process
+    bundling = Thread(
+        target=vega_script
+    )  # two seconds of another thread's time, the first time in a process
     bundling.start()
     page, members = Page(), members_of(groups)
     by_group = [_figures(groups, index, figures) for index in range(len(groups))]
     parts = [
-        _part(page, groups, index, studies, tables, own, {} if index else _drawn(own, drawings), max_missing)
+        _part(
+            page,
+            groups,
+            index,
+            studies,
+            tables,
+            own,
+            {} if index else _drawn(own, drawings),
+            max_missing,
+        )
         for index, own in enumerate(by_group)
     ]
     shared = page.sections([table for table in tables if _GROUP not in table.fields], ())
@@ -117,7 +134,11 @@ def _specifications(parts: Sequence[_Part], by_group: Sequence[Sequence[Figure]]
     """Return the figures' specifications, by the id of their place on the page."""
     from opensafeintent.report.figures import THEMES
 
-    specs = {f"{part.prefix}figure-{one.name}": one.spec for part, own in zip(parts, by_group, strict=True) for one in own}
+    specs = {
+        f"{part.prefix}figure-{one.name}": one.spec
+        for part, own in zip(parts, by_group, strict=True)
+        for one in own
+    }
     return json_for_html({"theme": THEMES["light"], "figures": specs})
 
 
@@ -131,7 +152,9 @@ def _figures(groups: Sequence[Group], index: int, figures: Sequence[Figure]) -> 
 def _drawn(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
     from opensafeintent.report.figures.writing import drawing
 
-    there = [figure.name for figure in figures if folder and (folder / f"{figure.name}.svg").is_file()]
+    there = [
+        figure.name for figure in figures if folder and (folder / f"{figure.name}.svg").is_file()
+    ]
     return {name: drawing(name, folder) for name in there if folder}
 
 
@@ -149,8 +172,14 @@ def _part(
     group, alone = groups[index], len(groups) == 1
     sensitivity = group.changes
     drawn = {figure.name for figure in figures}  # the numbers of a figure are below it
-    own = [table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields]
-    own = [table for table in (*own, with_and_without(sensitivity)) if table.rows and table.name not in drawn]
+    own = [
+        table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields
+    ]
+    own = [
+        table
+        for table in (*own, with_and_without(sensitivity))
+        if table.rows and table.name not in drawn
+    ]
     said = sorted({*group_notes(groups), *group_notes([group]), UNDEFINED})
     prefix = "" if alone else f"part-{index + 1}-"
     return _Part(
@@ -166,24 +195,38 @@ def _part(
 
 def _of_group(table: Table, index: int) -> Table:
     """Return a table's rows of one group, without the column that tells groups apart."""
-    alone = [msgspec.structs.replace(column, heading=None) if column.name == _GROUP else column for column in table.columns]
+    alone = [
+        msgspec.structs.replace(column, heading=None) if column.name == _GROUP else column
+        for column in table.columns
+    ]
     rows = [row for row in table.rows if row.group == index]
     return msgspec.structs.replace(table, rows=rows, columns=tuple(alone))
 
 
 def _corrected(tables: Sequence[Table]) -> bool:
     """Tell whether human labels have corrected any of the numbers."""
-    return any(record["corrected"] is not None for table in tables if table.name == "corrected" for record in table.records())
+    return any(
+        record["corrected"] is not None
+        for table in tables
+        if table.name == "corrected"
+        for record in table.records()
+    )
 
 
 def _banners(parts: Sequence[_Part]) -> list[Sentence]:
-    """Return what nobody may overlook: a demonstration judge, and responses that are still to come."""
-    return list(dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud))
+    """Return what nobody may overlook: a demonstration judge, and responses that are still to
+    come.
+    """
+    return list(
+        dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
+    )
 
 
 def _sampled(browser: Browser) -> str:
     sets = (
-        f"{browser.units:,} prompt-sets" if len(browser.models) == 1 else f"{browser.units:,} pairs of model and prompt-set"
+        f"{browser.units:,} prompt-sets"
+        if len(browser.models) == 1
+        else f"{browser.units:,} pairs of model and prompt-set"
     )
     if browser.complete:
         return f"All {sets}, with their prompts and responses."
@@ -191,13 +234,15 @@ def _sampled(browser: Browser) -> str:
     of = sum(dataset.of for dataset in browser.datasets)
     some = "" if listed == of else f" ({listed:,} of the {of:,} prompt-sets)"
     return (
-        f"The grades of all {sets}{some} are here; to keep the page small, the texts of {browser.with_texts:,} of them: the "
-        "most telling failures of each model first, then a sample spread evenly over harm domains and task types, the same "
-        "for every model. All grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
+        f"The grades of all {sets}{some} are here; to keep the page small, the texts of"
+        f" {browser.with_texts:,} of them: the most telling failures of each model first, then a"
+        " sample spread evenly over harm domains and task types, the same for every model. All"
+        " grades are in grades.csv.gz beside this file, and all texts in the runs’ ledgers."
     )
 
 
-# The head of a part ----------------------------------------------------------------------------------------------------
+# The head of a part
+# ------------------------------------------------------------------------------
 
 
 def _title(groups: Sequence[Group]) -> str:
@@ -211,7 +256,11 @@ def _heading(group: Group) -> str:
     """Return what one group is called: its dataset, and who graded it."""
     judges = group.conditions.judges
     graded = (
-        "grades as imported" if judges == (IMPORTED_JUDGE,) else f"graded by {_named(judges)}" if judges else "not graded"
+        "grades as imported"
+        if judges == (IMPORTED_JUDGE,)
+        else f"graded by {_named(judges)}"
+        if judges
+        else "not graded"
     )
     return f"{one_line(group.dataset.name, 60)}, {graded}"
 
@@ -225,7 +274,9 @@ def _apart_because(group: Group, other: Group) -> str:
     if own.judges != first.judges:
         reasons.append(f"other judges ({_named(own.judges)}, not {_named(first.judges)})")
     elif own.mode_judge != first.mode_judge:
-        reasons.append(f"another judge of modes ({_named([own.mode_judge])}, not {_named([first.mode_judge])})")
+        reasons.append(
+            f"another judge of modes ({_named([own.mode_judge])}, not {_named([first.mode_judge])})"
+        )
     if own.parse != first.parse:
         reasons.append(f"grades read in another way ({own.parse}, not {first.parse})")
     if own.templates and first.templates and own.templates != first.templates:
@@ -273,20 +324,29 @@ def _checks(checked: Sequence[CheckedJudge]) -> str:
     """Say how each judge did on the anchor cases; a judge is named where there are several."""
     texts = []
     for item in checked:
-        text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(item.state, item.state)
+        text = {"unchecked": "not checked", "stale": "not with these templates and settings"}.get(
+            item.state, item.state
+        )
         if item.check is not None and item.state != "stale":
             low, high = item.interval
-            text += f", {item.check.accepted} of {item.check.cases} anchor cases ({100 * low:.0f} to {100 * high:.0f} %)"
+            text += (
+                f", {item.check.accepted} of {item.check.cases} anchor cases ({100 * low:.0f} to"
+                f" {100 * high:.0f} %)"
+            )
         texts.append(f"{one_line(item.judge, 80)}: {text}" if len(checked) > 1 else text)
     return "; ".join(texts)
 
 
 def _templates(templates: Sequence[tuple[str, str]], studies: Sequence[Study]) -> str:
-    stored = {digest: item for study in studies for digest, item in study.manifest.templates.items()}
+    stored = {
+        digest: item for study in studies for digest, item in study.manifest.templates.items()
+    }
     texts = []
     for role, digest in templates:
         item = stored.get(digest)
-        texts.append(f"{item.id} v{item.version} ({digest[:8]})" if item else f"{role} ({digest[:8]})")
+        texts.append(
+            f"{item.id} v{item.version} ({digest[:8]})" if item else f"{role} ({digest[:8]})"
+        )
     return one_line(", ".join(texts), 400)
 
 
@@ -294,7 +354,12 @@ def _sampling(group: Group, studies: Sequence[Study]) -> list[tuple[str, str]]:
     """Return how the targets were sampled, where all of the group's runs agree on it."""
     runs = {origin.run for origin in group.origins.values()}
     found = {
-        (sampling.temperature, sampling.max_tokens, study.manifest.system is not None, study.manifest.preset)
+        (
+            sampling.temperature,
+            sampling.max_tokens,
+            study.manifest.system is not None,
+            study.manifest.preset,
+        )
         for study in studies
         if study.name in runs and (sampling := study.manifest.target_sampling) is not None
     }

@@ -1,4 +1,6 @@
-"""Sentences: their words are templates (`assets/*.jinja`), and the names of models are set apart from our words."""
+"""Sentences: their words are templates (`assets/*.jinja`), and the names of models are set apart
+from our words.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,13 @@ class Sentence(msgspec.Struct, frozen=True):
 
 
 def say(
-    file: str, macro: str, strength: Strength = "finding", topic: str = "", *, loud: bool = False, **facts: Any
+    file: str,
+    macro: str,
+    strength: Strength = "finding",
+    topic: str = "",
+    *,
+    loud: bool = False,
+    **facts: Any,
 ) -> Sentence:
     """Return a sentence.
 
@@ -73,7 +81,9 @@ def say(
         strength, topic, loud: of the sentence.
         facts: the macro's arguments.
     """
-    text = re.sub(r"[ \n]+", " ", getattr(environment().get_template(file).module, macro)(**facts)).strip(" ")
+    text = re.sub(
+        r"[ \n]+", " ", getattr(environment().get_template(file).module, macro)(**facts)
+    ).strip(" ")
     parts = re.split(f"({_BEFORE}[^{_AFTER}]*{_AFTER})", text)
     named = (Name(part[1:-1]) if part.startswith(_BEFORE) else part for part in parts if part)
     return Sentence(tuple(named), strength, topic, loud)
@@ -81,7 +91,9 @@ def say(
 
 @cache
 def environment() -> Environment:
-    """Return what fills every template of the reports: what goes into the HTML of pages is escaped, sentences are text."""
+    """Return what fills every template of the reports: what goes into the HTML of pages is escaped,
+    sentences are text.
+    """
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     environment = Environment(
@@ -103,7 +115,9 @@ def environment() -> Environment:
 
 
 def _names(models: Iterable[str]) -> str:
-    return "".join(f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part for part in listed(models))
+    return "".join(
+        f"{_BEFORE}{part}{_AFTER}" if isinstance(part, Name) else part for part in listed(models)
+    )
 
 
 def _span(shown: Callable[[float], str], low: float, high: float) -> str:
@@ -114,9 +128,16 @@ def _span(shown: Callable[[float], str], low: float, high: float) -> str:
 def listed(models: Iterable[str], most: int = _NAMED) -> tuple[str, ...]:
     """Return models as parts of a sentence: `A, B and C`, or `A, B and 5 more`."""
     names = [Name(one_line(model, 80)) for model in models]
-    named: list[str] = [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    named: list[str] = (
+        [*names] if len(names) <= most else [*names[: most - 1], f"{len(names) - most + 1} more"]
+    )
     between = [*[", "] * (len(named) - 2), " and "]
-    return tuple(part for pair in zip(named, [*between[: len(named) - 1], ""], strict=True) for part in pair if part)
+    return tuple(
+        part
+        for pair in zip(named, [*between[: len(named) - 1], ""], strict=True)
+        for part in pair
+        if part
+    )
 
 
 def counted(number: int, thing: str) -> str:
@@ -137,7 +158,9 @@ def percent(value: float) -> str:
 
 
 def points(value: float, *, signed: bool = False) -> str:
-    """Return a difference of shares in points: 11.3 points, −0.4 points; `signed` gives those above 0 a sign as well."""
+    """Return a difference of shares in points: 11.3 points, −0.4 points; `signed` gives those above
+    0 a sign as well.
+    """
     return f"{100 * value:{'+' if signed else ''}.1f} points".replace("-", "−")
 
 
@@ -147,5 +170,7 @@ def score(value: float) -> str:
 
 
 def precision_in_points(sets: int) -> float:
-    """Return the half-width of a 95 % interval of a share of 60 %, in points: about 9 for 115 sets, 3.6 for 700."""
+    """Return the half-width of a 95 % interval of a share of 60 %, in points: about 9 for 115 sets,
+    3.6 for 700.
+    """
     return 100 * 1.96 * sqrt(0.6 * 0.4 / sets)

@@ -63,11 +63,14 @@ _PRIMARIES = {
 """Those of `metrics.PRIMARY`, in the order in which they are told."""
 
 
-# What was found --------------------------------------------------------------------------------------------------------
+# What was found
+# ------------------------------------------------------------------------------
 
 
 def findings(group: Group) -> list[Sentence]:
-    """Return what was found of one group of models: best and worst, which differences are real, how precise it is."""
+    """Return what was found of one group of models: best and worst, which differences are real, how
+    precise it is.
+    """
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
         *(_differences(group), *beyond(group), _precision(group)),
@@ -77,7 +80,9 @@ def findings(group: Group) -> list[Sentence]:
 
 
 def _contenders(group: Group, metric: str) -> list[int]:
-    """Return the models that a sentence is about, best first: those with a value, baselines aside where there are others."""
+    """Return the models that a sentence is about, best first: those with a value, baselines aside
+    where there are others.
+    """
     values = group.numbers.ratios[metric].value.values
     there = [index for index in range(len(group.models)) if not np.isnan(values[index])]
     models = [index for index in there if not is_baseline(group.models[index])]
@@ -91,7 +96,9 @@ def _extremes(group: Group, metric: str) -> Sentence:
     if not order:
         return _say("undefined", "warning", told.topic, metric=told)
     values = group.numbers.ratios[metric].value.values
-    best, worst = ([index for index in order if values[index] == values[end]] for end in (order[0], order[-1]))
+    best, worst = (
+        [index for index in order if values[index] == values[end]] for end in (order[0], order[-1])
+    )
     several = len(group.models) > 1
     ranks = rank_intervals(group.numbers.comparisons[metric]) if several else []
 
@@ -99,7 +106,13 @@ def _extremes(group: Group, metric: str) -> Sentence:
         found = group.numbers.estimates[metric][indices[0]]
         models = [group.models[index] for index in indices]
         own = (several and ranks[indices[0]]) or ()
-        return {"models": models, "value": found.value, "low": found.low, "high": found.high, "ranks": own}
+        return {
+            "models": models,
+            "value": found.value,
+            "low": found.low,
+            "high": found.high,
+            "ranks": own,
+        }
 
     return _say(
         "extremes",
@@ -113,7 +126,9 @@ def _extremes(group: Group, metric: str) -> Sentence:
 
 
 def _differences(group: Group) -> Sentence | None:
-    """Say how many pairs differ by more than chance, and from whom the leader cannot be told apart."""
+    """Say how many pairs differ by more than chance, and from whom the leader cannot be told
+    apart.
+    """
     found = [facts for metric in _PRIMARIES if (facts := _difference(group, metric))]
     return _say("differences", topic="Real differences", found=found) if found else None
 
@@ -125,10 +140,16 @@ def _difference(group: Group, metric: str) -> dict[str, Any] | None:
     pairs = [(a, b) for a in models for b in models if a < b and not np.isnan(p[a, b])]
     if not pairs:
         return None
-    facts = {"metric": _PRIMARIES[metric], "pairs": len(pairs), "real": sum(bool(p[pair] < SIGNIFICANCE) for pair in pairs)}
+    facts = {
+        "metric": _PRIMARIES[metric],
+        "pairs": len(pairs),
+        "real": sum(bool(p[pair] < SIGNIFICANCE) for pair in pairs),
+    }
     if len(pairs) == 1:
         a, b = pairs[0]
-        size, low, high = (float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high))
+        size, low, high = (
+            float(part[a, b]) for part in (comparison.difference, comparison.low, comparison.high)
+        )
         names = {"earlier": group.models[a], "later": group.models[b]}
         return facts | names | {"size": size, "low": low, "high": high, "p": float(p[a, b])}
     leader = _contenders(group, metric)[0]
@@ -149,19 +170,28 @@ def _precision(group: Group) -> Sentence | None:
         if len(of_pairs):
             detectable.append(f"{told.difference(float(np.median(of_pairs)))} of {told.label}")
     half_width = f"{precision_in_points(counted):.2g}"
-    return _say("precision", topic="Precision", sets=counted, points=half_width, detectable=detectable)
+    return _say(
+        "precision", topic="Precision", sets=counted, points=half_width, detectable=detectable
+    )
 
 
-# Who graded ------------------------------------------------------------------------------------------------------------
+# Who graded
+# ------------------------------------------------------------------------------
 
 
 def _between_judges(group: Group) -> Sentence | None:
-    """Say how far the judges of a panel agree, and which models change places from one to another."""
+    """Say how far the judges of a panel agree, and which models change places from one to
+    another.
+    """
     found = group.judges.agreements
     if not found:
         return None
     *pairs, every = found  # the two, or all together
-    least = min(pairs, key=lambda pair: pair.safe.value if pair.safe.value is not None else 1.0, default=None)
+    least = min(
+        pairs,
+        key=lambda pair: pair.safe.value if pair.safe.value is not None else 1.0,
+        default=None,
+    )
     orders = [order for metric in PRIMARY if (order := _order(group, metric))]
     return _say("between_judges", topic="Several judges", every=every, least=least, orders=orders)
 
@@ -183,19 +213,38 @@ def _order(group: Group, metric: str) -> dict[str, Any] | None:
 
 
 def _own_noise(group: Group) -> Sentence | None:
-    """Say how often a judge that is asked twice changes its mind, and what that does to Mean Safety."""
-    found = {judge: noise for judge, noise in group.judges.noise.items() if noise.safe_flips.value is not None}
+    """Say how often a judge that is asked twice changes its mind, and what that does to Mean
+    Safety.
+    """
+    found = {
+        judge: noise
+        for judge, noise in group.judges.noise.items()
+        if noise.safe_flips.value is not None
+    }
     if not found:
         return None
     responses = max(noise.safe_flips.n for noise in found.values())
     last = noise_that_counts(found)
-    return _say("own_noise", topic="Judge noise", found=list(found.items()), responses=responses, last=last, panel=PANEL)
+    return _say(
+        "own_noise",
+        topic="Judge noise",
+        found=list(found.items()),
+        responses=responses,
+        last=last,
+        panel=PANEL,
+    )
 
 
 def _strict_panel(group: Group) -> Sentence | None:
-    """Say how much lower numbers are because a panel of two reads a tie as unsafe, against the average over the two."""
+    """Say how much lower numbers are because a panel of two reads a tie as unsafe, against the
+    average over the two.
+    """
     judges = group.judges
-    if len(judges.panel) != 2 or not judges.agreements or not (agreed := judges.agreements[0].safe).n:
+    if (
+        len(judges.panel) != 2
+        or not judges.agreements
+        or not (agreed := judges.agreements[0].safe).n
+    ):
         return None
     *_, average, panel = judges.graders
     moved = []
@@ -207,17 +256,29 @@ def _strict_panel(group: Group) -> Sentence | None:
             and (both := average.estimates[metric][index].value) is not None
         }
         if gaps and (most := max(gaps, key=gaps.__getitem__)) and gaps[most] > 0:
-            moved.append({"label": told.label, "by": told.difference(gaps[most]), "model": most, "of": len(gaps)})
+            moved.append(
+                {
+                    "label": told.label,
+                    "by": told.difference(gaps[most]),
+                    "model": most,
+                    "of": len(gaps),
+                }
+            )
     if not moved:
         return None
     return _say("strict_panel", "caution", ties=1 - (agreed.value or 0.0), n=agreed.n, moved=moved)
 
 
-# What to distrust ------------------------------------------------------------------------------------------------------
+# What to distrust
+# ------------------------------------------------------------------------------
 
 
 def cautions(
-    group: Group, sensitivity: Sequence[Change], *, corrected: bool = False, max_missing: float = MAX_MISSING
+    group: Group,
+    sensitivity: Sequence[Change],
+    *,
+    corrected: bool = False,
+    max_missing: float = MAX_MISSING,
 ) -> list[Sentence]:
     """Return what to distrust in one group's results, what weighs most first.
 
@@ -251,18 +312,33 @@ def _partial(group: Group) -> Sentence | None:
     partial = {model: coverage for model, coverage in group.coverage.items() if coverage.partial}
     if not partial:
         return None
-    there, planned = (sum(getattr(coverage, what) for coverage in partial.values()) for what in ("responses", "planned"))
+    there, planned = (
+        sum(getattr(coverage, what) for coverage in partial.values())
+        for what in ("responses", "planned")
+    )
     return _say("partial", "warning", loud=True, models=partial, there=there, planned=planned)
 
 
 def _stopped_early(group: Group) -> Sentence | None:
     """Say which models have the prompt-sets that answered a question, and no more."""
-    return _say("stopped_early", "warning", models=group.stopped_early) if group.stopped_early else None
+    return (
+        _say("stopped_early", "warning", models=group.stopped_early)
+        if group.stopped_early
+        else None
+    )
 
 
 def _not_graded(group: Group) -> Sentence | None:
-    waiting = {model: coverage.not_graded for model, coverage in group.coverage.items() if coverage.not_graded}
-    return _say("not_graded", "warning", models=waiting, count=sum(waiting.values())) if waiting else None
+    waiting = {
+        model: coverage.not_graded
+        for model, coverage in group.coverage.items()
+        if coverage.not_graded
+    }
+    return (
+        _say("not_graded", "warning", models=waiting, count=sum(waiting.values()))
+        if waiting
+        else None
+    )
 
 
 def _missing(group: Group, max_missing: float) -> Sentence | None:
@@ -284,7 +360,11 @@ def _missing(group: Group, max_missing: float) -> Sentence | None:
 
 def _samples(group: Group) -> Sentence | None:
     """Say that the models were not asked about the same sample."""
-    return _say("unlike_samples", "caution") if len({found.limit for found in group.coverage.values()}) > 1 else None
+    return (
+        _say("unlike_samples", "caution")
+        if len({found.limit for found in group.coverage.values()}) > 1
+        else None
+    )
 
 
 def _of_one_maker(group: Group) -> Iterator[Sentence]:
@@ -303,8 +383,16 @@ def _swap_error(group: Group) -> Sentence | None:
 
 def _uneven_wordings(group: Group) -> Sentence | None:
     """Say that sets have different numbers of dual-use wordings."""
-    counts = {1 + len(item.dual_use_paraphrases) for item in group.dataset.prompt_sets if item.dual_use_paraphrases}
-    return _say("uneven_wordings", "caution", least=min(counts), most=max(counts)) if len(counts) > 1 else None
+    counts = {
+        1 + len(item.dual_use_paraphrases)
+        for item in group.dataset.prompt_sets
+        if item.dual_use_paraphrases
+    }
+    return (
+        _say("uneven_wordings", "caution", least=min(counts), most=max(counts))
+        if len(counts) > 1
+        else None
+    )
 
 
 def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:
@@ -316,7 +404,9 @@ def _unchecked(group: Group, *, corrected: bool) -> Sentence | None:
 
 
 def _anchors(group: Group) -> Iterator[Sentence]:
-    """Yield which judges failed the check on the anchor cases, were put to it with other templates, or never were."""
+    """Yield which judges failed the check on the anchor cases, were put to it with other templates,
+    or never were.
+    """
     checked = [item for item in checked_judges(group) if item.judge != DEMONSTRATION_JUDGE]
     for item in checked:
         if item.state == "failed":
@@ -354,7 +444,16 @@ def _thin(group: Group) -> Sentence | None:
     if len(sets) < FEWEST_SETS:
         return _say("few_sets", "warning", sets=len(sets))
     taxonomy = group.dataset.taxonomy
-    counts = {name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names}
+    counts = {
+        name: sum(item.harm_domain == name for item in sets) for name in taxonomy.domain_names
+    }
     counts |= {name: sum(item.task_type == name for item in sets) for name in taxonomy.type_names}
-    thin = sorted(((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS), key=lambda item: item[1])
-    return _say("thin", "caution", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS) if thin else None
+    thin = sorted(
+        ((name, count) for name, count in counts.items() if 0 < count < FEWEST_SETS),
+        key=lambda item: item[1],
+    )
+    return (
+        _say("thin", "caution", strata=thin, every=len(thin) == len(counts), least=FEWEST_SETS)
+        if thin
+        else None
+    )

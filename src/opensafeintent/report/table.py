@@ -1,7 +1,7 @@
 """What a table is: columns, each declared once, over records.
 
-A column says how a record gives its value, what programs call it and how people are shown it. Every format (`report.formats`,
-`report.terminal`, the pages) is a function of this record.
+A column says how a record gives its value, what programs call it and how people are shown it. Every
+format (`report.formats`, `report.terminal`, the pages) is a function of this record.
 """
 
 from __future__ import annotations
@@ -12,16 +12,29 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["TEXTS", "Cell", "Column", "Get", "Part", "Section", "Style", "Table", "estimate_columns"]
+__all__ = [
+    "TEXTS",
+    "Cell",
+    "Column",
+    "Get",
+    "Part",
+    "Section",
+    "Style",
+    "Table",
+    "estimate_columns",
+]
 
 Cell = str | int | float | None
 
-Style = Literal["text", "name", "count", "number", "interval", "signed", "span", "ranks", "p", "share"]
+Style = Literal[
+    "text", "name", "count", "number", "interval", "signed", "span", "ranks", "p", "share"
+]
 """What a column's values are, and how people are shown them:
 
 - `text`; `name`, a text that stands for the row;
 - `count`; `number`, with two decimals; `share`, in per cent; `p`, a p-value;
-- `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, the same with a plus sign;
+- `interval`, an estimate (`value`, `low`, `high`) with its 95 % interval; `signed`, the same with a
+  plus sign;
 - `span` of two numbers and `ranks`, both pairs of the lower and the upper end.
 """
 
@@ -31,11 +44,14 @@ TEXTS = ("text", "name")
 # fmt: off
 Section = Literal[
     "utility", "strata", "modes", "stability", "probe", "knowing", "distributions",
-    "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers", "method",
+    "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers",
+    "method",
     "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]
 # fmt: on
-"""Sections of the page of a run (the first two lines) and of a build (`coverage`, `method` and the third)."""
+"""Sections of the page of a run (the first two lines) and of a build (`coverage`, `method` and the
+third).
+"""
 
 Get = Callable[[Any], Any]
 
@@ -102,8 +118,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def shown(self) -> list[tuple[int, Column]]:
-        """The columns that people are shown, with their index, in the order in which they are shown."""
-        headed = [(index, column) for index, column in enumerate(self.columns) if column.heading is not None]
+        """The columns that people are shown, with their index, in the order in which they are
+        shown.
+        """
+        headed = [
+            (index, column)
+            for index, column in enumerate(self.columns)
+            if column.heading is not None
+        ]
         return sorted(headed, key=lambda item: item[1].order)
 
     def part(self, rows: Sequence[Any], *without: str) -> Table:
@@ -114,13 +136,22 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def records(self) -> list[dict[str, Cell]]:
         """Return the rows by field."""
         fields = self.fields
-        return [dict(zip(fields, (cell for cells in row for cell in cells), strict=True)) for row in self.cells]
+        return [
+            dict(zip(fields, (cell for cells in row for cell in cells), strict=True))
+            for row in self.cells
+        ]
 
 
 Part = Literal["n", "method", "bounds", "models", "pooled"]
 """What an estimate has beside its value and interval."""
 
-_PART_STYLES: dict[Part, Style] = {"n": "count", "method": "text", "bounds": "span", "models": "count", "pooled": "number"}
+_PART_STYLES: dict[Part, Style] = {
+    "n": "count",
+    "method": "text",
+    "bounds": "span",
+    "models": "count",
+    "pooled": "number",
+}
 
 
 def estimate_columns(
@@ -133,7 +164,8 @@ def estimate_columns(
     headings: Mapping[Part, str] | None = None,
     order: int = 0,
 ) -> tuple[Column, ...]:
-    """Return the columns of an estimate: its value with the interval, and what else files have of it.
+    """Return the columns of an estimate: its value with the interval, and what else files have of
+    it.
 
     Args:
         name: of the value; a part is called `NAME_PART`.
@@ -155,7 +187,13 @@ def estimate_columns(
     return (
         Column(name, heading, style, get),
         *(
-            Column(f"{name}_{part}", (headings or {}).get(part), _PART_STYLES[part], part_of(part), order=order)
+            Column(
+                f"{name}_{part}",
+                (headings or {}).get(part),
+                _PART_STYLES[part],
+                part_of(part),
+                order=order,
+            )
             for part in parts
         ),
     )

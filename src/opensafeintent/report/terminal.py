@@ -1,4 +1,6 @@
-"""A table as the terminal shows it, through rich: the texts of every other format, with intervals in the background."""
+"""A table as the terminal shows it, through rich: the texts of every other format, with intervals
+in the background.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,17 @@ def plain(text: str) -> Text:
 
 def grid(**options: Any) -> RichTable:
     """Return a table without lines."""
-    return RichTable(box=None, pad_edge=False, header_style="bold", **{"padding": (0, 2, 0, 0)} | options)
+    return RichTable(
+        box=None, pad_edge=False, header_style="bold", **{"padding": (0, 2, 0, 0)} | options
+    )
 
 
 def to_terminal(
-    table: Table, *, across: bool = False, beside: bool = True, bold: Callable[[Any], bool] | None = None
+    table: Table,
+    *,
+    across: bool = False,
+    beside: bool = True,
+    bold: Callable[[Any], bool] | None = None,
 ) -> RichTable:
     """Return a table without its title and notes.
 
@@ -46,7 +54,9 @@ def to_terminal(
         bold: which records are set off from the others.
     """
     shown = table.shown
-    cells = [[_cell(column, row[index], beside=beside) for index, column in shown] for row in table.cells]
+    cells = [
+        [_cell(column, row[index], beside=beside) for index, column in shown] for row in table.cells
+    ]
     lines = grid()
     if across:
         (_, first), *rest = shown
@@ -62,7 +72,11 @@ def to_terminal(
             longest = max((row[number].cell_len for row in cells), default=0)
             lines.add_column(plain(heading), overflow="fold", min_width=min(longest, _NARROWEST))
         else:
-            heading = heading if "\n" in heading else "\n".join(wrap(heading, _HEADING, break_long_words=False))
+            heading = (
+                heading
+                if "\n" in heading
+                else "\n".join(wrap(heading, _HEADING, break_long_words=False))
+            )
             lines.add_column(plain(heading), justify="right", no_wrap=True, vertical="top")
     for record, row in zip(table.rows, cells, strict=True):
         lines.add_row(*row, style="bold" if bold and bold(record) else None)
@@ -70,7 +84,9 @@ def to_terminal(
 
 
 def _cell(column: Column, cells: tuple[Cell, ...], *, beside: bool) -> Text:
-    """Return one cell; lines of a text stay lines, a name is on one, and what is undefined is a dash."""
+    """Return one cell; lines of a text stay lines, a name is on one, and what is undefined is a
+    dash.
+    """
     if column.style == "name" and cells[0] is not None:
         return plain(one_line(str(cells[0]), _NAME))
     if column.style in TEXTS:

@@ -1,6 +1,7 @@
 """The verdict of a report for a pull request and for a CI service: Markdown, and JUnit's XML.
 
-Models' names are hostile input: in Markdown they are escaped, in XML as well, and what XML cannot hold is shown.
+Models' names are hostile input: in Markdown they are escaped, in XML as well, and what XML cannot
+hold is shown.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from opensafeintent.report.tables.grouped import group_line
 __all__ = ["junit", "summary"]
 
 
-# Markdown --------------------------------------------------------------------------------------------------------------
+# Markdown
+# ------------------------------------------------------------------------------
 
 
 def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
@@ -37,7 +39,11 @@ def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
     """
     title = f"## Release gate {headline(gates)}" if gates else "## No release gate was asked for"
     tables = gate_tables(gates) if gates else [summary_table(group) for group in groups]
-    behind = [f"- {markdown_text(line)}" for number in range(len(groups)) for line in _behind(groups, number)]
+    behind = [
+        f"- {markdown_text(line)}"
+        for number in range(len(groups))
+        for line in _behind(groups, number)
+    ]
     parts = [
         title,
         *(to_markdown(table).rstrip() for table in tables),
@@ -49,11 +55,16 @@ def summary(groups: Sequence[Group], gates: Gates | None, page: Path) -> str:
 
 
 def _behind(groups: Sequence[Group], number: int) -> list[str]:
-    """Say what the numbers of a group were made of: prompt-sets, judges and their checks, and what is missing."""
+    """Say what the numbers of a group were made of: prompt-sets, judges and their checks, and what
+    is missing.
+    """
     group = groups[number]
-    checks = [f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(group)]
+    checks = [
+        f"{one_line(item.judge, 80)} {CHECK_WORDS[item.state]}" for item in checked_judges(group)
+    ]
     missing = [
-        f"{one_line(model, 80)} {coverage.missing_core:.1%} of core, {coverage.missing_paraphrase:.1%} of paraphrase grades"
+        f"{one_line(model, 80)} {coverage.missing_core:.1%} of core,"
+        f" {coverage.missing_paraphrase:.1%} of paraphrase grades"
         for model, coverage in group.coverage.items()
         if coverage.missing_core or coverage.missing_paraphrase
     ]
@@ -65,28 +76,41 @@ def _behind(groups: Sequence[Group], number: int) -> list[str]:
     ]
 
 
-# JUnit -----------------------------------------------------------------------------------------------------------------
+# JUnit
+# ------------------------------------------------------------------------------
 
 
 def junit(groups: Sequence[Group], gates: Gates) -> str:
-    """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate and model.
+    """Return the verdict as JUnit's XML: a suite for each group of the report, a test for each gate
+    and model.
 
-    A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must not look as if it did.
+    A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
+    not look as if it did.
     """
     root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.held))
     for number in range(len(groups)):
         of_group = [held for held in gates.held if held.group == number]
         if not of_group:
             continue
-        suite = ElementTree.SubElement(root, "testsuite", _counts(_plain(group_line(groups, number)), of_group))
+        suite = ElementTree.SubElement(
+            root, "testsuite", _counts(_plain(group_line(groups, number)), of_group)
+        )
         properties = ElementTree.SubElement(suite, "properties")
-        about = {"opensafeintent": __version__, "dataset": groups[number].dataset.hash, "because": gates.because or ""}
+        about = {
+            "opensafeintent": __version__,
+            "dataset": groups[number].dataset.hash,
+            "because": gates.because or "",
+        }
         for name, value in about.items():
             ElementTree.SubElement(properties, "property", {"name": name, "value": _plain(value)})
         for held in of_group:
             _test(suite, held)
     ElementTree.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(root, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        + ElementTree.tostring(root, encoding="unicode")
+        + "\n"
+    )
 
 
 def _counts(name: str, held: Sequence[Held]) -> dict[str, str]:
@@ -97,17 +121,27 @@ def _counts(name: str, held: Sequence[Held]) -> dict[str, str]:
 
 def _test(suite: ElementTree.Element, held: Held) -> None:
     name = f"{held.gate.option} {held.gate.text}"
-    test = ElementTree.SubElement(suite, "testcase", {"classname": _plain(held.model), "name": _plain(name), "time": "0"})
+    test = ElementTree.SubElement(
+        suite, "testcase", {"classname": _plain(held.model), "name": _plain(name), "time": "0"}
+    )
     lines = [_plain(f"{check.condition.metric} {check.reason}") for check in held.checks]
     if held.verdict == "pass":
         ElementTree.SubElement(test, "system-out").text = "\n".join(lines)
         return
     kind = "failed" if held.verdict == "fail" else "undecided"
-    told = [line for line, check in zip(lines, held.checks, strict=True) if check.verdict == held.verdict]
-    failure = ElementTree.SubElement(test, "failure", {"type": kind, "message": f"{verdict_word(held)}: {told[0]}"})
+    told = [
+        line
+        for line, check in zip(lines, held.checks, strict=True)
+        if check.verdict == held.verdict
+    ]
+    failure = ElementTree.SubElement(
+        test, "failure", {"type": kind, "message": f"{verdict_word(held)}: {told[0]}"}
+    )
     failure.text = "\n".join(lines)
 
 
 def _plain(text: str) -> str:
-    """Return a text on one line, without characters that XML cannot hold or that turn a line around."""
+    """Return a text on one line, without characters that XML cannot hold or that turn a line
+    around.
+    """
     return one_line(text, 2000)

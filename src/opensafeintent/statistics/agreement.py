@@ -1,8 +1,9 @@
 """How far raters agree: percent agreement, Gwet's AC1 and AC2, Krippendorff's alpha.
 
-Every coefficient depends on the ratings only through r_ik, how many raters put item i into category k, and is a function of
-sums over items. So a value and all its bootstrap resamples are the same few matrix products: each method takes `drawn`, how
-often every item counts in every resample, of shape (item, resample), and returns one value for each resample.
+Every coefficient depends on the ratings only through r_ik, how many raters put item i into category
+k, and is a function of sums over items. So a value and all its bootstrap resamples are the same few
+matrix products: each method takes `drawn`, how often every item counts in every resample, of shape
+(item, resample), and returns one value for each resample.
 """
 
 from __future__ import annotations
@@ -21,9 +22,13 @@ Drawn = NDArray[Any]
 """How often each item counts in each resample: shape (item, resample)."""
 
 Scheme = Literal["identity", "quadratic"]
-"""What two ratings that differ are worth: nothing, or 1 less the square of their distance over the widest one."""
+"""What two ratings that differ are worth: nothing, or 1 less the square of their distance over the
+widest one.
+"""
 Level = Literal["nominal", "ordinal", "interval"]
-"""Which differences between categories count: any, ranks among all ratings, or the categories' own numbers."""
+"""Which differences between categories count: any, ranks among all ratings, or the categories' own
+numbers.
+"""
 
 
 class RatingCounts:
@@ -31,7 +36,8 @@ class RatingCounts:
 
     Args:
         counts: r_ik, shape (item, category).
-        categories: every category that a rater could have chosen, used or not: chance agreement depends on their number.
+        categories: every category that a rater could have chosen, used or not: chance agreement
+            depends on their number.
     """
 
     def __init__(self, counts: Floats, categories: Floats) -> None:
@@ -55,7 +61,9 @@ class RatingCounts:
         return cls((ratings[:, :, None] == valid).sum(axis=1).astype(np.float64), valid)
 
     def distinct(self) -> tuple[RatingCounts, NDArray[np.int64]]:
-        """Return the items that differ in their counts, and which of them each item is like: shape (item,)."""
+        """Return the items that differ in their counts, and which of them each item is like: shape
+        (item,).
+        """
         counts, which = np.unique(self.counts, axis=0, return_inverse=True)
         return RatingCounts(counts, self.categories), which.ravel()
 
@@ -70,14 +78,17 @@ class RatingCounts:
         return np.ones((len(self.counts), 1))
 
     def worth(self, scheme: Scheme) -> Floats:
-        """Return what a pair of ratings counts towards agreement, w_kl: shape (category, category)."""
+        """Return what a pair of ratings counts towards agreement, w_kl: shape (category,
+        category).
+        """
         if scheme == "identity":
             return np.eye(len(self.categories))
         span = self.categories.max() - self.categories.min()
         return np.asarray(1.0 - ((self.categories[:, None] - self.categories) / span) ** 2)
 
     def pairwise(self, scheme: Scheme = "identity") -> Floats:
-        """Return each item's share of agreeing pairs, NaN with fewer than two ratings: shape (item,).
+        """Return each item's share of agreeing pairs, NaN with fewer than two ratings: shape
+        (item,).
 
         a_i = Σ_k r_ik (r*_ik − 1) / (r_i (r_i − 1)) with r*_ik = Σ_l w_kl r_il.
         """
@@ -91,19 +102,25 @@ class RatingCounts:
         return self.counts / np.maximum(self.raters, 1)[:, None]
 
     def observed(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
-        """Return p_a, the mean of a_i over the items with two ratings or more: shape (resample,)."""
+        """Return p_a, the mean of a_i over the items with two ratings or more: shape
+        (resample,).
+        """
         drawn = self.once if drawn is None else drawn
         pairwise = self.pairwise(scheme)
         twice = ~np.isnan(pairwise)
         return _ratio(_sums(drawn, np.where(twice, pairwise, 0.0)), _sums(drawn, twice))
 
     def _prevalence(self, drawn: Drawn) -> Floats:
-        """Return π_k, the mean share of ratings in each category over the rated items: shape (resample, category)."""
+        """Return π_k, the mean share of ratings in each category over the rated items: shape
+        (resample, category).
+        """
         rated = _sums(drawn, self.raters > 0)
         return _ratio(_sums(drawn, self._shares), rated[:, None])
 
     def expected(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
-        """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl: shape (resample,)."""
+        """Return Gwet's chance agreement p_e = T / (q (q − 1)) · Σ_k π_k (1 − π_k), T = Σ w_kl:
+        shape (resample,).
+        """
         prevalence = self._prevalence(self.once if drawn is None else drawn)
         return np.asarray(self._chance(scheme) * (prevalence * (1 - prevalence)).sum(axis=1))
 
@@ -112,20 +129,24 @@ class RatingCounts:
         return float(self.worth(scheme).sum()) / (size * (size - 1))
 
     def gwet(self, drawn: Drawn | None = None, scheme: Scheme = "identity") -> Floats:
-        """Return Gwet's coefficient (p_a − p_e) / (1 − p_e), AC1 with `identity` and AC2 otherwise: shape (resample,).
+        """Return Gwet's coefficient (p_a − p_e) / (1 − p_e), AC1 with `identity` and AC2 otherwise:
+        shape (resample,).
 
-        Gwet, British Journal of Mathematical and Statistical Psychology 61, 2008; Handbook of Inter-Rater Reliability, 4th
-        edition, 2014. It is 1 where all ratings are the same, and NaN where no item has two.
+        Gwet, British Journal of Mathematical and Statistical Psychology 61, 2008; Handbook of
+        Inter-Rater Reliability, 4th edition, 2014. It is 1 where all ratings are the same, and NaN
+        where no item has two.
         """
         expected = self.expected(drawn, scheme)
         return _ratio(self.observed(drawn, scheme) - expected, 1 - expected)
 
     def gwet_error(self, scheme: Scheme = "identity") -> float:
-        """Return the standard error of Gwet's coefficient over items (Gwet 2008; for missing ratings 2014).
+        """Return the standard error of Gwet's coefficient over items (Gwet 2008; for missing
+        ratings 2014).
 
-        √(Σ_i (c_i − γ)² / (n (n − 1))) over the n rated items, with γ the coefficient, n₂ the items with two ratings or
-        more, c_i = n/n₂ · (a_i − p_e)/(1 − p_e) − 2 (1 − γ)(e_i − p_e)/(1 − p_e), its first part 0 where an item has one
-        rating, and e_i = T / (q (q − 1)) · Σ_k (1 − π_k) r_ik / r_i.
+        √(Σ_i (c_i − γ)² / (n (n − 1))) over the n rated items, with γ the coefficient, n₂ the items
+        with two ratings or more, c_i = n/n₂ · (a_i − p_e)/(1 − p_e) − 2 (1 − γ)(e_i − p_e)/(1 −
+        p_e), its first part 0 where an item has one rating, and e_i = T / (q (q − 1)) · Σ_k (1 −
+        π_k) r_ik / r_i.
         """
         value, expected = float(self.gwet(None, scheme)[0]), float(self.expected(None, scheme)[0])
         rated = self.raters > 0
@@ -142,15 +163,18 @@ class RatingCounts:
     def alpha(self, drawn: Drawn | None = None, level: Level = "nominal") -> Floats:
         """Return Krippendorff's alpha: shape (resample,).
 
-        α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl, with o_kl the coincidences Σ_i (pairs k, l in i) / (r_i − 1) over items
-        with two ratings or more, n_k = Σ_l o_kl and n = Σ n_k (Krippendorff, Computing Krippendorff's Alpha-Reliability,
-        2011). δ is 1 for any difference (nominal), or the squared difference of the categories (interval) or of their
-        mid-ranks among all n ratings (ordinal). It is NaN where all ratings are the same: there is no disagreement by
-        chance to compare with.
+        α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl, with o_kl the coincidences Σ_i (pairs k, l in
+        i) / (r_i − 1) over items with two ratings or more, n_k = Σ_l o_kl and n = Σ n_k
+        (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011). δ is 1 for any difference
+        (nominal), or the squared difference of the categories (interval) or of their mid-ranks
+        among all n ratings (ordinal). It is NaN where all ratings are the same: there is no
+        disagreement by chance to compare with.
         """
         drawn = self.once if drawn is None else drawn
         size = len(self.categories)
-        pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[:, :, None] * np.eye(size)
+        pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[
+            :, :, None
+        ] * np.eye(size)
         pairs = pairs * (self.twice / np.maximum(self.raters - 1, 1))[:, None, None]
         coincidences = _sums(drawn, pairs.reshape(len(pairs), size * size)).reshape(-1, size, size)
         totals = coincidences.sum(axis=2)
@@ -164,7 +188,9 @@ class RatingCounts:
         """Return δ_kl: shape (resample or 1, category, category)."""
         if level == "nominal":
             return (1 - np.eye(len(self.categories)))[None]
-        ranks = self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
+        ranks = (
+            self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
+        )
         return np.asarray((ranks[:, :, None] - ranks[:, None, :]) ** 2)
 
 

@@ -1,4 +1,6 @@
-"""Is one model better than another? Paired over the prompt-sets that count for both, all pairs of a metric as one family."""
+"""Is one model better than another? Paired over the prompt-sets that count for both, all pairs of a
+metric as one family.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ __all__ = [
 SIGNIFICANCE = 0.05
 """A difference with an adjusted p below is more than chance explains."""
 _DETECTABLE = 2.8
-"""z(0.975) + z(0.80): the difference that a two-sided test at 5 % finds with a power of 80 %, in standard errors."""
+"""z(0.975) + z(0.80): the difference that a two-sided test at 5 % finds with a power of 80 %, in
+standard errors.
+"""
 _TIE = 1e-12
 """A standard error below is rounding: all differences are the same."""
 
@@ -48,24 +52,36 @@ class Difference(Estimate, frozen=True, kw_only=True):
 
 
 class Comparison(NamedTuple):
-    """Differences of every two models in one metric: arrays of shape (model, model), column minus row; NaN where none."""
+    """Differences of every two models in one metric: arrays of shape (model, model), column minus
+    row; NaN where none.
+    """
 
     difference: Floats
-    """[a, b] is the value of b minus that of a: later minus earlier, where models stand in the order of their naming."""
+    """[a, b] is the value of b minus that of a: later minus earlier, where models stand in the
+    order of their naming.
+    """
     low: Floats
     high: Floats
     """95 % interval of the difference."""
     n: NDArray[np.int64]
     """Prompt-sets that count for both; on the diagonal, for the one."""
     p: Floats
-    """Of each pair on its own: McNemar's mid-P for 0/1, sign-flip permutation for means and weighted sets; two-sided."""
+    """Of each pair on its own: McNemar's mid-P for 0/1, sign-flip permutation for means and
+    weighted sets; two-sided.
+    """
     p_adjusted: Floats
-    """Step-down max-T over all pairs: the chance to call any pair different that is not is 5 % at most."""
+    """Step-down max-T over all pairs: the chance to call any pair different that is not is 5 % at
+    most.
+    """
     detectable: Floats
-    """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs from another."""
+    """Smallest detectable difference: 2.8 × the paired standard error; NaN where no set differs
+    from another.
+    """
 
     def pair(self, first: int, second: int) -> Difference | None:
-        """Return what the second model has more than the first, rounded; None where no prompt-set counts for both."""
+        """Return what the second model has more than the first, rounded; None where no prompt-set
+        counts for both.
+        """
         at = first, second
         if not self.n[at]:
             return None
@@ -85,16 +101,19 @@ def compare_models(
     *,
     binary: Collection[str] = (),
 ) -> dict[str, Comparison]:
-    """Compare every two models on the sets that count for both, in each of several metrics between 0 and 1.
+    """Compare every two models on the sets that count for both, in each of several metrics between
+    0 and 1.
 
-    A model's numbers do not depend on the place at which it stands: they are computed in an order that the values decide.
+    A model's numbers do not depend on the place at which it stands: they are computed in an order
+    that the values decide.
 
     Args:
-        ratios: numerator and denominator by metric, each of shape (model, prompt_set). A set's denominator is its weight, 0
-            where it does not count; where two models differ in it, the mean of the two.
+        ratios: numerator and denominator by metric, each of shape (model, prompt_set). A set's
+            denominator is its weight, 0 where it does not count; where two models differ in it, the
+            mean of the two.
         resamples: the same weights as for the models' own intervals.
-        binary: metrics in which a set's value is 0 or 1: two models are tested by McNemar's mid-P. With several epochs it no
-            longer is, and the permutation test is used, as for means.
+        binary: metrics in which a set's value is 0 or 1: two models are tested by McNemar's mid-P.
+            With several epochs it no longer is, and the permutation test is used, as for means.
     """
     return {
         name: _compared(numerator, denominator, resamples, binary=name in binary)
@@ -105,10 +124,11 @@ def compare_models(
 def rank_intervals(
     comparison: Comparison, *, less_is_better: bool = False, alpha: float = SIGNIFICANCE
 ) -> list[tuple[int, int] | None]:
-    """Return the ranks that each model may have: [1 + significantly better, m − significantly worse], m models with a value.
+    """Return the ranks that each model may have: [1 + significantly better, m − significantly
+    worse], m models with a value.
 
-    They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm, Review of Economic
-    Studies 91, 2024).
+    They all hold the true ranks at once in 95 % of studies (Mogstad, Romano, Shaikh and Wilhelm,
+    Review of Economic Studies 91, 2024).
 
     Args:
         comparison: of the models.
@@ -131,16 +151,26 @@ def rank_intervals(
     ]
 
 
-# A metric ---------------------------------------------------------------------------------------------------------------
+# A metric
+# ------------------------------------------------------------------------------
 
 
-def _compared(numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool) -> Comparison:
+def _compared(
+    numerator: Floats, denominator: Floats, resamples: Resamples, *, binary: bool
+) -> Comparison:
     """Compare every two models in one metric; see `compare_models`."""
-    keys = [top.tobytes() + bottom.tobytes() for top, bottom in zip(numerator + 0.0, denominator + 0.0, strict=True)]
-    order = sorted(range(len(keys)), key=keys.__getitem__)  # the same flips for the same values, wherever they stand
+    keys = [
+        top.tobytes() + bottom.tobytes()
+        for top, bottom in zip(numerator + 0.0, denominator + 0.0, strict=True)
+    ]
+    order = sorted(
+        range(len(keys)), key=keys.__getitem__
+    )  # the same flips for the same values, wherever they stand
     found = _in_order(Paired(numerator[order], denominator[order]), resamples, binary=binary)
     back = np.argsort(order)
-    return found._replace(**{name: part[np.ix_(back, back)] for name, part in found._asdict().items()})
+    return found._replace(
+        **{name: part[np.ix_(back, back)] for name, part in found._asdict().items()}
+    )
 
 
 def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparison:
@@ -152,10 +182,17 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
     of_models = resamples.sums(paired.weights * paired.values) if alike else None
     for rows in paired.blocks():
         weighted, weights = paired.differences(rows)
-        sums = None if of_models is None else of_models[paired.second[rows]] - of_models[paired.first[rows]]
+        sums = (
+            None
+            if of_models is None
+            else of_models[paired.second[rows]] - of_models[paired.first[rows]]
+        )
         got = estimate(weighted, weights, resamples, span=(-1.0, 1.0), binary=exact, sums=sums)
         value[rows], low[rows], high[rows], n[rows] = got.value, got.low, got.high, got.n
-        error[rows], differ[rows] = _standard_error(weighted, weights, got.value), weighted.any(axis=1)
+        error[rows], differ[rows] = (
+            _standard_error(weighted, weights, got.value),
+            weighted.any(axis=1),
+        )
         mid[rows] = _of_pairs(weighted) if exact else np.nan
     flipped = step_down(paired)
     p = np.where(np.isnan(paired.square(mid, mid)), flipped.p, paired.square(mid, mid))
@@ -175,18 +212,27 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
 
 
 def _at_least(p: Floats, adjusted: Floats, *, alone: NDArray[np.bool_] | np.bool_) -> Floats:
-    """Return adjusted p-values: where a pair is the only one to differ its own, elsewhere no less than its own."""
+    """Return adjusted p-values: where a pair is the only one to differ its own, elsewhere no less
+    than its own.
+    """
     return np.where(alone, p, np.maximum(p, adjusted))
 
 
 def _zero_or_one(paired: Paired) -> bool:
-    """Tell whether each set's value is 0 or 1 and all weigh the same: then McNemar's test is exact."""
+    """Tell whether each set's value is 0 or 1 and all weigh the same: then McNemar's test is
+    exact.
+    """
     counted = paired.weights > 0
-    return bool(np.isin(paired.values[counted], (0.0, 1.0)).all() and len(np.unique(paired.weights[counted])) <= 1)
+    return bool(
+        np.isin(paired.values[counted], (0.0, 1.0)).all()
+        and len(np.unique(paired.weights[counted])) <= 1
+    )
 
 
 def _standard_error(weighted: Floats, weights: Floats, mean: Floats) -> Floats:
-    """Return the standard error of each mean difference, NaN where no set differs from another: shape (pair, prompt_set)."""
+    """Return the standard error of each mean difference, NaN where no set differs from another:
+    shape (pair, prompt_set).
+    """
     n = (weights > 0).sum(axis=1)
     residuals = weighted - weights * mean[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -194,20 +240,28 @@ def _standard_error(weighted: Floats, weights: Floats, mean: Floats) -> Floats:
     return np.where(error > _TIE, error, np.nan)
 
 
-# 0 or 1 ------------------------------------------------------------------------------------------------------------------
+# 0 or 1
+# ------------------------------------------------------------------------------
 
 
 def _of_pairs(weighted: Floats) -> Floats:
-    """Return McNemar's two-sided mid-P of each pair, NaN where no set differs: shape (pair, prompt_set)."""
+    """Return McNemar's two-sided mid-P of each pair, NaN where no set differs: shape (pair,
+    prompt_set).
+    """
     better, worse = (weighted > 0).sum(axis=1), (weighted < 0).sum(axis=1)
-    return np.array([mcnemar(int(more), int(less)) for more, less in zip(better, worse, strict=True)], dtype=np.float64)
+    return np.array(
+        [mcnemar(int(more), int(less)) for more, less in zip(better, worse, strict=True)],
+        dtype=np.float64,
+    )
 
 
 def mcnemar(better: int, worse: int) -> float:
-    """Return McNemar's two-sided mid-P: 2 · P(X < x) + P(X = x), at most 1, x being the rarer kind of discordant sets.
+    """Return McNemar's two-sided mid-P: 2 · P(X < x) + P(X = x), at most 1, x being the rarer kind
+    of discordant sets.
 
-    X is binomial on all of them. Its size is nearer to 5 % than that of the exact test, 2 · P(X ≤ x), and in practice not
-    above (Fagerland, Lydersen and Laake, BMC Medical Research Methodology 13, 2013).
+    X is binomial on all of them. Its size is nearer to 5 % than that of the exact test, 2 · P(X ≤
+    x), and in practice not above (Fagerland, Lydersen and Laake, BMC Medical Research Methodology
+    13, 2013).
     """
     rarer, discordant = min(better, worse), better + worse
     return min(binomial_tail(rarer, discordant) + binomial_tail(rarer - 1, discordant), 1.0)
@@ -215,5 +269,7 @@ def mcnemar(better: int, worse: int) -> float:
 
 @lru_cache(maxsize=4096)
 def binomial_tail(successes: int, trials: int) -> float:
-    """Return the probability of so many successes or fewer in trials that succeed half of the time; exact."""
+    """Return the probability of so many successes or fewer in trials that succeed half of the time;
+    exact.
+    """
     return sum(comb(trials, count) for count in range(successes + 1)) / (1 << trials)

@@ -1,6 +1,8 @@
-"""A mean corrected for what a judge gets wrong, from units that people have labelled (docs/correction.md).
+"""A mean corrected for what a judge gets wrong, from units that people have labelled
+(docs/correction.md).
 
-Prediction-powered inference corrects the judge's mean by this model's own labels, whatever the judge's errors are like.
+Prediction-powered inference corrects the judge's mean by this model's own labels, whatever the
+judge's errors are like.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ Unit = Literal["responses", "prompt-sets"]
 
 
 class Corrected(Estimate, frozen=True, kw_only=True):
-    """A corrected value; `n` units are labelled, and the labels are resampled as well as the prompt-sets."""
+    """A corrected value; `n` units are labelled, and the labels are resampled as well as the
+    prompt-sets.
+    """
 
     value: float
     interval: Limits
@@ -51,16 +55,20 @@ class Refused(msgspec.Struct, frozen=True):
 def _half_labels(kinds: int, resamples: int) -> Floats:
     """Return random numbers of labels with mean one half, shape (kind, resample), seeded.
 
-    A percentile bootstrap takes an error that does not occur among a few labels for one that never occurs. Half a label of
-    each kind is what Jeffreys' prior adds to a share: with a Gamma(½) number of them the resampled share has its posterior.
+    A percentile bootstrap takes an error that does not occur among a few labels for one that never
+    occurs. Half a label of each kind is what Jeffreys' prior adds to a share: with a Gamma(½)
+    number of them the resampled share has its posterior.
     """
     drawn = np.random.default_rng([SEED, kinds]).gamma(0.5, size=(kinds, resamples))
     drawn.setflags(write=False)  # everyone is given the same ones
     return drawn
 
 
-def _widest(*distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | None = None) -> Limits:
-    """Return the widest 95 % limits of several bootstrap distributions, within the values that there can be; rounded.
+def _widest(
+    *distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | None = None
+) -> Limits:
+    """Return the widest 95 % limits of several bootstrap distributions, within the values that
+    there can be; rounded.
 
     Args:
         distributions: each of shape (resample,).
@@ -69,20 +77,24 @@ def _widest(*distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | No
     """
     tail = (1 - CONFIDENCE) / 2
     finite = [drawn[np.isfinite(drawn)] for drawn in distributions]
-    limits = [tuple(np.quantile(drawn, [tail, 1 - tail])) for drawn in finite if len(drawn)] or [span]
+    limits = [tuple(np.quantile(drawn, [tail, 1 - tail])) for drawn in finite if len(drawn)] or [
+        span
+    ]
     limits += [also] if also else []
     low, high = min(pair[0] for pair in limits), max(pair[1] for pair in limits)
     return rounded(np.clip(low, *span)), rounded(np.clip(high, *span))
 
 
-# Prediction-powered inference -------------------------------------------------------------------------------------------
+# Prediction-powered inference
+# ------------------------------------------------------------------------------
 
 FEWEST_LABELS = 30
 """With fewer of its own, a model's mean is not corrected by them."""
 
 
 class LabelledUnits(NamedTuple):
-    """What the judge says of every unit, and people of a part of them: arrays of shape (prompt_set, unit).
+    """What the judge says of every unit, and people of a part of them: arrays of shape (prompt_set,
+    unit).
 
     A unit is a response, or the triplet of one epoch.
     """
@@ -97,17 +109,23 @@ class LabelledUnits(NamedTuple):
     """What the unit weighs in its metric."""
 
 
-def prediction_powered(sample: LabelledUnits, resamples: Resamples, *, units: Unit = "responses") -> Corrected | Refused:
-    """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023, section 2 and example 6.1).
+def prediction_powered(
+    sample: LabelledUnits, resamples: Resamples, *, units: Unit = "responses"
+) -> Corrected | Refused:
+    """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023,
+    section 2 and example 6.1).
 
-    θ = mean_labelled(truth) + λ · (mean_all(judged) − mean_labelled(judged)), the labelled means weighted by the inverse of
-    the sampling probabilities (Hájek). λ is the one with the least estimated variance, between 0 and 1; the variance is over
-    prompt-sets, whose responses stand and fall together. The labelled units are among all: with n labels of N units drawn at
-    random λ is Cov(truth, judged) / Var(judged), which is the published λ / (1 − n/N) for n labelled and N − n other units.
+    θ = mean_labelled(truth) + λ · (mean_all(judged) − mean_labelled(judged)), the labelled means
+    weighted by the inverse of the sampling probabilities (Hájek). λ is the one with the least
+    estimated variance, between 0 and 1; the variance is over prompt-sets, whose responses stand and
+    fall together. The labelled units are among all: with n labels of N units drawn at random λ is
+    Cov(truth, judged) / Var(judged), which is the published λ / (1 − n/N) for n labelled and N − n
+    other units.
 
-    The interval is the widest of three, as each fails somewhere (docs/correction.md): a bootstrap over prompt-sets with their
-    labels; the same with half a label of the greatest error in either direction, for where errors are few among the labels;
-    and Wilson's, on as many yes-or-no answers as have the estimate's variance, for values near 0 and 1.
+    The interval is the widest of three, as each fails somewhere (docs/correction.md): a bootstrap
+    over prompt-sets with their labels; the same with half a label of the greatest error in either
+    direction, for where errors are few among the labels; and Wilson's, on as many yes-or-no answers
+    as have the estimate's variance, for values near 0 and 1.
 
     Args:
         sample: the units.
@@ -127,15 +145,21 @@ def prediction_powered(sample: LabelledUnits, resamples: Resamples, *, units: Un
     judged_all, there = (share * judged).sum(axis=1), share.sum(axis=1)
 
     truth, seen, everything = (
-        top.sum() / bottom.sum() for top, bottom in ((true_part, drawn), (judged_part, drawn), (judged_all, there))
+        top.sum() / bottom.sum()
+        for top, bottom in ((true_part, drawn), (judged_part, drawn), (judged_all, there))
     )
-    of_truth = (true_part - truth * drawn) / drawn.mean()  # what each set adds to the estimate: its linear part
-    of_shift = (judged_all - everything * there) / there.mean() - (judged_part - seen * drawn) / drawn.mean()
+    of_truth = (
+        true_part - truth * drawn
+    ) / drawn.mean()  # what each set adds to the estimate: its linear part
+    of_shift = (judged_all - everything * there) / there.mean() - (
+        judged_part - seen * drawn
+    ) / drawn.mean()
     spread = float(of_shift @ of_shift)
     power = float(np.clip(-(of_truth @ of_shift) / spread, 0.0, 1.0)) if spread > 0 else 0.0
 
     left, drawn_again, all_again, there_again = (
-        np.stack([true_part - power * judged_part, drawn, judged_all, there]).astype(np.float32) @ resamples.weights
+        np.stack([true_part - power * judged_part, drawn, judged_all, there]).astype(np.float32)
+        @ resamples.weights
     ).astype(np.float64)
     more, less = _half_labels(2, resamples.count)
     more = more * _mean_weight(weight, labelled * (1 - judged))
@@ -145,23 +169,31 @@ def prediction_powered(sample: LabelledUnits, resamples: Resamples, *, units: Un
         as_they_are = left / drawn_again + shift
         with_more = (left + more - power * less) / (drawn_again + more + less) + shift
     value = float(np.clip(truth + power * (everything - seen), 0.0, 1.0))
-    limits = _widest(as_they_are, with_more, also=_wilson_limits(value, of_truth + power * of_shift))
+    limits = _widest(
+        as_they_are, with_more, also=_wilson_limits(value, of_truth + power * of_shift)
+    )
     sets = int(labelled.any(axis=1).sum())
-    return Corrected(value=rounded(value), interval=limits, n=n, units=units, sets=sets, power=rounded(power))
+    return Corrected(
+        value=rounded(value), interval=limits, n=n, units=units, sets=sets, power=rounded(power)
+    )
 
 
 def _mean_weight(weight: Floats, likeness: Floats) -> float:
-    """Return what a label weighs on average, those counting most that are most like the one that may be missing.
+    """Return what a label weighs on average, those counting most that are most like the one that
+    may be missing.
 
-    A truth far above the judge's value is to be had where that is low, one far below it where it is high; in a sample
-    stratified by the judge's grade the two weigh differently.
+    A truth far above the judge's value is to be had where that is low, one far below it where it is
+    high; in a sample stratified by the judge's grade the two weigh differently.
     """
     total = float(likeness.sum())
-    return float((weight * likeness).sum()) / total if total > 0 else float(weight[weight > 0].mean())
+    return (
+        float((weight * likeness).sum()) / total if total > 0 else float(weight[weight > 0].mean())
+    )
 
 
 def _wilson_limits(value: float, parts: Floats) -> Limits:
-    """Return the limits of Wilson's interval on as many yes-or-no answers as have the estimate's variance.
+    """Return the limits of Wilson's interval on as many yes-or-no answers as have the estimate's
+    variance.
 
     Args:
         value: the estimate.

@@ -19,16 +19,17 @@ Floats = NDArray[np.float64]
 CONFIDENCE = 0.95
 
 
-# Shares -----------------------------------------------------------------------------------------------------------------
+# Shares
+# ------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=65536)
 def mid_p(events: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the mid-P interval of a binomial share (Lancaster 1961; Berry and Armitage 1995).
 
-    It holds every p under which neither tail, the observed count taken half, is rarer than (1 − confidence) / 2. With no
-    event its upper end is where (1 − p)ⁿ = 1 − confidence, and the other way round. `events` and `n − events` have mirrored
-    intervals, exactly.
+    It holds every p under which neither tail, the observed count taken half, is rarer than (1 −
+    confidence) / 2. With no event its upper end is where (1 − p)ⁿ = 1 − confidence, and the other
+    way round. `events` and `n − events` have mirrored intervals, exactly.
 
     Args:
         events: 0 to n.
@@ -48,26 +49,36 @@ def mid_p(events: int, n: int, confidence: float = CONFIDENCE) -> tuple[float, f
 
 
 def no_event(n: float, confidence: float = CONFIDENCE) -> float:
-    """Return the share at which n independent answers have no event in 1 − confidence of all studies."""
+    """Return the share at which n independent answers have no event in 1 − confidence of all
+    studies.
+    """
     return 1.0 - float((1 - confidence) ** (1 / n))
 
 
 def least_share(events: int, n: int, confidence: float) -> float:
-    """Return the lower end of a binomial share at a one-sided confidence (Clopper and Pearson 1934).
+    """Return the lower end of a binomial share at a one-sided confidence (Clopper and Pearson
+    1934).
 
-    It is the p at which so many events or more come in 1 − `confidence` of all studies; 0 where there is none.
+    It is the p at which so many events or more come in 1 − `confidence` of all studies; 0 where
+    there is none.
     """
     return _share_at(events, n, 1 - confidence, counted=1.0) if events else 0.0
 
 
 def _share_at(events: int, n: int, tail: float, counted: float = 0.5) -> float:
-    """Return the p at which P(X > events) + `counted` · P(X = events) is `tail`: Newton's steps, kept within a bracket."""
+    """Return the p at which P(X > events) + `counted` · P(X = events) is `tail`: Newton's steps,
+    kept within a bracket.
+    """
     low, high = 0.0, 1.0
     share = events / n
     share = min(max(share - 2 * sqrt(share * (1 - share) / n), share / 4), 0.999)
     for _ in range(100):
         term = exp(
-            lgamma(n + 1) - lgamma(events + 1) - lgamma(n - events + 1) + events * log(share) + (n - events) * log(1 - share)
+            lgamma(n + 1)
+            - lgamma(events + 1)
+            - lgamma(n - events + 1)
+            + events * log(share)
+            + (n - events) * log(1 - share)
         )
         beyond, odds, count, added = 0.0, share / (1 - share), events, term
         while count < n and (added > 1e-17 or count < n * share):
@@ -89,11 +100,14 @@ def _share_at(events: int, n: int, tail: float, counted: float = 0.5) -> float:
     return share
 
 
-def wilson(share: float, n: float, *, continuity: bool = False, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson(
+    share: float, n: float, *, continuity: bool = False, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """Return Wilson's interval of a share of `n` (Wilson 1927).
 
-    With `continuity` the share is first moved by half an event to either side (Newcombe 1998, method 4). Plain Wilson covers
-    only 84–93 % for some shares near 0 and 1 and for few sets; the corrected one covers at least 95 % there, and is wider.
+    With `continuity` the share is first moved by half an event to either side (Newcombe 1998,
+    method 4). Plain Wilson covers only 84–93 % for some shares near 0 and 1 and for few sets; the
+    corrected one covers at least 95 % there, and is wider.
     """
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     half_event = 0.5 / n if continuity else 0.0
@@ -108,13 +122,17 @@ def wilson(share: float, n: float, *, continuity: bool = False, confidence: floa
     return max(low, 0.0), min(high, 1.0)
 
 
-# Differences of shares --------------------------------------------------------------------------------------------------
+# Differences of shares
+# ------------------------------------------------------------------------------
 
 
-def bonett_price(values: Floats, weights: Floats, greatest: float, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def bonett_price(
+    values: Floats, weights: Floats, greatest: float, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
     """Return the interval of a mean of paired differences of shares (Bonett and Price 2012).
 
-    Two sets are added, one with the greatest difference either way; the rest is the normal interval.
+    Two sets are added, one with the greatest difference either way; the rest is the normal
+    interval.
 
     Args:
         values: differences of the sets that count, shape (prompt_set,).
@@ -131,10 +149,12 @@ def bonett_price(values: Floats, weights: Floats, greatest: float, confidence: f
     return max(centre - half, -greatest), min(centre + half, greatest)
 
 
-# Student's t, for whole degrees of freedom ------------------------------------------------------------------------------
+# Student's t, for whole degrees of freedom
+# ------------------------------------------------------------------------------
 
 _MANY = 200
-"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more."""
+"""Degrees of freedom from which on the expansion in their inverse is exact to eight digits or more.
+"""
 
 
 @lru_cache(maxsize=4096)
@@ -145,7 +165,8 @@ def t_quantile(share: float, degrees: int) -> float:
         share: above 0 and below 1.
         degrees: degrees of freedom, 1 or more.
 
-    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for many.
+    Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for
+    many.
     """
     if share < 0.5:
         return -t_quantile(1 - share, degrees)
@@ -161,7 +182,9 @@ def t_quantile(share: float, degrees: int) -> float:
 
 
 def _within(t: float, degrees: int) -> float:
-    """Return the probability of a value between −t and t: a finite sum for whole degrees of freedom."""
+    """Return the probability of a value between −t and t: a finite sum for whole degrees of
+    freedom.
+    """
     angle = atan(t / sqrt(degrees))
     square = cos(angle) ** 2
     odd = degrees % 2

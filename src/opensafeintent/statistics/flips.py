@@ -17,14 +17,18 @@ _PAIRS_AT_ONCE = 64
 _SIGNS_AT_ONCE = 4_000_000
 """32 MB of signs as numbers to multiply by."""
 _TIE = 1e-9
-"""Statistics that are no further apart are equal: beyond that the order in which a machine adds decides."""
+"""Statistics that are no further apart are equal: beyond that the order in which a machine adds
+decides.
+"""
 
 
 class Paired:
-    """The values of some models, set by set, and their pairs: every pair once, the second after the first.
+    """The values of some models, set by set, and their pairs: every pair once, the second after the
+    first.
 
     Args:
-        numerator, denominator: shape (model, prompt_set). A set's denominator is its weight, 0 where it does not count.
+        numerator, denominator: shape (model, prompt_set). A set's denominator is its weight, 0
+            where it does not count.
 
     Attributes:
         values: 0 where a set does not count.
@@ -41,9 +45,11 @@ class Paired:
     def differences(
         self, pairs: NDArray[np.intp] | slice, sets: NDArray[np.bool_] | slice = slice(None)
     ) -> tuple[Floats, Floats]:
-        """Return weight × difference, second minus first, and weight, of some pairs: shape (pair, prompt_set).
+        """Return weight × difference, second minus first, and weight, of some pairs: shape (pair,
+        prompt_set).
 
-        Both are 0 where a set does not count for both; where two models differ in its weight, it is the mean of the two.
+        Both are 0 where a set does not count for both; where two models differ in its weight, it is
+        the mean of the two.
         """
         first, second = self.first[pairs], self.second[pairs]
         values, weights = self.values[:, sets], self.weights[:, sets]
@@ -63,14 +69,18 @@ class Paired:
             yield slice(start, min(start + _PAIRS_AT_ONCE, len(self.first)))
 
     def square(self, above: NDArray[np.generic], below: NDArray[np.generic]) -> Floats:
-        """Return (model, model) from what belongs above and below the diagonal, NaN on it: shape (pair,) each."""
+        """Return (model, model) from what belongs above and below the diagonal, NaN on it: shape
+        (pair,) each.
+        """
         square = np.full((len(self.weights), len(self.weights)), np.nan)
         square[self.first, self.second], square[self.second, self.first] = above, below
         return square
 
 
 class Flipped(NamedTuple):
-    """Two-sided p-values of every two models: arrays of shape (model, model), NaN where no set counts for both."""
+    """Two-sided p-values of every two models: arrays of shape (model, model), NaN where no set
+    counts for both.
+    """
 
     p: Floats
     """Of each pair on its own."""
@@ -79,16 +89,20 @@ class Flipped(NamedTuple):
 
 
 def step_down(paired: Paired, flips: int = FLIPS) -> Flipped:
-    """Test every pair for a mean difference of zero, adjusted for being one of many by step-down max-T.
+    """Test every pair for a mean difference of zero, adjusted for being one of many by step-down
+    max-T.
 
-    The statistic is T = |Σ d| / √Σ d², d being weight × difference in each set. One flip gives every set a sign, the same
-    for all pairs, which is to flip the models' values and then subtract; √Σ d² stays what it is. A pair's adjusted p is the
-    share of flips in which the largest T, of it and of all pairs with a smaller T, reaches its T, and at least that of every
-    pair with a larger T (Westfall and Young 1993; Romano and Wolf, Journal of the American Statistical Association 100,
-    2005). What a flip does to some pairs does not depend on the others, so the error rate holds whichever of them differ.
+    The statistic is T = |Σ d| / √Σ d², d being weight × difference in each set. One flip gives
+    every set a sign, the same for all pairs, which is to flip the models' values and then subtract;
+    √Σ d² stays what it is. A pair's adjusted p is the share of flips in which the largest T, of it
+    and of all pairs with a smaller T, reaches its T, and at least that of every pair with a larger
+    T (Westfall and Young 1993; Romano and Wolf, Journal of the American Statistical Association
+    100, 2005). What a flip does to some pairs does not depend on the others, so the error rate
+    holds whichever of them differ.
 
-    Where there are no more different flips than `flips`, each is taken once, and p-values are exact.
-    Time grows with pairs × flips; in memory are 64 × flips numbers, fewer flips at a time where sets are many.
+    Where there are no more different flips than `flips`, each is taken once, and p-values are
+    exact. Time grows with pairs × flips; in memory are 64 × flips numbers, fewer flips at a time
+    where sets are many.
     """
     test = _Test(paired, flips)
     pairs = len(paired.first)
@@ -137,7 +151,9 @@ class _Test:
             weighted, weights = paired.differences(rows)
             self._norms[rows] = np.sqrt((weighted**2).sum(axis=1))
             self.counted[rows] = weights.any(axis=1)
-            observed[rows] = np.abs(weighted.sum(axis=1)) / np.maximum(self._norms[rows], np.finfo(np.float64).tiny)
+            observed[rows] = np.abs(weighted.sum(axis=1)) / np.maximum(
+                self._norms[rows], np.finfo(np.float64).tiny
+            )
             active |= weighted.any(axis=0)
         self.differ = self._norms > 0
         self.least = observed * (1 - _TIE) - _TIE
@@ -149,16 +165,20 @@ class _Test:
         self.exact = 1 << max(self._sets - 1, 0) <= flips
 
     def signs(self) -> Iterator[Floats]:
-        """Yield signs for the sets in which any pair differs, some flips at a time: shape (prompt_set, flip).
+        """Yield signs for the sets in which any pair differs, some flips at a time: shape
+        (prompt_set, flip).
 
-        They are drawn at random, or all that there are but their mirror images, which have the same T.
+        They are drawn at random, or all that there are but their mirror images, which have the same
+        T.
         """
         sets = self._sets
         if not sets:
             return
         if self.exact:
             every = 1 << (sets - 1)
-            bits = np.arange(every) >> np.arange(sets)[:, None] & 1  # that of the last set is 0 throughout
+            bits = (
+                np.arange(every) >> np.arange(sets)[:, None] & 1
+            )  # that of the last set is 0 throughout
             yield np.asarray(1 - 2 * bits, dtype=np.float64)
             return
         generator = np.random.default_rng(SEED)

@@ -1,6 +1,8 @@
-"""Does a number, or how much worse it became, lie on one side of a limit, at a confidence, whatever the missing grades are?
+"""Does a number, or how much worse it became, lie on one side of a limit, at a confidence, whatever
+the missing grades are?
 
-Every interval here is two one-sided ones: each of its ends holds at the confidence asked for, by itself.
+Every interval here is two one-sided ones: each of its ends holds at the confidence asked for, by
+itself.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ Side = Literal["least", "most"]
 
 
 class Ends(NamedTuple):
-    """A number and the ends between which it lies, not rounded; without a confidence the ends are the number."""
+    """A number and the ends between which it lies, not rounded; without a confidence the ends are
+    the number.
+    """
 
     value: float
     """NaN where it is undefined, as its ends are."""
@@ -37,27 +41,46 @@ class Ends(NamedTuple):
     method: str | None = None
 
     def record(self, *, sure: bool) -> Estimate:
-        """Return the number as results have it, with its interval where one was asked for (`sure`)."""
+        """Return the number as results have it, with its interval where one was asked for
+        (`sure`).
+        """
         if not self.n or np.isnan(self.value):
             return Estimate(value=None, n=0)
-        interval = (rounded(self.low), rounded(self.high)) if sure and not np.isnan(self.low) else None
-        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method if interval else None)
+        interval = (
+            (rounded(self.low), rounded(self.high)) if sure and not np.isnan(self.low) else None
+        )
+        return Estimate(
+            value=rounded(self.value),
+            n=self.n,
+            interval=interval,
+            method=self.method if interval else None,
+        )
 
 
 def verdict_of(ends: Ends, limit: float, side: Side) -> Verdict:
-    """Hold a number against a limit: passed where both ends meet it, failed where neither does, else undecided."""
+    """Hold a number against a limit: passed where both ends meet it, failed where neither does,
+    else undecided.
+    """
     if np.isnan(ends.low) or np.isnan(ends.high):
         return "undecided"
     met = [end >= limit if side == "least" else end <= limit for end in (ends.low, ends.high)]
     return "pass" if all(met) else "undecided" if any(met) else "fail"
 
 
-def ends_of(parts: Parts, resamples: Resamples, *, span: tuple[float, float], binary: bool, confidence: float | None) -> Ends:
+def ends_of(
+    parts: Parts,
+    resamples: Resamples,
+    *,
+    span: tuple[float, float],
+    binary: bool,
+    confidence: float | None,
+) -> Ends:
     """Return Σ numerator / Σ denominator with its ends.
 
-    Where a set's value is 0 or 1 and all weigh the same, they are Clopper and Pearson's: the exact test, so a gate errs in
-    1 − `confidence` of all studies at most. (Mid-P is right on average, and errs up to twice that at some limits.) Elsewhere
-    they are those of the interval that the number has everywhere, at 2 × `confidence` − 1.
+    Where a set's value is 0 or 1 and all weigh the same, they are Clopper and Pearson's: the exact
+    test, so a gate errs in 1 − `confidence` of all studies at most. (Mid-P is right on average, and
+    errs up to twice that at some limits.) Elsewhere they are those of the interval that the number
+    has everywhere, at 2 × `confidence` − 1.
 
     Args:
         parts: of one model, each of shape (prompt_set,).
@@ -75,7 +98,9 @@ def ends_of(parts: Parts, resamples: Resamples, *, span: tuple[float, float], bi
         events = round(float(top.sum() / bottom.max()))
         low, high = least_share(events, n, confidence), 1 - least_share(n - events, n, confidence)
         return Ends(value, n, low, high, "clopper-pearson")
-    return _estimated(value, top, bottom, resamples, span=span, binary=binary, confidence=confidence)
+    return _estimated(
+        value, top, bottom, resamples, span=span, binary=binary, confidence=confidence
+    )
 
 
 def _estimated(
@@ -90,26 +115,33 @@ def _estimated(
 ) -> Ends:
     """Return the ends of the interval that a number has everywhere, as one-sided ones."""
     counted = bottom > 0
-    # of sets that are all alike, what so many may have missed lies at either end with all of the error
+    # of sets that are all alike, what so many may have missed lies at either end with all of the
+    # error
     level = confidence if _alike(top[counted] / bottom[counted]) else 2 * confidence - 1
     found = estimate(top[None], bottom[None], resamples, span=span, binary=binary, confidence=level)
-    return Ends(value, int(counted.sum()), float(found.low[0]), float(found.high[0]), found.method[0])
+    return Ends(
+        value, int(counted.sum()), float(found.low[0]), float(found.high[0]), found.method[0]
+    )
 
 
-def ends_of_difference(new: Parts, old: Parts, resamples: Resamples, *, span: tuple[float, float], confidence: float) -> Ends:
+def ends_of_difference(
+    new: Parts, old: Parts, resamples: Resamples, *, span: tuple[float, float], confidence: float
+) -> Ends:
     """Return the mean of new minus old over the sets that count for both, with its ends.
 
-    Where all sets weigh the same, they are those of the score interval (`pairs.score_statistic`; for 0 and 1 it is Tango's,
-    Statistics in Medicine 17, 1998), with and without its correction for skewness, whichever is farther away: where one of
-    two models alone fails now and then, each of them errs up to twice too often on one side. Elsewhere they are the
-    bootstrap's of a mean difference, at 2 × `confidence` − 1.
+    Where all sets weigh the same, they are those of the score interval (`pairs.score_statistic`;
+    for 0 and 1 it is Tango's, Statistics in Medicine 17, 1998), with and without its correction for
+    skewness, whichever is farther away: where one of two models alone fails now and then, each of
+    them errs up to twice too often on one side. Elsewhere they are the bootstrap's of a mean
+    difference, at 2 × `confidence` − 1.
 
     Args:
         new, old: numerator and denominator, each of shape (prompt_set,).
         resamples, span, confidence: see `ends_of`.
     """
     both = (new[1] > 0) & (old[1] > 0)
-    # of two samples drawn per cell, a set stands for more in the smaller, which is the one that both share
+    # of two samples drawn per cell, a set stands for more in the smaller, which is the one that
+    # both share
     n, weight = int(both.sum()), np.where(both, np.maximum(new[1], old[1]), 0.0)
     if not n:
         return Ends(*(float("nan"), 0, float("nan"), float("nan")))
@@ -122,14 +154,20 @@ def ends_of_difference(new: Parts, old: Parts, resamples: Resamples, *, span: tu
         lows, highs = zip(
             *(
                 differences_not_rejected(
-                    values, counts.astype(float), NormalDist().inv_cdf(confidence), width, skewness=skewness
+                    values,
+                    counts.astype(float),
+                    NormalDist().inv_cdf(confidence),
+                    width,
+                    skewness=skewness,
                 )
                 for skewness in (False, True)
             ),
             strict=True,
         )
         return Ends(value, n, min(lows), max(highs), "score")
-    return _estimated(value, weight * difference, weight, resamples, span=(-width, width), confidence=confidence)
+    return _estimated(
+        value, weight * difference, weight, resamples, span=(-width, width), confidence=confidence
+    )
 
 
 def _is_zero_or_one(top: Floats, bottom: Floats) -> bool:

@@ -1,4 +1,6 @@
-"""Confidence intervals of ratios over prompt-sets, by what is averaged: formulas for shares, resampled sets for scores."""
+"""Confidence intervals of ratios over prompt-sets, by what is averaged: formulas for shares,
+resampled sets for scores.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.exact import CONFIDENCE, bonett_price, mid_p, no_event, t_quantile, wilson
+from opensafeintent.statistics.exact import (
+    CONFIDENCE,
+    bonett_price,
+    mid_p,
+    no_event,
+    t_quantile,
+    wilson,
+)
 
 __all__ = [
     "FEWEST_SETS",
@@ -36,10 +45,13 @@ SEED = 20260702
 FEWEST_SETS = 30
 """Prompt-sets: fewer are named as few wherever they are shown."""
 _FEWEST_SCORES = 5
-"""Sets from which on scores are resampled; fewer have Wilson's interval, as wide as if they were yes or no."""
+"""Sets from which on scores are resampled; fewer have Wilson's interval, as wide as if they were
+yes or no.
+"""
 PSEUDO_SETS = 0.75
-"""Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower, and hold the truth in
-only 90 % of studies of sets that are nearly all alike but for one in n / 2.4 (benchmarks/coverage.py)."""
+"""Shape of the Gamma distribution of a pseudo-set's weight. With ½ intervals are 2 to 4 % narrower,
+and hold the truth in only 90 % of studies of sets that are nearly all alike but for one in n / 2.4
+(benchmarks/coverage.py)."""
 _ALIKE = 1e-9
 _MOST_UNDEFINED = 0.01
 _WEIGHTS_AT_ONCE = 4_000_000
@@ -47,7 +59,9 @@ _WEIGHTS_AT_ONCE = 4_000_000
 _DRAWN_AT_ONCE = 25_000
 """Few enough to stay in a processor's cache."""
 _COLUMNS = 400
-"""Resamples are taken in multiples of this many, so that what a machine multiplies side by side is never cut."""
+"""Resamples are taken in multiples of this many, so that what a machine multiplies side by side is
+never cut.
+"""
 _ROWS_AT_ONCE = 50
 """4 MB of resampled ratios."""
 
@@ -57,8 +71,11 @@ def rounded(number: float) -> float:
     return round(float(number), 6) + 0.0
 
 
-class Estimate(msgspec.Struct, frozen=True, kw_only=True, rename={"interval": "ci", "method": "ci_method"}):
-    """A number and how sure it is: the record that every result with an interval has, or is a kind of.
+class Estimate(
+    msgspec.Struct, frozen=True, kw_only=True, rename={"interval": "ci", "method": "ci_method"}
+):
+    """A number and how sure it is: the record that every result with an interval has, or is a kind
+    of.
 
     In JSON its fields are `value`, `n`, `ci` and `ci_method`.
     """
@@ -104,7 +121,9 @@ class Resamples:
 
     @cached_property
     def weights(self) -> NDArray[np.uint8] | NDArray[np.float32]:
-        """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set, resample)."""
+        """How often each set is drawn, which is hardly ever more than ten times: shape (prompt_set,
+        resample).
+        """
         generator = np.random.default_rng(self._seed)
         weights = np.empty((self.sets, self.count), dtype=np.uint8)
         block = max(1, _DRAWN_AT_ONCE // self.sets)
@@ -117,20 +136,30 @@ class Resamples:
         return weights
 
     def let_go(self) -> None:
-        """Let the weights go, 10 kB for each set; whoever asks for them gets the same ones, drawn again."""
+        """Let the weights go, 10 kB for each set; whoever asks for them gets the same ones, drawn
+        again.
+        """
         self.__dict__.pop("weights", None)
 
     @cached_property
     def pseudo(self) -> Floats:
-        """What the sets at the least and at the greatest value count in each resample: Gamma(¾), shape (2, resample)."""
-        return np.random.default_rng((self._seed, 1)).standard_gamma(PSEUDO_SETS, size=(2, self.count))
+        """What the sets at the least and at the greatest value count in each resample: Gamma(¾),
+        shape (2, resample).
+        """
+        return np.random.default_rng((self._seed, 1)).standard_gamma(
+            PSEUDO_SETS, size=(2, self.count)
+        )
 
     def sums(self, values: Floats) -> Floats:
-        """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row, resample)."""
+        """Return Σ values over the sets in each resample: shape (row, prompt_set) becomes (row,
+        resample).
+        """
         sums = np.empty((len(values), self.count))
         block = max(_COLUMNS, _WEIGHTS_AT_ONCE // self.sets // _COLUMNS * _COLUMNS)
         for start in range(0, self.count, block):
-            sums[:, start : start + block] = values @ self.weights[:, start : start + block].astype(np.float64)
+            sums[:, start : start + block] = values @ self.weights[:, start : start + block].astype(
+                np.float64
+            )
         return sums
 
     def ratios(self, numerator: Floats, denominator: Floats) -> Floats:
@@ -147,12 +176,16 @@ class Resamples:
         ratios[~np.isfinite(ratios)] = np.nan
         return ratios
 
-    def with_pseudo_sets(self, sums: Floats, denominator: Floats, span: Floats) -> tuple[Floats, Floats]:
-        """Return the same with two sets more, one at either end of what a set can be; once for each end of an interval.
+    def with_pseudo_sets(
+        self, sums: Floats, denominator: Floats, span: Floats
+    ) -> tuple[Floats, Floats]:
+        """Return the same with two sets more, one at either end of what a set can be; once for each
+        end of an interval.
 
-        No resample is undefined then, and sets that are nearly all alike are not certain. A pseudo-set weighs as much as the
-        sets that count: Σc² / Σc of their denominators c. For the upper end the two change their weights, so that values and
-        what they lack to the other end have mirrored intervals.
+        No resample is undefined then, and sets that are nearly all alike are not certain. A
+        pseudo-set weighs as much as the
+        sets that count: Σc² / Σc of their denominators c. For the upper end the two change their
+        weights, so that values and what they lack to the other end have mirrored intervals.
 
         Args:
             sums: Σ numerator in each resample, shape (row, resample); overwritten.
@@ -170,7 +203,9 @@ class Resamples:
         return sums, upper
 
     def _totals(self, denominator: Floats) -> Floats:
-        """Return Σ denominator in each resample, one row where all are the same: mostly, every set counts."""
+        """Return Σ denominator in each resample, one row where all are the same: mostly, every set
+        counts.
+        """
         if (denominator == 1).all():
             return np.full((1, self.count), float(self.sets))
         kinds, which = np.unique(denominator, axis=0, return_inverse=True)
@@ -181,7 +216,9 @@ class Resamples:
 
 
 class Estimates(NamedTuple):
-    """Values with intervals: arrays of shape (row,), a row for each model, or for each metric and model."""
+    """Values with intervals: arrays of shape (row,), a row for each model, or for each metric and
+    model.
+    """
 
     value: Floats
     n: NDArray[np.int64]
@@ -193,7 +230,14 @@ class Estimates(NamedTuple):
 
     def records(self) -> list[Estimate]:
         """Return the estimate of each row."""
-        rows = zip(self.value.tolist(), self.n.tolist(), self.low.tolist(), self.high.tolist(), self.method, strict=True)
+        rows = zip(
+            self.value.tolist(),
+            self.n.tolist(),
+            self.low.tolist(),
+            self.high.tolist(),
+            self.method,
+            strict=True,
+        )
         return [
             Estimate(value=value, n=n, interval=(rounded(low), rounded(high)), method=method)
             if n
@@ -212,25 +256,30 @@ def estimate(
     confidence: float = CONFIDENCE,
     sums: Floats | None = None,
 ) -> Estimates:
-    """Return Σ numerator / Σ denominator of each row with an interval, by what is averaged (docs/statistics.md).
+    """Return Σ numerator / Σ denominator of each row with an interval, by what is averaged
+    (docs/statistics.md).
 
     A set's value is its numerator over its denominator, which is what it counts.
 
     - 0 or 1, and every set counts the same: mid-P, which is exact;
     - −1, 0 or 1, differences of the former: Bonett and Price's;
-    - scores, their differences, and 0 or 1 where sets count differently or several epochs are averaged: the percentile
-      bootstrap over sets with a pseudo-set at either end, at the tails that a normal distribution has beyond the t quantile.
-      Fewer than 5 sets have the intervals of shares (Wilson; Bonett and Price), which vary more than anything else;
-    - sets that are all alike: what so many sets may have missed, in 1 − confidence of all studies, lies at either end.
+    - scores, their differences, and 0 or 1 where sets count differently or several epochs are
+      averaged: the percentile bootstrap over sets with a pseudo-set at either end, at the tails
+      that a normal distribution has beyond the t quantile. Fewer than 5 sets have the intervals of
+      shares (Wilson; Bonett and Price), which vary more than anything else;
+    - sets that are all alike: what so many sets may have missed, in 1 − confidence of all studies,
+      lies at either end.
 
-    Sets that count differently are as many as are as informative, Kish's (Σc)² / Σc² (Survey Sampling, 1965).
+    Sets that count differently are as many as are as informative, Kish's (Σc)² / Σc² (Survey
+    Sampling, 1965).
 
     Args:
         numerator, denominator: shape (row, prompt_set).
         resamples: the weights, of as many prompt-sets.
-        span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for each. A metric that can be
-            negative is a difference.
-        binary: whether a set is 0 or 1 (of differences: each of the two) in one epoch, for all rows or for each.
+        span: least and greatest value that a set can have, for all rows or, of shape (row, 2), for
+            each. A metric that can be negative is a difference.
+        binary: whether a set is 0 or 1 (of differences: each of the two) in one epoch, for all rows
+            or for each.
         confidence: above 0 and below 1.
         sums: Σ numerator in each resample, shape (row, resample), where it is known already.
     """
@@ -264,8 +313,12 @@ def estimate(
     return Estimates(value, n, low, high, method)
 
 
-def _formula(top: Floats, bottom: Floats, span: Floats, binary: bool, confidence: float) -> tuple[float, float, str] | None:
-    """Return the limits of one row and their method, None where they come from resamples; arrays of the sets that count."""
+def _formula(
+    top: Floats, bottom: Floats, span: Floats, binary: bool, confidence: float
+) -> tuple[float, float, str] | None:
+    """Return the limits of one row and their method, None where they come from resamples; arrays of
+    the sets that count.
+    """
     least, greatest = float(span[0]), float(span[1])
     width = greatest - least
     signed = least < 0
@@ -294,11 +347,14 @@ def kish(weights: Floats) -> float:
     return round(float(weights.sum() ** 2 / (weights @ weights)), 9)
 
 
-def percentiles(drawn: NDArray[np.floating[Any]], n: int, confidence: float = CONFIDENCE) -> tuple[float, float] | None:
-    """Return the percentile interval of `n` units from their resamples, at levels widened for few units.
+def percentiles(
+    drawn: NDArray[np.floating[Any]], n: int, confidence: float = CONFIDENCE
+) -> tuple[float, float] | None:
+    """Return the percentile interval of `n` units from their resamples, at levels widened for few
+    units.
 
-    A percentile interval is too narrow by about √((n−1)/n), and by the normal instead of the t quantile (Hesterberg, What
-    Teachers Should Know About the Bootstrap, 2015, section 5.3).
+    A percentile interval is too narrow by about √((n−1)/n), and by the normal instead of the t
+    quantile (Hesterberg, What Teachers Should Know About the Bootstrap, 2015, section 5.3).
 
     Args:
         drawn: a value of each resample, NaN where it is undefined: shape (resample,).
@@ -306,7 +362,8 @@ def percentiles(drawn: NDArray[np.floating[Any]], n: int, confidence: float = CO
         confidence: above 0 and below 1.
 
     Returns:
-        The limits; None with fewer than two units, or with more than 1 % of the resamples undefined.
+        The limits; None with fewer than two units, or with more than 1 % of the resamples
+        undefined.
     """
     undefined = int(np.isnan(drawn).sum())
     defined = len(drawn) - undefined

@@ -1,8 +1,10 @@
-"""Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time (docs/stop-when.md).
+"""Is the mean of values in [0, 1] above or below a threshold? A test that may stop at any time
+(docs/stop-when.md).
 
-Evidence for a mean above m after n values is the average over j = 1 … 20 of ∏ (1 + λ_j (x_i − m)), λ_j = j / (21 m): a bet
-that nobody can win on average if the mean is m or less. By Ville's inequality it exceeds 1 / error with probability `error`
-at most, however often one looks (Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B 86, 2024).
+Evidence for a mean above m after n values is the average over j = 1 … 20 of ∏ (1 + λ_j (x_i − m)),
+λ_j = j / (21 m): a bet that nobody can win on average if the mean is m or less. By Ville's
+inequality it exceeds 1 / error with probability `error` at most, however often one looks
+(Waudby-Smith and Ramdas, Journal of the Royal Statistical Society B 86, 2024).
 """
 
 from __future__ import annotations
@@ -40,23 +42,30 @@ class Evidence:
 
     @property
     def verdict(self) -> bool | None:
-        """True if the mean is above the threshold, False if it is below, None if neither is shown."""
+        """True if the mean is above the threshold, False if it is below, None if neither is
+        shown.
+        """
         if _is_enough(self._above, self._error):
             return True
         return False if _is_enough(self._below, self._error) else None
 
 
 def fewest(threshold: float, error: float) -> tuple[int, int]:
-    """Return after how many values, all of them 1 (all of them 0), the mean is shown to be above (below) a threshold."""
+    """Return after how many values, all of them 1 (all of them 0), the mean is shown to be above
+    (below) a threshold.
+    """
 
     def until(mean: float) -> int:
-        return 1 + bisect_left(range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error)))
+        return 1 + bisect_left(
+            range(1, 10**15), True, key=lambda n: bool(_is_enough(n * _growth(1.0, mean), error))
+        )
 
     return until(threshold), until(1 - threshold)
 
 
 def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, float]:
-    """Return the limits between which the mean lies, however often one looked: what neither side rejected at any time.
+    """Return the limits between which the mean lies, however often one looked: what neither side
+    rejected at any time.
 
     Args:
         values: in their order, each from 0 to 1.
@@ -65,7 +74,9 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
 
     def least(of: Floats) -> float:
         low, high = 0.0, 1.0
-        while high - low > 1e-7:  # the greater the mean, the less evidence there is that it is above
+        while (
+            high - low > 1e-7
+        ):  # the greater the mean, the less evidence there is that it is above
             middle = (low + high) / 2
             rejected = _is_enough(np.cumsum(_growth(of, middle), axis=0), error / 2).any()
             low, high = (middle, high) if rejected else (low, middle)
@@ -76,7 +87,9 @@ def confidence_sequence(values: Sequence[float], error: float) -> tuple[float, f
 
 
 def _growth(values: Floats | float, mean: float) -> Floats:
-    """Return the logarithm of what each bet on a mean above some `mean` grows by; shape (…, bet)."""
+    """Return the logarithm of what each bet on a mean above some `mean` grows by; shape (…,
+    bet).
+    """
     return np.asarray(np.log1p(_BETS / mean * (np.asarray(values)[..., None] - mean)))
 
 

@@ -1,4 +1,6 @@
-"""What a flip is made of: wordings of one prompt that differ, or one wording whose answers differ (docs/statistics.md)."""
+"""What a flip is made of: wordings of one prompt that differ, or one wording whose answers differ
+(docs/statistics.md).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ __all__ = [
 
 
 class Disagreement(NamedTuple):
-    """How often two answers to one prompt-set disagree, whether they are safe: arrays of shape (prompt_set,).
+    """How often two answers to one prompt-set disagree, whether they are safe: arrays of shape
+    (prompt_set,).
 
     NaN for sets with fewer than two wordings or two answers to each.
     """
@@ -28,18 +31,22 @@ class Disagreement(NamedTuple):
 
     @property
     def excess(self) -> Floats:
-        """B − W, which is E(p_w − p_w′)² for the safe rates of two wordings, without bias; may be negative in one set."""
+        """B − W, which is E(p_w − p_w′)² for the safe rates of two wordings, without bias; may be
+        negative in one set.
+        """
         return self.between - self.within
 
 
 def disagreement(safe: Floats, epochs: NDArray[np.int64]) -> Disagreement:
     """Return how often two answers disagree.
 
-    With p̂_w the safe share of wording w, k wordings and E epochs: W = (1/k) Σ 2p̂_w(1−p̂_w)·E/(E−1), and
-    B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], which is the mean over pairs of wordings of p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
+    With p̂_w the safe share of wording w, k wordings and E epochs: W = (1/k) Σ
+    2p̂_w(1−p̂_w)·E/(E−1), and B = [2k²p̄(1−p̄) − Σ 2p̂_w(1−p̂_w)] / [k(k−1)], which is the mean
+    over pairs of wordings of p̂_w(1−p̂_w′) + p̂_w′(1−p̂_w).
 
     Args:
-        safe: how many answers to each wording are safe, shape (prompt_set, wording); NaN where a set has no such wording.
+        safe: how many answers to each wording are safe, shape (prompt_set, wording); NaN where a
+            set has no such wording.
         epochs: answers to each wording of a set, shape (prompt_set,).
     """
     wordings = (~np.isnan(safe)).sum(axis=1)

@@ -1,7 +1,8 @@
-"""Judge templates: data files with an id, a version and an output contract, and how they are filled.
+"""Judge templates: data files with an id, a version and an output contract, and how they are
+filled.
 
-Ours are the Markdown files beside this module. `--rubrics DIR` takes files from elsewhere: ours, edited, or the authors' own
-text files, which are used to the letter (see docs/formats.md).
+Ours are the Markdown files beside this module. `--rubrics DIR` takes files from elsewhere: ours,
+edited, or the authors' own text files, which are used to the letter (see docs/formats.md).
 """
 
 from opensafeintent.templates.template import (

@@ -1,4 +1,6 @@
-"""The templates of construction: what a generator or a judge is asked to do, and the form of the reply."""
+"""The templates of construction: what a generator or a judge is asked to do, and the form of the
+reply.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import CORE_VARIANTS, Category
-from opensafeintent.templates.template import TemplateFile, check_placeholders, filled, split_header, texts_in
+from opensafeintent.templates.template import (
+    TemplateFile,
+    check_placeholders,
+    filled,
+    split_header,
+    texts_in,
+)
 
 __all__ = [
     "READINGS",
@@ -43,7 +51,9 @@ InstructionRole = Literal[
 ]
 
 Reading = Literal["benign", "dual_use", "malicious", "neither"]
-"""The intent that a judge finds in a prompt; `neither` is no plausible honest use and no meaningful risk."""
+"""The intent that a judge finds in a prompt; `neither` is no plausible honest use and no meaningful
+risk.
+"""
 
 Leaning = Literal["honest", "harmful", "neither"]
 """The purpose that a text's wording suggests."""
@@ -57,7 +67,9 @@ _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "backfill": frozenset({"domain", "type", "count", "there"}),
     "triplet": frozenset({"summary", "domain", "type"}),
     "intent": frozenset({"request"}),
-    "repair": frozenset({"text", "reason", "reader", "task", "type", "benign", "dual_use", "malicious"}),
+    "repair": frozenset(
+        {"text", "reason", "reader", "task", "type", "benign", "dual_use", "malicious"}
+    ),
     "quality": frozenset({"domain", "type", "task", "benign", "dual_use", "malicious", "earlier"}),
     "paraphrase": frozenset({"request", "count", "taken"}),
     "paraphrase_check": frozenset({"request", "paraphrase"}),
@@ -66,7 +78,9 @@ _NEEDED: dict[InstructionRole, frozenset[str]] = {
 }
 
 _OPTIONAL: dict[InstructionRole, frozenset[str]] = {"triplet": frozenset({"habits"})}
-"""Placeholders that a template may have: without that of habits, stage 3 is asked in one go, and told of none."""
+"""Placeholders that a template may have: without that of habits, stage 3 is asked in one go, and
+told of none.
+"""
 
 _KEYS: dict[InstructionRole, tuple[str, ...]] = {
     "metadata": ("unsafe", "summary", "harm_domain", "task_type"),
@@ -75,15 +89,30 @@ _KEYS: dict[InstructionRole, tuple[str, ...]] = {
     "intent": ("benign_use_plausible", "misuse_risk_meaningful", "leans", "reason"),
     "repair": ("prompt",),
     "quality": (
-        *("same_task", "domain_right", "type_right", "same_specificity", "natural", "free_of_artefacts"),
+        *(
+            "same_task",
+            "domain_right",
+            "type_right",
+            "same_specificity",
+            "natural",
+            "free_of_artefacts",
+        ),
         *("fault_in", "task_neutral", "repairs_fair", "serves_malicious", "reason"),
     ),
     "paraphrase": ("paraphrases",),
-    "paraphrase_check": ("same_request", "benign_use_plausible", "misuse_risk_meaningful", "leans", "reason"),
+    "paraphrase_check": (
+        "same_request",
+        "benign_use_plausible",
+        "misuse_risk_meaningful",
+        "leans",
+        "reason",
+    ),
     "annotation": ("coherent", "benign_use", "misuse_risk"),
     "reask": (),
 }
-"""The keys that each reply must have: a template of an earlier version does not ask for all of them."""
+"""The keys that each reply must have: a template of an earlier version does not ask for all of
+them.
+"""
 _REASONS_BESIDES = {
     "dual_use": ("honest", "harmful"),
     "underlying_task": ("leaning",),
@@ -107,10 +136,12 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
     def render(self, fills: Mapping[str, str]) -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
-        The nonce in the delimiters is taken from the SHA-256 of the template and all that is filled in, so that no text
-        can hold the delimiter that ends it.
+        The nonce in the delimiters is taken from the SHA-256 of the template and all that is filled
+        in, so that no text can hold the delimiter that ends it.
         """
-        nonce = sha256_hex("\0".join((self.hash, *(f"{name}\0{text}" for name, text in sorted(fills.items())))))[:16]
+        nonce = sha256_hex(
+            "\0".join((self.hash, *(f"{name}\0{text}" for name, text in sorted(fills.items()))))
+        )[:16]
         parts = filled(self.body.strip(), {**fills, "nonce": nonce})
         return Message("user", (*parts, "\n\n" + self.closing(fills)) if self.contract else parts)
 
@@ -137,8 +168,9 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     annotation: Instruction
     reask: Instruction
     repair_reasons: dict[str, dict[str, str]]
-    """Why a text goes back: by the intent that it should have and the one that was found; `dual_use` also by the way it
-    leans, `underlying_task` by `leaning`, `wording` by the check that it failed."""
+    """Why a text goes back: by the intent that it should have and the one that was found;
+    `dual_use` also by the way it leans, `underlying_task` by `leaning`, `wording` by the check that
+    it failed."""
     repair_reasons_source: str
 
     def all(self) -> tuple[Instruction, ...]:
@@ -147,7 +179,9 @@ class Instructions(msgspec.Struct, frozen=True, kw_only=True):
 
     def sources(self) -> dict[str, str]:
         """Return every file's text, by its name: what `parse_instructions` takes."""
-        return {f"{item.role}.md": item.source for item in self.all()} | {_REASONS: self.repair_reasons_source}
+        return {f"{item.role}.md": item.source for item in self.all()} | {
+            _REASONS: self.repair_reasons_source
+        }
 
 
 def described(category: Category) -> str:
@@ -164,11 +198,13 @@ def load_instructions(folder: Path | None = None) -> Instructions:
     """Return our templates, with those of a folder in place of ours where it has them.
 
     Args:
-        folder: holds any of `metadata.md`, `backfill.md`, `triplet.md`, `intent.md`, `repair.md`, `quality.md`,
-            `paraphrase.md`, `paraphrase_check.md`, `annotation.md`, `reask.md`, `repair_reasons.toml`.
+        folder: holds any of `metadata.md`, `backfill.md`, `triplet.md`, `intent.md`, `repair.md`,
+            `quality.md`, `paraphrase.md`, `paraphrase_check.md`, `annotation.md`, `reask.md`,
+            `repair_reasons.toml`.
 
     Raises:
-        InputError: the folder is not there, holds none of these files or one of another name, or one is not valid.
+        InputError: the folder is not there, holds none of these files or one of another name, or
+            one is not valid.
     """
     ours = resources.files("opensafeintent.templates").joinpath("construction")
     sources = {name: ours.joinpath(name).read_text("utf-8") for name in _names()}
@@ -191,10 +227,18 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
     """Read templates from their files' texts, by file name.
 
     Raises:
-        InputError: a header is not valid, a placeholder is unknown or missing, or a reason for repair is missing.
+        InputError: a header is not valid, a placeholder is unknown or missing, or a reason for
+            repair is missing.
     """
-    parsed = {role: _parse(role, f"{role}.md", sources[f"{role}.md"]) for role in get_args(InstructionRole)}
-    return Instructions(**parsed, repair_reasons=_parse_reasons(sources[_REASONS]), repair_reasons_source=sources[_REASONS])
+    parsed = {
+        role: _parse(role, f"{role}.md", sources[f"{role}.md"])
+        for role in get_args(InstructionRole)
+    }
+    return Instructions(
+        **parsed,
+        repair_reasons=_parse_reasons(sources[_REASONS]),
+        repair_reasons_source=sources[_REASONS],
+    )
 
 
 def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
@@ -207,11 +251,16 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
         (header.contract, needed),
     ):  # delimiters, and their nonce, are in the body
         if unknown := sorted(set(_PLACEHOLDER.findall(text)) - known):
-            raise InputError(f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(known))}")
+            raise InputError(
+                f"{file}: unknown place {{{{{unknown[0]}}}}}; {nearest(unknown[0], sorted(known))}"
+            )
     if role != "reask" and not header.contract.strip():
         raise InputError(f"{file}: has no contract; it says in which form the reply has to come")
     if lacking := [key for key in _KEYS[role] if f'"{key}"' not in header.contract]:
-        raise InputError(f'{file}: the contract does not ask for "{lacking[0]}"; a reply without it cannot be used')
+        raise InputError(
+            f'{file}: the contract does not ask for "{lacking[0]}"; a reply without it cannot be'
+            " used"
+        )
     return Instruction(
         role=role,
         id=header.id,
@@ -224,9 +273,14 @@ def _parse(role: InstructionRole, file: str, source: str) -> Instruction:
 
 
 def _parse_reasons(source: str) -> dict[str, dict[str, str]]:
-    reasons = parse_toml(source, dict[str, dict[str, str]], _REASONS, "a list of reasons for repair")
+    reasons = parse_toml(
+        source, dict[str, dict[str, str]], _REASONS, "a list of reasons for repair"
+    )
     needed: list[tuple[str, str]] = [
-        (expected, reading) for expected in CORE_VARIANTS for reading in READINGS if reading != expected
+        (expected, reading)
+        for expected in CORE_VARIANTS
+        for reading in READINGS
+        if reading != expected
     ]
     needed += [(about, fault) for about, faults in _REASONS_BESIDES.items() for fault in faults]
     for about, fault in needed:

@@ -1,1 +1,3 @@
-"""What each command does, as one function each: the public API, whose names `opensafeintent` itself lists."""
+"""What each command does, as one function each: the public API, whose names `opensafeintent` itself
+lists.
+"""

@@ -1,4 +1,6 @@
-"""From labels to agreement: the paper's Tables 3 and 7, the prompt-sets to drop, and the cleaned dataset."""
+"""From labels to agreement: the paper's Tables 3 and 7, the prompt-sets to drop, and the cleaned
+dataset.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,12 @@ import msgspec
 from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.annotation.answers import Answers, Item, SourcedLabel, gather, read_all, refuse
 from opensafeintent.annotation.judging import JudgeGrades, JudgeStudy, judge_study
-from opensafeintent.annotation.quality import Consistency, Quality, dataset_quality, self_consistency
+from opensafeintent.annotation.quality import (
+    Consistency,
+    Quality,
+    dataset_quality,
+    self_consistency,
+)
 from opensafeintent.annotation.texts import text_hash
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.derive import RunTexts
@@ -75,19 +82,25 @@ def agreement(settings: AgreementSettings) -> Agreement:
     """Tell how far people agree on a dataset or on grades, and how far a judge agrees with them.
 
     Raises:
-        InputError: labels cannot be read, contradict one another, or belong to another dataset, run or text; or the results
-            cannot be written.
+        InputError: labels cannot be read, contradict one another, or belong to another dataset, run
+            or text; or the results cannot be written.
     """
-    sourced = read_all(list({path.resolve(): path for path in settings.labels}.values()))  # a file named twice is read once
+    sourced = read_all(
+        list({path.resolve(): path for path in settings.labels}.values())
+    )  # a file named twice is read once
     answers = gather(sourced)
     if not answers:
-        raise InputError(f"{sourced[0].path}: holds second showings only; the first answers are not there")
+        raise InputError(
+            f"{sourced[0].path}: holds second showings only; the first answers are not there"
+        )
     digest = sourced[0].label.dataset
     dataset = _labelled_dataset(settings, sourced) if settings.dataset is not None else None
     options = {"count": settings.resamples, "seed": settings.seed}
     on_quality, on_grades = answers.get("dataset_quality"), answers.get("judge_validation")
     if settings.run is not None and on_grades is None:
-        raise InputError(f"--run {settings.run}: the labels are of dataset quality; none is of a response")
+        raise InputError(
+            f"--run {settings.run}: the labels are of dataset quality; none is of a response"
+        )
     judges = _judges_of(on_grades, settings.run) if on_grades and settings.run else []
     quality = dataset_quality(on_quality, **options) if on_quality else None
     study = judge_study(on_grades, judges, **options) if on_grades else None
@@ -95,7 +108,9 @@ def agreement(settings: AgreementSettings) -> Agreement:
         dataset=digest,
         quality=quality,
         judges=study,
-        consistency=tuple(line for of_kind in answers.values() for line in self_consistency(of_kind)),
+        consistency=tuple(
+            line for of_kind in answers.values() for line in self_consistency(of_kind)
+        ),
         notes=tuple(_notes(settings, quality, study, dataset)),
         seed=settings.seed,
         resamples=settings.resamples,
@@ -110,8 +125,8 @@ def _labelled_dataset(settings: AgreementSettings, sourced: Sequence[SourcedLabe
     first = sourced[0]
     if dataset.hash != first.label.dataset:
         raise InputError(
-            f"{first}: is for another dataset, or another version of it ({first.label.dataset[:8]}); "
-            f"--dataset {settings.dataset} is {dataset.hash[:8]}"
+            f"{first}: is for another dataset, or another version of it"
+            f" ({first.label.dataset[:8]}); --dataset {settings.dataset} is {dataset.hash[:8]}"
         )
     strange = [one for one in sourced if one.label.id not in dataset.by_id]
     if strange:
@@ -120,17 +135,20 @@ def _labelled_dataset(settings: AgreementSettings, sourced: Sequence[SourcedLabe
 
 
 def _judges_of(answers: Answers, run: Path) -> list[JudgeGrades]:
-    """Return each judge's grades of the labelled responses, in the order of the items, and the panel's where there is one.
+    """Return each judge's grades of the labelled responses, in the order of the items, and the
+    panel's where there is one.
 
     Raises:
-        InputError: the labels are for another dataset, for responses that the run does not have, or for other texts.
+        InputError: the labels are for another dataset, for responses that the run does not have, or
+            for other texts.
     """
     folder = RunFolder(run)
     manifest, dataset = folder.load()
     first = answers.sourced[0]
     if manifest.dataset.hash != first.label.dataset:
         raise InputError(
-            f"{first}: is for another dataset ({first.label.dataset[:8]}) than --run {run} ({manifest.dataset.hash[:8]})"
+            f"{first}: is for another dataset ({first.label.dataset[:8]}) than --run {run}"
+            f" ({manifest.dataset.hash[:8]})"
         )
     study = read_study(folder, run.name)
     rows = {Item(row.set_id, row.variant, row.model, row.epoch): row for row in study.rows}
@@ -156,30 +174,46 @@ def _stray(sourced: SourcedLabel, hashes: dict[Item, str | None], run: Path) -> 
 
 def _grades(items: Sequence[Item], rows: dict[Item, GradeRow]) -> list[JudgeGrades]:
     names = sorted({judge for item in items for judge in rows[item].by_judge})
-    judges = [_of_judge(judge, [rows[item].by_judge.get(judge, (None, None)) for item in items]) for judge in names]
+    judges = [
+        _of_judge(judge, [rows[item].by_judge.get(judge, (None, None)) for item in items])
+        for judge in names
+    ]
     if len(names) > 1:
-        judges.append(_of_judge(PANEL, [(rows[item].helpfulness, rows[item].harm_severity) for item in items]))
+        judges.append(
+            _of_judge(PANEL, [(rows[item].helpfulness, rows[item].harm_severity) for item in items])
+        )
     return judges
 
 
 def _of_judge(judge: str, grades: Sequence[tuple[int | None, int | None]]) -> JudgeGrades:
     return JudgeGrades(
-        judge=judge, helpfulness=tuple(pair[0] for pair in grades), harm_severity=tuple(pair[1] for pair in grades)
+        judge=judge,
+        helpfulness=tuple(pair[0] for pair in grades),
+        harm_severity=tuple(pair[1] for pair in grades),
     )
 
 
 def _notes(
-    settings: AgreementSettings, quality: Quality | None, study: JudgeStudy | None, dataset: Dataset | None
+    settings: AgreementSettings,
+    quality: Quality | None,
+    study: JudgeStudy | None,
+    dataset: Dataset | None,
 ) -> list[str]:
     notes = []
     for what, counts in (("dataset quality", quality), ("responses", study)):
         if counts is not None and len(counts.annotators) == 1:
             (name,) = counts.annotators
-            notes.append(f"Only one annotator ({name}) labelled {what}: agreement between people is undefined.")
+            notes.append(
+                f"Only one annotator ({name}) labelled {what}: agreement between people is"
+                " undefined."
+            )
     if quality is not None and quality.drop and len(quality.annotators) == 1:
         notes.append("The sets to drop are poor on the word of one annotator.")
     if quality is not None and dataset is not None and quality.sets < len(dataset):
-        notes.append(f"{len(dataset) - quality.sets:,} of {len(dataset):,} prompt-sets have no labels; they are not dropped.")
+        notes.append(
+            f"{len(dataset) - quality.sets:,} of {len(dataset):,} prompt-sets have no labels; they"
+            " are not dropped."
+        )
     if quality is not None and settings.out is not None and dataset is None:
         notes.append("The cleaned dataset needs the dataset that was labelled: --dataset NAME.")
     if study is not None:
@@ -190,20 +224,28 @@ def _notes(
 def _study_notes(settings: AgreementSettings, study: JudgeStudy) -> list[str]:
     notes = []
     if settings.run is None:
-        notes.append("People are compared with one another only; --run RUN holds the run's judges against them.")
+        notes.append(
+            "People are compared with one another only; --run RUN holds the run's judges against"
+            " them."
+        )
     elif not study.judges:
-        notes.append(f"No judge has graded these responses: opensafeintent grade {settings.run} --judge MODEL")
+        notes.append(
+            f"No judge has graded these responses: opensafeintent grade {settings.run} --judge"
+            " MODEL"
+        )
     units = "whole prompt-sets" if study.unit == "set" else "single responses"
     within = f" within {study.strata} strata" if study.strata > 1 else ""
     if study.weighted:
         notes.append(
-            f"A stratified sample: every number about grades is weighted by one over the probability of being drawn; "
-            f"intervals resample {units}{within}. Counts are of the sample itself."
+            "A stratified sample: every number about grades is weighted by one over the"
+            f" probability of being drawn; intervals resample {units}{within}. Counts are of the"
+            " sample itself."
         )
     elif study.strata > 1 or study.unit == "set":
         notes.append(f"Intervals about grades resample {units}{within}.")
     notes += [
-        f"{line.judge}: has no {line.dimension} grade of {line.missing:,} labelled responses; they are left out."
+        f"{line.judge}: has no {line.dimension} grade of {line.missing:,} labelled responses; they"
+        " are left out."
         for line in study.judges
         if line.missing
     ]
@@ -219,10 +261,14 @@ def _write(result: Agreement, dataset: Dataset | None, out: Path) -> Agreement:
     try:
         cleaned.unlink(missing_ok=True)
     except OSError as error:
-        raise InputError(f"{cleaned}: cannot remove an earlier one: {error.strerror or error}") from error
+        raise InputError(
+            f"{cleaned}: cannot remove an earlier one: {error.strerror or error}"
+        ) from error
     if dataset is not None and result.quality is not None:
         dropped = {line.id for line in result.quality.drop}
-        kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in dropped)
+        kept = tuple(
+            prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in dropped
+        )
         if kept:
             write_dataset(Dataset(f"{dataset.name}-cleaned", kept, dataset.taxonomy), cleaned)
             written.append(cleaned)
@@ -232,7 +278,9 @@ def _write(result: Agreement, dataset: Dataset | None, out: Path) -> Agreement:
     fields = msgspec.to_builtins(result)
     del fields["written"]
     write_private(out / "agreement.json", to_json(_rounded(fields)))
-    write_tables(agreement_tables(result.quality, result.judges, result.consistency), out / "tables")
+    write_tables(
+        agreement_tables(result.quality, result.judges, result.consistency), out / "tables"
+    )
     return msgspec.structs.replace(result, written=tuple(written))
 
 

@@ -20,7 +20,14 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.spending import ForecastLine, Seen, by_experience, seen_in
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
-from opensafeintent.construction.pipeline import BuildForecast, Built, Plan, Watcher, build_sets, forecast_build
+from opensafeintent.construction.pipeline import (
+    BuildForecast,
+    Built,
+    Plan,
+    Watcher,
+    build_sets,
+    forecast_build,
+)
 from opensafeintent.construction.records import REASONS, STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
@@ -40,7 +47,9 @@ __all__ = ["BuildOutcome", "BuildSettings", "build"]
 _FINISHED = 6
 """The stage from which on there is a dataset."""
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200
-_ASSUMED = f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the reply as {_REPLY_TOKENS}"
+_ASSUMED = (
+    f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the reply as {_REPLY_TOKENS}"
+)
 """A guess, stated with every forecast."""
 
 
@@ -51,11 +60,15 @@ class BuildSettings(Limited, Settings, frozen=True, kw_only=True):
     judge: str
     out: Path
     seeds: str | None = None
-    """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone."""
+    """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone.
+    """
     per_cell: int | None = None
     """Prompt-sets wanted of each cell at least; None takes what the seeds give."""
     stages: tuple[int, int] = (1, _FINISHED)
-    """First and last stage, from 1 to 7. What stages before the first one gave is taken from the ledger."""
+    """First and last stage, from 1 to 7.
+
+    What stages before the first one gave is taken from the ledger.
+    """
     limit: int | None = None
     """Seeds read at most."""
     taxonomy: Path | None = None
@@ -85,11 +98,14 @@ class BuildSettings(Limited, Settings, frozen=True, kw_only=True):
         check_counts(self)
         if self.seeds is None and self.per_cell is None:
             raise InputError(
-                "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the cells without any"
+                "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the"
+                " cells without any"
             )
         first, last = self.stages
         if not 1 <= first <= last <= len(STAGES):
-            raise InputError(f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}")
+            raise InputError(
+                f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}"
+            )
         if self.labels and last < len(STAGES):
             raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
 
@@ -129,8 +145,8 @@ class BuildOutcome(msgspec.Struct, kw_only=True):
 def build(settings: BuildSettings, display: Display | None = None) -> BuildOutcome:
     """Take seeds through the seven stages to a documented dataset, or fill the cells without seeds.
 
-    Running again is resuming: what the ledger holds is not asked for again. A seed that was added, or a template that was
-    edited, costs its own calls and those that follow from it.
+    Running again is resuming: what the ledger holds is not asked for again. A seed that was added,
+    or a template that was edited, costs its own calls and those that follow from it.
 
     Raises:
         InputError: something in the settings is not usable, or the folder holds another build.
@@ -151,7 +167,9 @@ class _Build:
     def __init__(self, settings: BuildSettings) -> None:
         self.settings = settings
         self.folder = BuildFolder(settings.out)
-        self._taxonomy = load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
+        self._taxonomy = (
+            load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
+        )
         self._instructions = load_instructions(settings.templates)
         self._limits = settings.limits()
         self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
@@ -180,7 +198,9 @@ class _Build:
                     recorded_stages=STAGES[: settings.stages[0] - 1],
                 )
                 async with refreshed(display, progress.refresh, client):
-                    built = await build_sets(context, self._seeds, self._plan, progress, folder.rounds(manifest))
+                    built = await build_sets(
+                        context, self._seeds, self._plan, progress, folder.rounds(manifest)
+                    )
                 client.stop_silent_models()
                 if client.stopped_models:
                     raise Stopped("; ".join(client.stopped_models.values()))
@@ -188,7 +208,9 @@ class _Build:
                 if settings.labels:
                     built = built.reviewed(_poor(judged, built))
                     progress.ends(built.drafts[-1])
-        with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:  # now that every row is on disk
+        with Ledger(
+            folder.ledger_path(manifest), readonly=True
+        ) as ledger:  # now that every row is on disk
             costs = Costs({"build": spent_of_build(manifest, built, ledger)}, settings.prices)
         remarks = self._remarks(built)
         dataset, checked = write_build_results(
@@ -213,19 +235,35 @@ class _Build:
 
     async def forecast(self) -> BuildOutcome:
         """Say what is still to be called, from the ledger alone."""
-        settings, identities = self.settings, {name: model_identity(name) for name in self.settings.models}
+        settings, identities = (
+            self.settings,
+            {name: model_identity(name) for name in self.settings.models},
+        )
         manifest = self._manifest(identities)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-            context, rounds = manifest.context(Client(ledger, identities)), self.folder.rounds(manifest, readonly=True)
+            context, rounds = (
+                manifest.context(Client(ledger, identities)),
+                self.folder.rounds(manifest, readonly=True),
+            )
             built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds=rounds)
-            lines = self._expected(forecast_build(built, self._plan, self._taxonomy), seen_in(ledger))
+            lines = self._expected(
+                forecast_build(built, self._plan, self._taxonomy), seen_in(ledger)
+            )
         forecast = Forecast(lines, _ASSUMED, connections=settings.max_connections)
-        return BuildOutcome(exit_code=0, out=settings.out, forecast=forecast, notes=unset_lines(settings.models))
+        return BuildOutcome(
+            exit_code=0, out=settings.out, forecast=forecast, notes=unset_lines(settings.models)
+        )
 
-    def _expected(self, forecast: BuildForecast, seen: Mapping[tuple[str, str], Seen]) -> tuple[ForecastLine, ...]:
-        """Return the calls to come with their tokens: those of such calls on record, else a guess."""
+    def _expected(
+        self, forecast: BuildForecast, seen: Mapping[tuple[str, str], Seen]
+    ) -> tuple[ForecastLine, ...]:
+        """Return the calls to come with their tokens: those of such calls on record, else a
+        guess.
+        """
         models = {"generator": self.settings.generator, "judge": self.settings.judge}
-        templates: dict[str, int] = {template.role: len(template.source) // 4 for template in self._instructions.all()}
+        templates: dict[str, int] = {
+            template.role: len(template.source) // 4 for template in self._instructions.all()
+        }
         return tuple(
             by_experience(
                 ForecastLine(
@@ -260,7 +298,8 @@ class _Build:
         )
 
     def _check_same(self, manifest: BuildManifest) -> list[str]:
-        """Refuse to build over what other models made, or over what another version of this program finished.
+        """Refuse to build over what other models made, or over what another version of this program
+        finished.
 
         Seeds, targets and the texts that models are given may change.
 
@@ -274,22 +313,35 @@ class _Build:
         for field in ("generator", "judge", "generator_sampling", "judge_sampling", "ledger"):
             before, now = getattr(old, field), getattr(manifest, field)
             if before != now:
-                differing.append(f"{field.replace('_', ' ')}: it has {_shown(before)}, this has {_shown(now)}")
+                differing.append(
+                    f"{field.replace('_', ' ')}: it has {_shown(before)}, this has {_shown(now)}"
+                )
         if old.taxonomy.cells != manifest.taxonomy.cells:
             differing.append("taxonomy")
         if differing:
-            raise InputError(f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new --out")
-        changed = [name for name, text in manifest.templates.items() if old.templates.get(name) != text]
+            raise InputError(
+                f"{self.folder.path}: holds another build: {'; '.join(differing)}; choose a new"
+                " --out"
+            )
+        changed = [
+            name for name, text in manifest.templates.items() if old.templates.get(name) != text
+        ]
         changed += ["the taxonomy's definitions"] if old.taxonomy != manifest.taxonomy else []
         if not changed:
             return []
-        if self.settings.templates is None and self.settings.taxonomy is None and self.folder.has_dataset:
+        if (
+            self.settings.templates is None
+            and self.settings.taxonomy is None
+            and self.folder.has_dataset
+        ):
             raise InputError(
-                f"{self.folder.path}: holds a dataset that was built with other texts than these: {', '.join(changed)}; "
-                "choose a new --out, or remove its dataset.jsonl to build it again with these"
+                f"{self.folder.path}: holds a dataset that was built with other texts than these:"
+                f" {', '.join(changed)}; choose a new --out, or remove its dataset.jsonl to build"
+                " it again with these"
             )
         return [
-            f"changed since the last run: {', '.join(changed)}; what they are for, and what follows from it, is done again"
+            f"changed since the last run: {', '.join(changed)}; what they are for, and what follows"
+            " from it, is done again"
         ]
 
     def _remarks(self, built: Built) -> list[str]:
@@ -298,23 +350,28 @@ class _Build:
         notes = []
         if settings.generator == settings.judge:
             notes.append(
-                f"generator and judge are the same model ({settings.generator}): that they agree means little, and its blind "
-                "spots are the dataset's"
+                f"generator and judge are the same model ({settings.generator}): that they agree"
+                " means little, and its blind spots are the dataset's"
             )
         if failed := built.rejected_for("call_failed"):
             notes.append(
-                f"{len(failed)} items were left out because calls failed ({failed[0].detail}); run again to try them again"
+                f"{len(failed)} items were left out because calls failed ({failed[0].detail}); run"
+                " again to try them again"
             )
         if waiting := built.rejected_for("not_made"):
             first = settings.stages[0]
             notes.append(
-                f"{len(waiting)} items wait for stages before {first}, which --stages leaves out; run --stages 1-{first - 1}"
+                f"{len(waiting)} items wait for stages before {first}, which --stages leaves out;"
+                f" run --stages 1-{first - 1}"
             )
         if settings.per_cell is not None and settings.stages[1] >= _FINISHED:
             there = Counter(draft.topic.cell for draft in built.finished)
             short = [cell for cell in self._taxonomy.cells if there[cell] < settings.per_cell]
             if short:
-                notes.append(f"{len(short)} cells have fewer than {settings.per_cell} sets after the last pass")
+                notes.append(
+                    f"{len(short)} cells have fewer than {settings.per_cell} sets after the last"
+                    " pass"
+                )
         return notes
 
 
@@ -337,7 +394,8 @@ def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:
     known = {draft.id for draft in built.finished}
     if unknown := sorted(set(opinions) - known):
         raise InputError(
-            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]}; label this build"
+            f"--labels: {len(unknown)} labelled sets are not of this build, such as {unknown[0]};"
+            " label this build"
         )
     return frozenset(set_id for set_id, answers in opinions.items() if answers == {"poor"})
 
@@ -373,13 +431,20 @@ class _Progress(Watcher):
         spent = self._limits.spent(self._tally)
         again = f" (pass {self._pass})" if self._pass > 1 else ""
         done = self._done[self._stage]
-        line = f"{self._stage}{again}: {done:,} of {self._items:,} · {progress_line(self._tally, None, spent)}"
+        line = (
+            f"{self._stage}{again}: {done:,} of {self._items:,} ·"
+            f" {progress_line(self._tally, None, spent)}"
+        )
         self._display.update(done, self._items, line)
 
 
 def _stage_line(result: StageResult[Any], number: int) -> str:
     """Return what a stage kept and dropped, and why, as one line."""
     line = result.funnel_line()
-    dropped = ", ".join(f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items())
+    dropped = ", ".join(
+        f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items()
+    )
     again = f" after pass {number}" if number > 1 else ""
-    return f"{result.stage}{again}: {line['in']:,} in, {line['kept']:,} kept" + (f"; dropped: {dropped}" if dropped else "")
+    return f"{result.stage}{again}: {line['in']:,} in, {line['kept']:,} kept" + (
+        f"; dropped: {dropped}" if dropped else ""
+    )

@@ -1,4 +1,6 @@
-"""What is done with a dataset: look at it, convert it, export it, check what it controls for, drop what is too similar."""
+"""What is done with a dataset: look at it, convert it, export it, check what it controls for, drop
+what is too similar.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Prompt-sets by number of paraphrases."""
 
 
-def dataset_info(name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> DatasetInfo:
+def dataset_info(
+    name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
+) -> DatasetInfo:
     """Describe a dataset: counts per cell, lengths, hash.
 
     Raises:
@@ -75,13 +79,21 @@ def dataset_info(name: str, taxonomy: Path | None = None, max_rows: int | None =
         prompts=sum(map(len, words.values())),
         taxonomy=dataset.taxonomy,
         cells=dict(Counter(prompt_set.cell for prompt_set in dataset.prompt_sets)),
-        words={variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()},
-        languages=dict(Counter(prompt_set.language or "not stated" for prompt_set in dataset.prompt_sets)),
-        paraphrases=dict(Counter(len(prompt_set.dual_use_paraphrases) for prompt_set in dataset.prompt_sets)),
+        words={
+            variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()
+        },
+        languages=dict(
+            Counter(prompt_set.language or "not stated" for prompt_set in dataset.prompt_sets)
+        ),
+        paraphrases=dict(
+            Counter(len(prompt_set.dual_use_paraphrases) for prompt_set in dataset.prompt_sets)
+        ),
     )
 
 
-def validate_dataset(name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> tuple[Dataset, list[str]]:
+def validate_dataset(
+    name: str, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
+) -> tuple[Dataset, list[str]]:
     """Check every record of a dataset; return it with remarks on what is valid and yet unusual.
 
     Raises:
@@ -101,13 +113,17 @@ def _remarks(dataset: Dataset) -> list[str]:
             remarks.append(f"set {prompt_set.id}: two of its prompts are the same text")
         if not prompt_set.dual_use_paraphrases:
             remarks.append(f"set {prompt_set.id}: no paraphrases; stability is not measured on it")
-    empty = sorted(set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets})
+    empty = sorted(
+        set(dataset.taxonomy.cells) - {prompt_set.cell for prompt_set in dataset.prompt_sets}
+    )
     if empty:
         remarks.append(f"{len(empty)} of {len(dataset.taxonomy.cells)} cells hold no set")
     return remarks
 
 
-def convert_dataset(name: str, out: Path, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS) -> Dataset:
+def convert_dataset(
+    name: str, out: Path, taxonomy: Path | None = None, max_rows: int | None = MOST_ROWS
+) -> Dataset:
     """Write a dataset in our format; the suffix of `out` names it: `.jsonl` or `.parquet`.
 
     Raises:
@@ -130,14 +146,15 @@ class ExportDatasetSettings(Settings, frozen=True, kw_only=True):
 
 
 def export_dataset(settings: ExportDatasetSettings) -> tuple[Dataset, list[Path]]:
-    """Write a dataset as a folder for the Hugging Face hub, Parquet and a card; return the dataset and the files.
+    """Write a dataset as a folder for the Hugging Face hub, Parquet and a card; return the dataset
+    and the files.
 
-    `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the same. The starter set is
-    exported under its own title and licence if no others are given.
+    `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the
+    same. The starter set is exported under its own title and licence if no others are given.
 
     Raises:
-        InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of the dataset is not of its
-            form, or the folder cannot be written.
+        InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of
+            the dataset is not of its form, or the folder cannot be written.
     """
     dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
     publication = settings.publication
@@ -189,21 +206,25 @@ def dedup_dataset(
     taxonomy: Path | None = None,
     max_rows: int | None = MOST_ROWS,
 ) -> Deduplication:
-    """Write the prompt-sets that are not too similar to an earlier one of their cell, and a line on each of the others.
+    """Write the prompt-sets that are not too similar to an earlier one of their cell, and a line on
+    each of the others.
 
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
-        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds prompts. Beside `out` by
-            default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
-        threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written, so that 0.7 is 7/10.
-        rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the threshold; `authors`
-            compares the three core prompts joined, and drops at the threshold as well.
+        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds
+            prompts. Beside `out` by default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
+        threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written,
+            so that 0.7 is 7/10.
+        rule: `paper` compares every prompt with every prompt, paraphrases too, and drops above the
+            threshold; `authors` compares the three core prompts joined, and drops at the threshold
+            as well.
         taxonomy: TOML file of the valid labels; the paper's by default.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
-        InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be written or is the input.
+        InputError: the dataset is not valid, the threshold or the rule is none, or a file cannot be
+            written or is the input.
     """
     from opensafeintent.construction.similarity.join import Item, Rule, duplicates
 
@@ -212,11 +233,16 @@ def dedup_dataset(
     report = report or out.with_name(f"{out.stem}.dropped.jsonl")
     _refuse_overwriting(name, out, report, taxonomy)
     dataset = load_dataset(name, taxonomy, max_rows)
-    items = [Item(prompt_set.id, prompt_set.cell, prompt_set.wordings()) for prompt_set in dataset.prompt_sets]
+    items = [
+        Item(prompt_set.id, prompt_set.cell, prompt_set.wordings())
+        for prompt_set in dataset.prompt_sets
+    ]
     found = duplicates(items, threshold, rule).dropped
     kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)
     dropped = tuple(_line(item, found[item.id]) for item in dataset.prompt_sets if item.id in found)
-    result = Deduplication(kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped, report=report)
+    result = Deduplication(
+        kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped, report=report
+    )
     make_private_folder(report.parent)
     write_dataset(result.kept, out)
     write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in dropped))
@@ -246,16 +272,22 @@ def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | Non
     if report.suffix != ".jsonl":
         raise InputError(f"{report}: the report is JSONL; expected a name that ends in .jsonl")
     if _same(out, report):
-        raise InputError(f"{out}: named for the sets that are kept and for the report; expected two files")
+        raise InputError(
+            f"{out}: named for the sets that are kept and for the report; expected two files"
+        )
     for written in (out, report):
         for read in (Path(name), taxonomy):
             if read is not None and _same(written, read):
-                raise InputError(f"{written}: is the input, which stays as it is; expected another file")
+                raise InputError(
+                    f"{written}: is the input, which stays as it is; expected another file"
+                )
 
 
 def _same(one: Path, other: Path) -> bool:
     try:
-        return one.resolve() == other.resolve() or (one.exists() and other.exists() and one.samefile(other))
+        return one.resolve() == other.resolve() or (
+            one.exists() and other.exists() and one.samefile(other)
+        )
     except (OSError, RuntimeError, ValueError):  # a name that no file can have is not another's
         return False
 
@@ -268,7 +300,8 @@ def check_dataset(
     seed: int | None = None,
     max_rows: int | None = MOST_ROWS,
 ) -> DatasetCheck:
-    """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a dataset.
+    """Check balance, parity of the intents, telling words, near-duplicates and paraphrases of a
+    dataset.
 
     What is measured and how: docs/dataset-check.md. The same dataset and seed give the same result.
 
@@ -276,11 +309,13 @@ def check_dataset(
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         taxonomy: a TOML file of harm domains and task types, in place of the paper's.
         out: a folder to write `check.json`, `check.md` and `tables/` into; None writes nothing.
-        seed: of the bootstrap and of the classifier's folds, from 0 to 2³² − 1; None takes the one of all intervals.
+        seed: of the bootstrap and of the classifier's folds, from 0 to 2³² − 1; None takes the one
+            of all intervals.
         max_rows: prompt-sets that the dataset may have; None sets no limit.
 
     Raises:
-        InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot be written.
+        InputError: there is no valid dataset under that name, the seed is not one, or `out` cannot
+            be written.
     """
     from opensafeintent.construction.controls.findings import check
 

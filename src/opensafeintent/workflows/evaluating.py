@@ -14,9 +14,28 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, Quiet
 from opensafeintent.errors import InputError, first_exit_code
-from opensafeintent.evaluation.forecast import ASSUMED, Forecast, forecast, forecast_regrades, forecast_swaps
-from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, duties_of, load_anchors, with_checks
-from opensafeintent.evaluation.manifest import Manifest, ModelEntry, differences, hashes_of, store_templates
+from opensafeintent.evaluation.forecast import (
+    ASSUMED,
+    Forecast,
+    forecast,
+    forecast_regrades,
+    forecast_swaps,
+)
+from opensafeintent.evaluation.judge_check import (
+    Examination,
+    JudgeCheck,
+    check_work,
+    duties_of,
+    load_anchors,
+    with_checks,
+)
+from opensafeintent.evaluation.manifest import (
+    Manifest,
+    ModelEntry,
+    differences,
+    hashes_of,
+    store_templates,
+)
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
@@ -36,20 +55,26 @@ __all__ = ["demo", "evaluate"]
 
 
 def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
-    """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no network."""
+    """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no
+    network.
+    """
     targets = tuple(f"baseline/{name}" for name, script in BASELINES.items() if script.target)
-    settings = EvaluateSettings(models=targets, judges=(DEMONSTRATION_JUDGE,), out=out or Path("runs/demo"), modes="core")
+    settings = EvaluateSettings(
+        models=targets, judges=(DEMONSTRATION_JUDGE,), out=out or Path("runs/demo"), modes="core"
+    )
     return evaluate(settings, display)
 
 
 def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outcome:
-    """Put every prompt to every model, grade the responses, and write what was found into the run's folder.
+    """Put every prompt to every model, grade the responses, and write what was found into the run's
+    folder.
 
-    Running again is resuming: what the run's ledger holds is not asked for again. With other models, judges, epochs, limits
-    or templates the run grows.
+    Running again is resuming: what the run's ledger holds is not asked for again. With other
+    models, judges, epochs, limits or templates the run grows.
 
     Raises:
-        InputError: something in the settings is not usable, or the folder holds a run that cannot be mixed with this one.
+        InputError: something in the settings is not usable, or the folder holds a run that cannot
+            be mixed with this one.
         JudgeFailed: a judge did not pass the check that was asked for; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
@@ -62,10 +87,15 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
 
 
 def _with_page(outcome: Outcome, settings: EvaluateSettings, display: Display) -> Outcome:
-    """Write the page and figures of a run that was just evaluated; what its calls came to stays in the outcome."""
+    """Write the page and figures of a run that was just evaluated; what its calls came to stays in
+    the outcome.
+    """
     outcome.groups.clear()  # drawing takes memory of its own, and the report reads them anew
     report = write_report(
-        ReportSettings(runs=(settings.folder.path,), max_missing=settings.max_missing, prices=settings.prices), display
+        ReportSettings(
+            runs=(settings.folder.path,), max_missing=settings.max_missing, prices=settings.prices
+        ),
+        display,
     )
     report.tally, report.stopped = outcome.tally, outcome.stopped
     report.notes = list(dict.fromkeys((*outcome.notes, *report.notes)))
@@ -88,7 +118,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return list(dict.fromkeys((*self.models, *self.settings.panel)))
 
     def old_manifest(self) -> Manifest | None:
-        """Return the manifest of the run that is there, if there is one, without the models that never answered."""
+        """Return the manifest of the run that is there, if there is one, without the models that
+        never answered.
+        """
         folder = self.settings.folder
         return without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
 
@@ -123,10 +155,23 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         ).swapping(settings.swap)
 
     def asked_anew(self, old: Manifest | None) -> list[str]:
-        """Say which templates are others than those that models of the run were graded by: a line, or none."""
+        """Say which templates are others than those that models of the run were graded by: a line,
+        or none.
+        """
         now = hashes_of(self.templates)
-        before = [old.models[model].templates for model in self.models if model in old.models] if old else []
-        roles = sorted({role for entry in before for role in entry if role != "reask" and entry[role] != now[role]})
+        before = (
+            [old.models[model].templates for model in self.models if model in old.models]
+            if old
+            else []
+        )
+        roles = sorted(
+            {
+                role
+                for entry in before
+                for role in entry
+                if role != "reask" and entry[role] != now[role]
+            }
+        )
         if not roles:
             return []
         which = f"the templates for {', '.join(roles)}"
@@ -155,7 +200,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             before = old.models.get(model)
             if before is not None and before.imported:
                 raise InputError(
-                    f"{settings.folder.path}: the responses of {model} were imported into this run; use another --out"
+                    f"{settings.folder.path}: the responses of {model} were imported into this run;"
+                    " use another --out"
                 )
             try:
                 entries[model] = before.grown_by(entry) if before else entry
@@ -164,7 +210,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         return entries
 
     def work(self, manifest: Manifest) -> list[ModelWork]:
-        """Return what this evaluation asks for; what the run holds beyond it is taken from the ledger afterwards."""
+        """Return what this evaluation asks for; what the run holds beyond it is taken from the
+        ledger afterwards.
+        """
         sets, settings = self.dataset.prompt_sets, self.settings
         return [
             ModelWork(
@@ -176,7 +224,9 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             for model in self.models
         ]
 
-    def stop_when(self, manifest: Manifest, old: Manifest | None, work: Sequence[ModelWork]) -> StopWhen | None:
+    def stop_when(
+        self, manifest: Manifest, old: Manifest | None, work: Sequence[ModelWork]
+    ) -> StopWhen | None:
         """Return what ends the run as soon as its question is answered; None if it has none.
 
         Raises:
@@ -223,7 +273,9 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
     async with HttpSession(limits.max_connections) as http:
         opened = open_models(evaluation.named, http)
         old = evaluation.old_manifest()
-        manifest = evaluation.manifest({name: model.identity for name, model in opened.items()}, old)
+        manifest = evaluation.manifest(
+            {name: model.identity for name, model in opened.items()}, old
+        )
         opened |= other_judges(manifest, evaluation.models, opened, http)
         settings.check_budget(opened)
         for line in evaluation.asked_anew(old):
@@ -236,12 +288,26 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
                 display.note(line)
             checks: tuple[JudgeCheck, ...] = ()
             if settings.check_judge:
-                checks = await checked(client, folder, manifest, evaluation.examination(work), display, limits)
-                manifest = msgspec.structs.replace(manifest, judge_checks=with_checks(manifest.judge_checks, checks))
+                checks = await checked(
+                    client, folder, manifest, evaluation.examination(work), display, limits
+                )
+                manifest = msgspec.structs.replace(
+                    manifest, judge_checks=with_checks(manifest.judge_checks, checks)
+                )
             if old is None:
                 folder.begin(dataset)
             folder.save(manifest)
-            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster, stop_when)
+            found = await run_calls(
+                client,
+                manifest,
+                dataset,
+                work,
+                display,
+                limits,
+                folder,
+                settings.cluster,
+                stop_when,
+            )
             manifest = stop_when.manifest if stop_when else manifest
     rest = (settings.max_missing, display, settings.prices)
     outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
@@ -269,7 +335,10 @@ def _dry_run(evaluation: _Evaluation) -> Outcome:
     whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
     panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
     sets = len(drawn(evaluation.dataset.prompt_sets, evaluation.settings.limit))
-    precision = f"precision: {sets:,} prompt-sets give Triplet Safety within ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+    precision = (
+        f"precision: {sets:,} prompt-sets give Triplet Safety within ± {0.98 / sets**0.5:.2f} or"
+        " better (95 % CI)"
+    )
     notes = [precision, *(stop_when.impossible() if stop_when else ()), *evaluation.asked_anew(old)]
     notes += unset_lines((*evaluation.named, *panels))
     return Outcome(exit_code=0, forecast=whole, notes=notes)

@@ -1,4 +1,6 @@
-"""A run in a notebook: its numbers, grades, texts and comparisons as data frames, its figures as charts."""
+"""A run in a notebook: its numbers, grades, texts and comparisons as data frames, its figures as
+charts.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,8 @@ _NOT_SHOWN = ("benign_utility", "dual_use_utility", "malicious_utility")
 
 
 def load_run(run: str | os.PathLike[str], *further: str | os.PathLike[str]) -> Run:
-    """Rebuild a run from its ledger, or several, as `report` does; nothing is written, and no call is made.
+    """Rebuild a run from its ledger, or several, as `report` does; nothing is written, and no call
+    is made.
 
     Args:
         run: its folder.
@@ -77,37 +80,50 @@ class Run:
 
     @property
     def models(self) -> list[str]:
-        """The models' names as frames and figures show them, the highest Mean Utility of each group first."""
+        """The models' names as frames and figures show them, the highest Mean Utility of each group
+        first.
+        """
         return [model for group in self.groups for model in group.numbers.models]
 
     def metrics(self, *, strata: bool = False) -> pd.DataFrame:
-        """Return a line for each metric of each model, and of the average over models, the values those of `metrics.json`.
+        """Return a line for each metric of each model, and of the average over models, the values
+        those of `metrics.json`.
 
-        Columns: `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`, `metric`, `value`,
-        `value_low` and `value_high` (its 95 % interval), `ci_method`, `n` (prompt-sets), `bounds_low` and `bounds_high` (if
-        every missing grade were the worst, and the best), `models` and `pooled` (of an average), `rerun_se` (of several
-        epochs: the standard error for the same prompts run again). What is undefined is NaN, with `n` 0.
+        Columns: `group`, `model`, `kind` (`model`, `baseline` or `average`), `dataset`, `judge`,
+        `metric`, `value`, `value_low` and `value_high` (its 95 % interval), `ci_method`, `n`
+        (prompt-sets), `bounds_low` and `bounds_high` (if every missing grade were the worst, and
+        the best), `models` and `pooled` (of an average), `rerun_se` (of several
+        epochs: the standard error for the same prompts run again). What is undefined is NaN, with
+        `n` 0.
 
         Args:
-            strata: whether the lines are of each harm domain, of each task type and of each cell, in the columns
-                `harm_domain` and `task_type`, in place of all prompt-sets.
+            strata: whether the lines are of each harm domain, of each task type and of each cell,
+                in the columns `harm_domain` and `task_type`, in place of all prompt-sets.
 
         Raises:
             InputError: pandas is missing.
         """
         numbers = _stratum_numbers if strata else _numbers
-        found = [(index, number) for index, group in enumerate(self.groups) for number in numbers(group)]
+        found = [
+            (index, number) for index, group in enumerate(self.groups) for number in numbers(group)
+        ]
         table = long.numbers_table(self.groups, "metrics", "", "numbers", found, by_stratum=strata)
-        kind, rerun = Column("kind", get=lambda line: _kind(line.item)), Column("rerun_se", get=attrgetter("item.rerun_se"))
+        kind, rerun = (
+            Column("kind", get=lambda line: _kind(line.item)),
+            Column("rerun_se", get=attrgetter("item.rerun_se")),
+        )
         group, model, *others = table.columns
-        return _frame_of(msgspec.structs.replace(table, columns=(group, model, kind, *others, rerun)))
+        return _frame_of(
+            msgspec.structs.replace(table, columns=(group, model, kind, *others, rerun))
+        )
 
     def comparisons(self) -> pd.DataFrame:
         """Return a line for each two models of a group and each metric in which they are compared.
 
-        Columns: `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`, `difference` (b minus a, on the prompt-sets that
-        count for both), `difference_low` and `difference_high` (its 95 % interval), `n`, `p` (of the pair on its own),
-        `p_adjusted` (for all pairs of the metric), `detectable` (the difference that is found with a power of 80 %).
+        Columns: `group`, `model_a`, `model_b`, `dataset`, `judge`, `metric`, `difference` (b minus
+        a, on the prompt-sets that count for both), `difference_low` and `difference_high` (its 95 %
+        interval), `n`, `p` (of the pair on its own), `p_adjusted` (for all pairs of the metric),
+        `detectable` (the difference that is found with a power of 80 %).
 
         Raises:
             InputError: pandas is missing.
@@ -115,7 +131,8 @@ class Run:
         return _frame_of(long.comparisons(self.groups))
 
     def grades(self) -> pd.DataFrame:
-        """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the other frames have it.
+        """Return a line for each response, with the columns of `grades.csv.gz`; `model` is as the
+        other frames have it.
 
         A missing grade is `<NA>`, its reason in `missing`.
 
@@ -126,10 +143,12 @@ class Run:
         return _frame(columns, lines)
 
     def responses(self, *, include_unsafe: bool = False) -> pd.DataFrame:
-        """Return the columns of `grades` with `prompt`, `response` and `ledger_row`, the id of the response's row there.
+        """Return the columns of `grades` with `prompt`, `response` and `ledger_row`, the id of the
+        response's row there.
 
-        Prompts of malicious intent, and responses that are not graded safe, are left out; `prompt_hidden` and
-        `response_hidden` tell where. A response is None too where there is none.
+        Prompts of malicious intent, and responses that are not graded safe, are left out;
+        `prompt_hidden` and `response_hidden` tell where. A response is None too where there is
+        none.
 
         Args:
             include_unsafe: whether they are there as well.
@@ -138,9 +157,15 @@ class Run:
             InputError: pandas is missing, or a run is no longer where it was.
         """
         columns, lines = grade_table(self._rows())
-        texts = (text for run, (rows, data) in self._rows().items() for text in self._texts(run, rows, data, include_unsafe))
+        texts = (
+            text
+            for run, (rows, data) in self._rows().items()
+            for text in self._texts(run, rows, data, include_unsafe)
+        )
         more = ("prompt", "response", "ledger_row", "prompt_hidden", "response_hidden")
-        return _frame((*columns, *more), [(*line, *text) for line, text in zip(lines, texts, strict=True)])
+        return _frame(
+            (*columns, *more), [(*line, *text) for line, text in zip(lines, texts, strict=True)]
+        )
 
     @property
     def figures(self) -> list[str]:
@@ -154,7 +179,8 @@ class Run:
         return {name.removeprefix(_FIGURE): name for name in figure_names(self.groups)}
 
     def figure(self, name: str, *, as_svg: bool = False) -> altair.TopLevelMixin | Drawing:
-        """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a drawing.
+        """Return a figure of the report: a chart of Altair's where that is installed, elsewhere a
+        drawing.
 
         Args:
             name: one of `figures`; the name of its file will do as well.
@@ -171,7 +197,12 @@ class Run:
             raise InputError(f"figure {name!r}: there is none; valid: {', '.join(names)}")
         figure = figure_of(self.groups, full)
         if as_svg or find_spec("altair") is None:
-            return Drawing(name=full, title=figure.title, caption=figure.caption, svg=to_svg(figure, f"{full}-"))
+            return Drawing(
+                name=full,
+                title=figure.title,
+                caption=figure.caption,
+                svg=to_svg(figure, f"{full}-"),
+            )
         import altair
 
         spec = titled(figure)
@@ -188,11 +219,17 @@ class Run:
                 found.setdefault(group.origins[model].run, ([], group.dataset))[0].extend(rows)
         return found
 
-    def _texts(self, run: str, rows: Iterable[GradeRow], dataset: Dataset, include_unsafe: bool) -> list[tuple[Any, ...]]:
-        """Return prompt, response, its row and what of them is hidden, as the report's page hides it."""
+    def _texts(
+        self, run: str, rows: Iterable[GradeRow], dataset: Dataset, include_unsafe: bool
+    ) -> list[tuple[Any, ...]]:
+        """Return prompt, response, its row and what of them is hidden, as the report's page hides
+        it.
+        """
         folder = RunFolder(self.folders[run])
         manifest, _ = folder.load()
-        names = {shown: origin.model for group in self.groups for shown, origin in group.origins.items()}
+        names = {
+            shown: origin.model for group in self.groups for shown, origin in group.origins.items()
+        }
         found = []
         with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
             for row in rows:
@@ -200,10 +237,20 @@ class Run:
                 secret = "" if include_unsafe else prompt_set.prompts.malicious
                 text = texts.find(names[row.model], row.set_id, row.variant, row.epoch)
                 no_prompt = not include_unsafe and row.variant == "malicious"
-                no_text = text is not None and not include_unsafe and not (row.counts and row.harm_severity == 0)
-                prompt = None if no_prompt else without_quoted(prompt_set.wordings()[row.variant], secret)
+                no_text = (
+                    text is not None
+                    and not include_unsafe
+                    and not (row.counts and row.harm_severity == 0)
+                )
+                prompt = (
+                    None
+                    if no_prompt
+                    else without_quoted(prompt_set.wordings()[row.variant], secret)
+                )
                 shown = None if text is None or no_text else without_quoted(text.text, secret)
-                found.append((prompt, shown, None if text is None else text.row, no_prompt, no_text))
+                found.append(
+                    (prompt, shown, None if text is None else text.row, no_prompt, no_text)
+                )
         return found
 
     def __repr__(self) -> str:
@@ -212,9 +259,15 @@ class Run:
 
     def _repr_html_(self) -> str:
         table = utility(self.groups)
-        less = [column.name for column in table.columns if "rank" in column.name or column.name in _NOT_SHOWN]
+        less = [
+            column.name
+            for column in table.columns
+            if "rank" in column.name or column.name in _NOT_SHOWN
+        ]
         notes = (*group_notes(self.groups), UNDEFINED)
-        return html_table(msgspec.structs.replace(table.part(table.rows, *less), title=_HEADLINE, notes=notes))
+        return html_table(
+            msgspec.structs.replace(table.part(table.rows, *less), title=_HEADLINE, notes=notes)
+        )
 
 
 class Drawing(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +286,8 @@ class Drawing(msgspec.Struct, frozen=True, kw_only=True):
         return self.svg
 
 
-# Numbers ---------------------------------------------------------------------------------------------------------------
+# Numbers
+# ------------------------------------------------------------------------------
 
 
 def _numbers(group: Group) -> list[Number]:
@@ -242,7 +296,9 @@ def _numbers(group: Group) -> list[Number]:
 
 
 def _stratum_numbers(group: Group) -> list[Number]:
-    averages = [number for (_, stratum), number in group.numbers.averages.items() if stratum != EVERYWHERE]
+    averages = [
+        number for (_, stratum), number in group.numbers.averages.items() if stratum != EVERYWHERE
+    ]
     return [*group.numbers.strata.values(), *averages]
 
 
@@ -252,7 +308,8 @@ def _kind(number: Number) -> str:
     return "baseline" if is_baseline(number.model) else "model"
 
 
-# Frames ----------------------------------------------------------------------------------------------------------------
+# Frames
+# ------------------------------------------------------------------------------
 
 
 def _frame_of(table: Table) -> pd.DataFrame:
@@ -264,7 +321,9 @@ def _frame(columns: Sequence[str], lines: Iterable[Sequence[Any]]) -> pd.DataFra
     try:
         import pandas as pd
     except ImportError as error:
-        raise InputError('data frames need an extra: pip install "opensafeintent[frames]"') from error
+        raise InputError(
+            'data frames need an extra: pip install "opensafeintent[frames]"'
+        ) from error
     frame = pd.DataFrame(list(map(tuple, lines)), columns=list(columns), dtype=object)
     return frame.astype({column: _type(column) for column in columns})
 

@@ -18,7 +18,12 @@ from opensafeintent.evaluation.derive import imported_record
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.logs_in import InspectLog, is_inspect_log, read_inspect_log, sorted_out
+from opensafeintent.interop.inspect.logs_in import (
+    InspectLog,
+    is_inspect_log,
+    read_inspect_log,
+    sorted_out,
+)
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
 from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
@@ -37,7 +42,9 @@ class ImportSettings(Settings, frozen=True, kw_only=True):
     files: tuple[Path, ...]
     out: Path
     model: str | None = None
-    """The name that the responses go by; each file's own name by default, of a log of Inspect AI its model's."""
+    """The name that the responses go by; each file's own name by default, of a log of Inspect AI
+    its model's.
+    """
     dataset: str | None = None
     """What the responses are to; the authors' files bring their prompt-sets with them."""
     taxonomy: Path | None = None
@@ -57,7 +64,8 @@ class _Read(msgspec.Struct, kw_only=True):
     path: Path
     responses: list[RecordedResponse]
     prompted: list[tuple[str, object]] = []
-    """Records that have the prompt's text in place of its set and variant, each with its location."""
+    """Records that have the prompt's text in place of its set and variant, each with its location.
+    """
     prompt_sets: tuple[PromptSet, ...] = ()
     zero_helpfulness: int = 0
     log: InspectLog | None = None
@@ -72,8 +80,9 @@ class _Read(msgspec.Struct, kw_only=True):
 def import_files(settings: ImportSettings) -> Outcome:
     """Import files of responses, with or without grades, into a run, and report on it.
 
-    The authors' scored and response-only files are recognised by their fields, logs of Inspect AI by their form; anything
-    else is read as our JSONL of responses. Importing the same file twice changes nothing.
+    The authors' scored and response-only files are recognised by their fields, logs of Inspect AI
+    by their form; anything else is read as our JSONL of responses. Importing the same file twice
+    changes nothing.
 
     Raises:
         InputError: a file, or something in it, is not usable; nothing is imported then.
@@ -91,8 +100,15 @@ def import_files(settings: ImportSettings) -> Outcome:
         manifest = folder.load()[0] if folder.exists() else None
         by_model = _by_model(settings, read)
         for model in by_model:
-            if manifest is not None and model in manifest.models and not manifest.models[model].imported:
-                raise InputError(f"{settings.out}: {model} was evaluated in this run; import under another --model or --out")
+            if (
+                manifest is not None
+                and model in manifest.models
+                and not manifest.models[model].imported
+            ):
+                raise InputError(
+                    f"{settings.out}: {model} was evaluated in this run; import under another"
+                    " --model or --out"
+                )
         for item in read:
             _check_prompts(item, dataset)
         begun = manifest is not None
@@ -103,7 +119,13 @@ def import_files(settings: ImportSettings) -> Outcome:
             folder.begin(dataset)
         with Ledger(folder.ledger_path(manifest)) as ledger:
             ledger.imports.add(
-                dataset.hash, (row for model, files in by_model.items() for item in files for row in _rows(model, item))
+                dataset.hash,
+                (
+                    row
+                    for model, files in by_model.items()
+                    for item in files
+                    for row in _rows(model, item)
+                ),
             )
         folder.save(manifest)
     study = read_study(folder, settings.out.name)
@@ -111,7 +133,9 @@ def import_files(settings: ImportSettings) -> Outcome:
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:
-        outcome.notes.append(f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does")
+        outcome.notes.append(
+            f"{zeros} helpfulness grades of 0 were read as 1, as the authors' script does"
+        )
     return outcome
 
 
@@ -148,7 +172,10 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     )
     for what, there, here in pairs:
         if there and here and there != here:
-            raise InputError(f"{path}: was graded with {what} than what is here of this model; import into a new --out")
+            raise InputError(
+                f"{path}: was graded with {what} than what is here of this model; import into a new"
+                " --out"
+            )
     return msgspec.structs.replace(
         entry,
         templates=entry.templates or log.templates,
@@ -159,11 +186,22 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
 
 def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
     read = [
-        (path, read_inspect_log(path) if is_inspect_log(path) else _read(path, taxonomy, settings.max_rows))
+        (
+            path,
+            (
+                read_inspect_log(path)
+                if is_inspect_log(path)
+                else _read(path, taxonomy, settings.max_rows)
+            ),
+        )
         for path in settings.files
     ]
-    logs = iter(sorted_out([(path, found) for path, found in read if isinstance(found, InspectLog)]))
-    return [found if isinstance(found, _Read) else _of_log(path, next(logs)) for path, found in read]
+    logs = iter(
+        sorted_out([(path, found) for path, found in read if isinstance(found, InspectLog)])
+    )
+    return [
+        found if isinstance(found, _Read) else _of_log(path, next(logs)) for path, found in read
+    ]
 
 
 def _of_log(path: Path, log: InspectLog) -> _Read:
@@ -195,15 +233,21 @@ def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:
         raise InputError(str(problem)) from problem
     if not responses:
         raise InputError(f"{path}: no responses in it")
-    return _Read(path=path, responses=responses, prompt_sets=tuple(prompt_sets.values()), zero_helpfulness=zeros)
+    return _Read(
+        path=path,
+        responses=responses,
+        prompt_sets=tuple(prompt_sets.values()),
+        zero_helpfulness=zeros,
+    )
 
 
 def _ours(path: Path, records: Sequence[tuple[str, object]]) -> list[RecordedResponse]:
     first = records[0][1]
     if isinstance(first, dict) and "variant" not in first:
         raise InputError(
-            f"{path}: neither responses of ours (id, variant, response on each line; or prompt, completion) nor an authors' "
-            "file (model_responses or response_scores_… in each record)"
+            f"{path}: neither responses of ours (id, variant, response on each line; or prompt,"
+            " completion) nor an authors' file (model_responses or response_scores_… in each"
+            " record)"
         )
     return recorded_responses(records, path)
 
@@ -213,10 +257,12 @@ def _has_prompts(data: object) -> bool:
 
 
 def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
-    """Find set and variant of each record by its prompt's text, to the letter; a prompt's later records are later epochs.
+    """Find set and variant of each record by its prompt's text, to the letter; a prompt's later
+    records are later epochs.
 
     Raises:
-        InputError: a text is no prompt of the dataset, or of several sets, or a record is no response.
+        InputError: a text is no prompt of the dataset, or of several sets, or a record is no
+            response.
     """
     of_text: dict[str, list[tuple[str, str]]] = {}
     for prompt_set in dataset.prompt_sets:
@@ -235,55 +281,76 @@ def _by_prompt(item: _Read, dataset: Dataset) -> list[RecordedResponse]:
                 record.fail("prompt", f"is that of {named}; name id and variant in its place")
             (place,) = found
             epochs[place] += 1
-            fields = {key: value for key, value in record.data.items() if key not in ("prompt", "completion")}
+            fields = {
+                key: value
+                for key, value in record.data.items()
+                if key not in ("prompt", "completion")
+            }
             response = record.data.get("completion", record.data.get("response"))
-            known = {"id": place[0], "variant": place[1], "response": response}  # an id of theirs is another's
+            known = {
+                "id": place[0],
+                "variant": place[1],
+                "response": response,
+            }  # an id of theirs is another's
             placed.append((location, {"epoch": epochs[place]} | fields | known))
     except Problem as problem:
         raise InputError(str(problem)) from problem
     return recorded_responses(placed, item.path)
 
 
-def _dataset(settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]) -> Dataset:
-    """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the authors' files."""
-    named = load_dataset(settings.dataset, taxonomy, settings.max_rows) if settings.dataset else None
+def _dataset(
+    settings: ImportSettings, taxonomy: Taxonomy, of_run: Dataset | None, read: Sequence[_Read]
+) -> Dataset:
+    """Find what the responses are to: `--dataset`, the run's dataset, or the prompt-sets of the
+    authors' files.
+    """
+    named = (
+        load_dataset(settings.dataset, taxonomy, settings.max_rows) if settings.dataset else None
+    )
     if of_run is not None:
         if named is not None and named.hash != of_run.hash:
             raise InputError(
-                f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is {named.name} "
-                f"({named.hash[:8]}); import into a new --out"
+                f"{settings.out}: the run has dataset {of_run.name} ({of_run.hash[:8]}), this is"
+                f" {named.name} ({named.hash[:8]}); import into a new --out"
             )
         return of_run
     if named is not None:
         return named
     logs = [item.log for item in read if item.log]
-    if any(log.dataset == "starter" for log in logs):  # the one name in a log that cannot lead elsewhere
+    if any(
+        log.dataset == "starter" for log in logs
+    ):  # the one name in a log that cannot lead elsewhere
         return load_dataset("starter", taxonomy)
     bringing = [item for item in read if item.prompt_sets]
     if not bringing and logs:
         name = one_line(logs[0].dataset, 60)
         raise InputError(f"--dataset: is not given; expected that of the log's task ({name})")
     if not bringing:
-        raise InputError("--dataset: is not given; expected that of the prompts that the responses are to")
+        raise InputError(
+            "--dataset: is not given; expected that of the prompts that the responses are to"
+        )
     datasets = [Dataset(item.path.stem, item.prompt_sets, taxonomy) for item in bringing]
     for item, dataset in zip(bringing, datasets, strict=True):
         if dataset.hash != datasets[0].hash:
-            raise InputError(f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with --dataset")
+            raise InputError(
+                f"{item.path}: has other prompt-sets than {bringing[0].path}; name the whole with"
+                " --dataset"
+            )
     return datasets[0]
 
 
 def _check_prompts(item: _Read, dataset: Dataset) -> None:
     if item.log is not None and item.log.dataset_hash != dataset.hash:
         raise InputError(
-            f"{item.path}: its responses are to {one_line(item.log.dataset, 60)} ({item.log.dataset_hash[:8]}), "
-            f"this is {dataset.name} ({dataset.hash[:8]})"
+            f"{item.path}: its responses are to {one_line(item.log.dataset, 60)}"
+            f" ({item.log.dataset_hash[:8]}), this is {dataset.name} ({dataset.hash[:8]})"
         )
     for response in item.responses:
         prompt_set = dataset.by_id.get(response.set_id)
         if prompt_set is None:
             raise InputError(
-                f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of {dataset.name}; "
-                f"{nearest(response.set_id, list(dataset.by_id)[:5000], shown=10)}"
+                f"{item.path}: {one_line(response.set_id, 60)!r} is not a prompt-set of"
+                f" {dataset.name}; {nearest(response.set_id, list(dataset.by_id)[:5000], shown=10)}"
             )
         if response.variant not in prompt_set.wordings():
             raise InputError(

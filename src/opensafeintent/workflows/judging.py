@@ -1,4 +1,6 @@
-"""Check judges on the anchor cases before they are relied on; let them grade responses that were made elsewhere."""
+"""Check judges on the anchor cases before they are relied on; let them grade responses that were
+made elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def _foretold(settings: JudgeCheckSettings, examination: Examination) -> JudgeCh
     )
 
 
-async def _check(settings: JudgeCheckSettings, examination: Examination, display: Display, limits: Limits) -> JudgeChecks:
+async def _check(
+    settings: JudgeCheckSettings, examination: Examination, display: Display, limits: Limits
+) -> JudgeChecks:
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(examination.duties, http)
         settings.check_budget(opened)
@@ -126,14 +130,19 @@ async def _check(settings: JudgeCheckSettings, examination: Examination, display
         checks=checks,
         notes=[
             *client.notices,
-            *(f"{name}: a call that failed said: {error}" for name, error in client.last_errors.items()),
+            *(
+                f"{name}: a call that failed said: {error}"
+                for name, error in client.last_errors.items()
+            ),
         ],
         tally=client.tally,
         costs=costs,
     )
 
 
-def _asked_in(ledger: Ledger, identities: Mapping[str, str], examination: Examination) -> list[bytes]:
+def _asked_in(
+    ledger: Ledger, identities: Mapping[str, str], examination: Examination
+) -> list[bytes]:
     """Return the keys of the calls of a check, in a ledger that others use too."""
     planned = (item for work in check_work(examination) for item in work.planned)
     return [one.key for _, _, asked in replay(ledger, identities, planned) for one in asked]
@@ -167,21 +176,31 @@ async def checked(
     display: Display,
     limits: Limits,
 ) -> tuple[JudgeCheck, ...]:
-    """Check the judges of a run before anything else is asked, and return their checks, all of them passed.
+    """Check the judges of a run before anything else is asked, and return their checks, all of them
+    passed.
 
     Raises:
-        JudgeFailed: a judge failed. A run that is there already keeps the check, and nothing else of the new evaluation.
+        JudgeFailed: a judge failed. A run that is there already keeps the check, and nothing else
+            of the new evaluation.
         Stopped: a judge does not answer any more, or a budget is used up.
     """
     checks = await _examine(client, examination, manifest.identities(), display, limits)
     failed = [check for check in checks if not check.passed]
     if failed and folder.exists():
         before = folder.load()[0]
-        folder.save(msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks)))
+        folder.save(
+            msgspec.structs.replace(before, judge_checks=with_checks(before.judge_checks, checks))
+        )
     if failed:
-        lines = [f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}" for check in failed]
+        lines = [
+            f"{check.judge}: failed its check, {_count(check)}: {'; '.join(check.reasons)}"
+            for check in failed
+        ]
         ledger = folder.ledger_path(manifest)
-        show = f"no model was asked; judge-check with the same judge options and --ledger {ledger} shows the cases"
+        show = (
+            f"no model was asked; judge-check with the same judge options and --ledger {ledger}"
+            " shows the cases"
+        )
         raise JudgeFailed(*lines, show)
     return checks
 
@@ -199,7 +218,10 @@ def _file(checks: Sequence[JudgeCheck]) -> bytes:
     shown: list[dict[str, Any]] = [
         {
             **msgspec.to_builtins(check),
-            **{name: getattr(check, name) for name in ("accepted", "cases", "missing", "passed", "reasons")},
+            **{
+                name: getattr(check, name)
+                for name in ("accepted", "cases", "missing", "passed", "reasons")
+            },
             "groups": msgspec.to_builtins(accepted_at_lines(check)),
         }
         for check in checks
@@ -232,7 +254,10 @@ def _load(settings: GradeSettings, folder: RunFolder) -> tuple[Manifest, Dataset
     """Return the run that is to be graded, without the models that never answered."""
     manifest, dataset = folder.load()
     if manifest.judge_sampling not in (None, settings.judge_sampling):
-        raise InputError(f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or import again")
+        raise InputError(
+            f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
+            " import again"
+        )
     return without_silent(folder, manifest, manifest.models), dataset
 
 
@@ -250,12 +275,18 @@ def _to_grade(
         InputError: there is nothing to grade.
     """
     imported = imported_rows(ledger, dataset).items()
-    tasks = {model: given_tasks(rows, dataset) for model, rows in imported if model in manifest.models}
+    tasks = {
+        model: given_tasks(rows, dataset) for model, rows in imported if model in manifest.models
+    }
     if not any(tasks.values()):
         raise InputError(f"{settings.run}: no imported response is without grades")
     entries = {
-        model: manifest.models[model].grown_by(
-            settings.entry(manifest.models[model].identity, templates, probe="none", imported=True)
+        model: (
+            manifest.models[model].grown_by(
+                settings.entry(
+                    manifest.models[model].identity, templates, probe="none", imported=True
+                )
+            )
         )
         for model, listed in tasks.items()
         if listed
@@ -268,7 +299,8 @@ def _to_grade(
         templates=manifest.templates | store_templates(templates),
     ).swapping(settings.swap)
     return manifest, [
-        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model]) for model in entries
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=tasks[model])
+        for model in entries
     ]
 
 
@@ -286,7 +318,11 @@ def _forecast(settings: GradeSettings, folder: RunFolder, templates: Templates) 
 
 
 async def _grade(
-    settings: GradeSettings, folder: RunFolder, templates: Templates, display: Display, limits: Limits
+    settings: GradeSettings,
+    folder: RunFolder,
+    templates: Templates,
+    display: Display,
+    limits: Limits,
 ) -> Outcome:
     manifest, dataset = _load(settings, folder)
     async with HttpSession(settings.max_connections) as http:
@@ -298,5 +334,9 @@ async def _grade(
             settings.check_budget(opened)
             folder.save(manifest)
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
-            found = await run_calls(client, manifest, dataset, work, display, limits, folder, settings.cluster)
-    return finish(folder, manifest, dataset, found, client, settings.max_missing, display, settings.prices)
+            found = await run_calls(
+                client, manifest, dataset, work, display, limits, folder, settings.cluster
+            )
+    return finish(
+        folder, manifest, dataset, found, client, settings.max_missing, display, settings.prices
+    )

@@ -1,4 +1,6 @@
-"""Run a coroutine to its end, wherever the caller is, and end it in good order when a signal asks for that."""
+"""Run a coroutine to its end, wherever the caller is, and end it in good order when a signal asks
+for that.
+"""
 
 from __future__ import annotations
 
@@ -18,19 +20,24 @@ __all__ = ["rare_collections", "run_async"]
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.5
-"""A thread that waits for another does not wake for a signal that yet another one was given: it looks now and then."""
+"""A thread that waits for another does not wake for a signal that yet another one was given: it
+looks now and then.
+"""
 
 
 def run_async(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine on a loop of its own; in a thread where a loop runs already (a notebook).
 
-    Called on the main thread, it hears SIGINT, SIGTERM and SIGHUP for as long as it runs. While calls are in flight the first
-    one drains: no call is begun, those in flight are waited for and recorded. The second, and the first where nothing is in
-    flight, cancels; one more raises at once, wherever the program is. A signal that is ignored (`nohup`, a job in the
-    background) or that the program handles in a way of its own is left alone.
+    Called on the main thread, it hears SIGINT, SIGTERM and SIGHUP for as long as it runs. While
+    calls are in flight the first
+    one drains: no call is begun, those in flight are waited for and recorded. The second, and the
+    first where nothing is in flight, cancels; one more raises at once, wherever the program is. A
+    signal that is ignored (`nohup`, a job in the background) or that the program handles in a way
+    of its own is left alone.
 
     Raises:
-        KeyboardInterrupt: a signal ended the work, with whatever else went wrong on the way as its cause.
+        KeyboardInterrupt: a signal ended the work, with whatever else went wrong on the way as its
+            cause.
     """
     _raise_file_limit()
     ending = _Ending()
@@ -61,7 +68,10 @@ class _Ending:
         return self._drain.asked
 
     def ask(self, *_: object) -> None:
-        """Ask the work to end; each time more urgently. Runs wherever a signal finds the main thread."""
+        """Ask the work to end; each time more urgently.
+
+        Runs wherever a signal finds the main thread.
+        """
         self._drain.asked = True
         if self._on is None:  # about to begin
             return
@@ -75,7 +85,9 @@ class _Ending:
             raise KeyboardInterrupt
 
     def _cancel(self) -> None:
-        """Cancel; or wait for the calls that were begun between the first signal and now, when the loop hears of it."""
+        """Cancel; or wait for the calls that were begun between the first signal and now, when the
+        loop hears of it.
+        """
         if self._drain.busy and not self._draining:
             self._draining, self._cancelled = True, False
             self._drain.begin()
@@ -130,7 +142,9 @@ def _run(make: Callable[[], Coroutine[Any, Any, T]], ending: _Ending) -> T:
 
 @contextlib.contextmanager
 def rare_collections() -> Iterator[None]:
-    """Collect garbage rarely: each time, all tasks or grades of a run are walked, for up to half of all CPU (benchmarks)."""
+    """Collect garbage rarely: each time, all tasks or grades of a run are walked, for up to half of
+    all CPU (benchmarks).
+    """
     thresholds = gc.get_threshold()
     gc.set_threshold(100_000, 50, 100)
     try:

@@ -25,7 +25,13 @@ from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import Regrade
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, derive_swaps
-from opensafeintent.files import Taken, locked_folder, make_private_folder, replaced_together, write_private
+from opensafeintent.files import (
+    Taken,
+    locked_folder,
+    make_private_folder,
+    replaced_together,
+    write_private,
+)
 from opensafeintent.grades import grade_row, sort_rows, write_grades_of_runs
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
@@ -34,7 +40,14 @@ from opensafeintent.report.gates import gate_tables, gates_json, not_met, transi
 from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.report.tables.long import comparisons
-from opensafeintent.workflows.gating import Gating, check_gating, find_gates, gates_of, keep_margins, write_verdict
+from opensafeintent.workflows.gating import (
+    Gating,
+    check_gating,
+    find_gates,
+    gates_of,
+    keep_margins,
+    write_verdict,
+)
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.typed import Settings
 
@@ -48,7 +61,9 @@ class Outcome(msgspec.Struct, kw_only=True):
     """What a command found, wrote, and how it ended."""
 
     exit_code: int
-    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one is undecided."""
+    """0 done; 1 done, with too many grades missing; 3 stopped by a provider; 4 a gate failed; 5 one
+    is undecided.
+    """
     out: Path | None = None
     """The folder that holds the results."""
     groups: list[Group] = []
@@ -76,7 +91,9 @@ class ReportSettings(Gating, frozen=True, kw_only=True):
     include_unsafe: bool = False
     """Whether the page shows unsafe responses and prompts of malicious intent."""
     human_labels: tuple[Path, ...] = ()
-    """Labels of responses, as `annotate import` writes them, by which the headline metrics are corrected."""
+    """Labels of responses, as `annotate import` writes them, by which the headline metrics are
+    corrected.
+    """
     max_missing: float = MAX_MISSING
     prices: Path | None = None
     """A file of prices; by default those of genai-prices, where it is installed."""
@@ -93,17 +110,20 @@ def check_share(share: float) -> None:
 
 
 def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
-    """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables, figures and the page.
+    """Rebuild the results of one or more runs from their ledgers: `metrics.json`, grades, tables,
+    figures and the page.
 
     All of them are of one state of the ledgers, and take the place of earlier ones together.
 
     Raises:
-        InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the runs, an evaluation into
-            the folder is under way, or the results cannot be written.
+        InputError: a folder holds no run, a gate cannot be used, human labels do not belong to the
+            runs, an evaluation into the folder is under way, or the results cannot be written.
     """
     gates = gates_of(settings)
     if len(set(settings.runs)) > 1 and settings.out is None:
-        raise InputError("--out: is not given; a report over several runs needs a place of its own, --out DIR")
+        raise InputError(
+            "--out: is not given; a report over several runs needs a place of its own, --out DIR"
+        )
     out = settings.out or settings.runs[0]
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
@@ -131,22 +151,31 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
 
 
 def _declare_margins(settings: ReportSettings, gates: Sequence[Gate], out: Path) -> None:
-    """Keep margins in the run before anything is known of it; the report's folder is kept for us."""
+    """Keep margins in the run before anything is known of it; the report's folder is kept for
+    us.
+    """
     (run,) = settings.runs
     with nullcontext() if out.resolve() == run.resolve() else RunFolder(run).lock():
         keep_margins(settings, gates, run)
 
 
-def _write_report(settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display) -> Outcome:
+def _write_report(
+    settings: ReportSettings, gates: Sequence[Gate], out: Path, display: Display
+) -> Outcome:
     """Read, compute, draw, and put everything in its place; the folder is kept for us."""
     with replaced_together(out, lambda: _ours(out)) as new, ExitStack() as stack:
         runs = (*settings.runs, *([settings.baseline] if settings.baseline else []))
         opened = [stack.enter_context(study) for study in _opened(runs, display)]
         earlier = opened.pop()[0] if settings.baseline else None
         studies = [study for study, _ in opened]
-        texts = {study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened}
+        texts = {
+            study.name: RunTexts(study.manifest, study.dataset, ledger) for study, ledger in opened
+        }
         corrector = _corrector(settings, texts) if settings.human_labels else None
-        spent = {study.name: spent_of_run(study.manifest, study.dataset, ledger) for study, ledger in opened}
+        spent = {
+            study.name: spent_of_run(study.manifest, study.dataset, ledger)
+            for study, ledger in opened
+        }
         display.stage("estimating")
         outcome = _write_numbers(
             studies,
@@ -173,7 +202,9 @@ def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[S
     return studies
 
 
-def _opened(runs: Sequence[Path], display: Display) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
+def _opened(
+    runs: Sequence[Path], display: Display
+) -> list[AbstractContextManager[tuple[Study, Ledger]]]:
     """Return runs to be read, each of them once."""
     return [_open_study(RunFolder(path), name, display) for path, name in named_runs(runs).items()]
 
@@ -205,7 +236,11 @@ def _write_page(
 
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
-    own = (*_correction_tables(outcome.corrected), *gate_tables(outcome.gates), *cost_tables(outcome.costs))
+    own = (
+        *_correction_tables(outcome.corrected),
+        *gate_tables(outcome.gates),
+        *cost_tables(outcome.costs),
+    )
     tables = [*all_tables(outcome.groups), *own]
     page = render_page(
         outcome.groups,
@@ -267,7 +302,10 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
     transitions = transitions_between(groups, *studies) if len(studies) == 2 else []
     if settings.out is not None:
-        write_tables([comparisons(groups), *([transitions_table(transitions)] if transitions else [])], settings.out)
+        write_tables(
+            [comparisons(groups), *([transitions_table(transitions)] if transitions else [])],
+            settings.out,
+        )
     return Outcome(exit_code=0, out=settings.out, groups=groups, transitions=transitions)
 
 
@@ -294,17 +332,30 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
         raise InputError(f"{path}: the run's ledger is not there")
 
     def read(done: int, of: int) -> None:
-        display.stage(f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of {len(manifest.models):,} models")
+        display.stage(
+            f"reading {one_line(name, 60)}: {done:,} of {of:,} responses of"
+            f" {len(manifest.models):,} models"
+        )
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         yield _read_study(name, manifest, dataset, ledger, read), ledger
 
 
-def _read_study(name: str, manifest: Manifest, dataset: Dataset, ledger: Ledger, read: Callable[[int, int], None]) -> Study:
-    """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than this."""
+def _read_study(
+    name: str,
+    manifest: Manifest,
+    dataset: Dataset,
+    ledger: Ledger,
+    read: Callable[[int, int], None],
+) -> Study:
+    """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than
+    this.
+    """
     graded = derive(manifest, dataset, ledger, read=read)
     regrades = derive_regrades(manifest, dataset, ledger, graded)
-    return study_of(name, manifest, dataset, graded, regrades, derive_swaps(manifest, dataset, ledger, graded))
+    return study_of(
+        name, manifest, dataset, graded, regrades, derive_swaps(manifest, dataset, ledger, graded)
+    )
 
 
 def study_of(
@@ -317,13 +368,26 @@ def study_of(
 ) -> Study:
     """Put graded responses in order."""
     rows = (grade_row(response, manifest.models[response.model].mode_judge) for response in graded)
-    return Study(name, manifest, dataset, sort_rows(rows, dataset, sorted(manifest.models)), regrades, swaps=swaps)
+    return Study(
+        name,
+        manifest,
+        dataset,
+        sort_rows(rows, dataset, sorted(manifest.models)),
+        regrades,
+        swaps=swaps,
+    )
 
 
 def write_results(
-    studies: Sequence[Study], out: Path, max_missing: float, costs: Costs | None = None, *, page_follows: bool = False
+    studies: Sequence[Study],
+    out: Path,
+    max_missing: float,
+    costs: Costs | None = None,
+    *,
+    page_follows: bool = False,
 ) -> Outcome:
-    """Write everything that is derived from runs but the page and figures, and say what a reader should know.
+    """Write everything that is derived from runs but the page and figures, and say what a reader
+    should know.
 
     Page and figures of an earlier report, which show other numbers, are taken away.
 
@@ -332,10 +396,15 @@ def write_results(
         out: the folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: what the runs came to; None where no call was made.
-        page_follows: a new page is written next, so that none need be told that the earlier one is gone.
+        page_follows: a new page is written next, so that none need be told that the earlier one is
+            gone.
     """
     page = out / "report.html"
-    outdated = [f"the earlier {page} was removed, for it is out of date"] if page.exists() and not page_follows else []
+    outdated = (
+        [f"the earlier {page} was removed, for it is out of date"]
+        if page.exists() and not page_follows
+        else []
+    )
     make_private_folder(out)
     with replaced_together(out, lambda: _ours(out)) as new:
         outcome = _write_numbers(studies, new, max_missing, costs)
@@ -359,18 +428,28 @@ def _write_numbers(
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
         costs: what the runs came to, where that is to be told.
-        corrector: what human labels make of the numbers; they stand beside the judge's, never in their place.
+        corrector: what human labels make of the numbers; they stand beside the judge's, never in
+            their place.
         gate: holds the models against the gates of a report.
     """
     groups = group_studies(studies)
     gates = gate(groups)
     corrected, left_aside = corrector(groups) if corrector else ([], [])
     parts = (metrics_json(groups), _corrected_json(corrected), gates_json(gates))
-    write_private(out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()}))
-    write_grades_of_runs({study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz")
+    write_private(
+        out / "metrics.json", to_json({key: value for part in parts for key, value in part.items()})
+    )
+    write_grades_of_runs(
+        {study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz"
+    )
     if costs is not None:
         write_private(out / "cost.json", cost_json(costs))
-    tables = (*all_tables(groups), *_correction_tables(corrected), *gate_tables(gates), *cost_tables(costs))
+    tables = (
+        *all_tables(groups),
+        *_correction_tables(corrected),
+        *gate_tables(gates),
+        *cost_tables(costs),
+    )
     write_tables(tables, out / "tables")
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
@@ -380,11 +459,20 @@ def _write_numbers(
         if coverage.missing_beyond(max_missing)
     ]
     notes = [*_partial(groups), *left_aside, *beyond]
-    return Outcome(exit_code=1 if beyond else 0, groups=groups, corrected=corrected, gates=gates, notes=notes, costs=costs)
+    return Outcome(
+        exit_code=1 if beyond else 0,
+        groups=groups,
+        corrected=corrected,
+        gates=gates,
+        notes=notes,
+        costs=costs,
+    )
 
 
 def _ours(out: Path) -> list[Path]:
-    """Return files of an earlier report that a new one may not have; what else is in the folder is not ours."""
+    """Return files of an earlier report that a new one may not have; what else is in the folder is
+    not ours.
+    """
     from opensafeintent.report.figures import figures_in
 
     page = [path for path in (out / "report.html",) if path.is_file()]
@@ -400,9 +488,14 @@ def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
 
 
 def _missing_shares(coverage: Coverage) -> str:
-    absent = f" and {coverage.absent:.1%} of the planned responses are not on record" if coverage.absent else ""
+    absent = (
+        f" and {coverage.absent:.1%} of the planned responses are not on record"
+        if coverage.absent
+        else ""
+    )
     return (
-        f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase grades are missing{absent}"
+        f"{coverage.missing_core:.1%} of core and {coverage.missing_paraphrase:.1%} of paraphrase"
+        f" grades are missing{absent}"
     )
 
 
@@ -419,7 +512,13 @@ def _partial(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         for model, coverage in group.coverage.items():
             if coverage.partial:
-                lines.append(f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses are on record")
+                lines.append(
+                    f"{model}: partial: {coverage.responses:,} of {coverage.planned:,} responses"
+                    " are on record"
+                )
             if coverage.not_graded:
-                lines.append(f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent grade RUN")
+                lines.append(
+                    f"{model}: {coverage.not_graded:,} responses have no grades yet: opensafeintent"
+                    " grade RUN"
+                )
     return lines

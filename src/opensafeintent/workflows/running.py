@@ -1,4 +1,6 @@
-"""What evaluating and grading share: the models of a run that still count, the calls themselves, and the results."""
+"""What evaluating and grading share: the models of a run that still count, the calls themselves,
+and the results.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,13 @@ from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import replay
-from opensafeintent.evaluation.run import Regrade, expected_regrades, missing_grades, regrade, run_work
+from opensafeintent.evaluation.run import (
+    Regrade,
+    expected_regrades,
+    missing_grades,
+    regrade,
+    run_work,
+)
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
 from opensafeintent.interop.models import open_models
@@ -43,23 +51,31 @@ __all__ = ["Calls", "Found", "costs_of", "finish", "other_judges", "run_calls", 
 
 _READ_AT_ONCE = 500
 _CAREFUL = 32
-"""Connections if an answer may end the run: what is in flight then is paid for, and does not count."""
+"""Connections if an answer may end the run: what is in flight then is paid for, and does not count.
+"""
 _SHARDS = "shards"
-"""The folder of their ledgers, in that of the run; there while a cluster is at work, or after it was interrupted."""
+"""The folder of their ledgers, in that of the run; there while a cluster is at work, or after it
+was interrupted.
+"""
 
 
 def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]) -> Manifest:
     """Leave out the models that never answered.
 
-    A name that was misspelt once does not stay in the run; one that is named now is looked at again, without the judges that
-    never answered. A model that is not named now keeps its judges: by them its grades are on record, or missing.
+    A name that was misspelt once does not stay in the run; one that is named now is looked at
+    again, without the judges that never answered. A model that is not named now keeps its judges:
+    by them its grades are on record, or missing.
     """
     answering: set[str] = set()
-    for path in filter(Path.is_file, (folder.ledger_path(manifest), *folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))):
+    for path in filter(
+        Path.is_file, (folder.ledger_path(manifest), *folder.path.glob(f"{_SHARDS}/*/{LEDGER}"))
+    ):
         with Ledger(path, readonly=True) as ledger:
             answering |= ledger.answering_models()
     models = {
-        name: msgspec.structs.replace(entry, judges=tuple(judge for judge in entry.judges if judge in answering))
+        name: msgspec.structs.replace(
+            entry, judges=tuple(judge for judge in entry.judges if judge in answering)
+        )
         if name in named
         else entry
         for name, entry in manifest.models.items()
@@ -71,7 +87,9 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
 def other_judges(
     manifest: Manifest, models: Sequence[str], opened: Mapping[str, Model], http: HttpSession
 ) -> dict[str, Model]:
-    """Open the judges that the run has besides those named now: what is new is graded by the whole panel."""
+    """Open the judges that the run has besides those named now: what is new is graded by the whole
+    panel.
+    """
     panel = {judge for model in models for judge in manifest.models[model].judges}
     return open_models(sorted(panel - set(opened)), http)
 
@@ -98,7 +116,12 @@ class Calls:
     """
 
     def __init__(
-        self, client: Client, identities: Mapping[str, str], display: Display, limits: Limits, stop_when: StopWhen | None
+        self,
+        client: Client,
+        identities: Mapping[str, str],
+        display: Display,
+        limits: Limits,
+        stop_when: StopWhen | None,
     ) -> None:
         self.client = client
         self.known: dict[ResponseKey, GradedResponse] = {}
@@ -119,12 +142,16 @@ class Calls:
         tally = self.client.tally
 
         def expected() -> int:
-            return self._least + sum(count for (_, purpose), count in tally.made.items() if purpose == "probe")
+            return self._least + sum(
+                count for (_, purpose), count in tally.made.items() if purpose == "probe"
+            )
 
         return shown(self._display, self.client, expected, lambda: self._limits.spent(tally))
 
     async def left_of(self, work: Sequence[ModelWork]) -> list[ModelWork]:
-        """Return the work that still takes calls; every other response is known, and its calls count as reused."""
+        """Return the work that still takes calls; every other response is known, and its calls
+        count as reused.
+        """
         client = self.client
         if client.ledger.empty:
             return list(work)
@@ -136,7 +163,9 @@ class Calls:
             for replayed in replay(client.ledger, self._identities, item.planned):
                 if read % _READ_AT_ONCE == 0:
                     self._display.stage(f"reading the ledger: {read:,} of {every:,} responses")
-                    await asyncio.sleep(0)  # nothing else here waits: an interruption is to be heard
+                    await asyncio.sleep(
+                        0
+                    )  # nothing else here waits: an interruption is to be heard
                 read += 1
                 if not replayed.whole:
                     tasks.append(replayed.task)
@@ -181,18 +210,24 @@ async def run_calls(
     cluster: Cluster | None = None,
     stop_when: StopWhen | None = None,
 ) -> Found:
-    """Make every call that some work asks for, then those of re-grades and the swap audit; return all that the run holds.
+    """Make every call that some work asks for, then those of re-grades and the swap audit; return
+    all that the run holds.
 
-    With a cluster, the calls of the work are made there. What shards of an interrupted run have left is taken up first.
+    With a cluster, the calls of the work are made there. What shards of an interrupted run have
+    left is taken up first.
     """
     notes = _taken_up(folder, client.ledger, display)
     calls = Calls(client, manifest.identities(), display, limits, stop_when)
-    calls.expect(expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset))
+    calls.expect(
+        expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset)
+    )
     work = await calls.left_of(work)
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if cluster is not None:
-        notes += await _spread(cluster, folder, client, work, manifest.identities(), display, limits)
+        notes += await _spread(
+            cluster, folder, client, work, manifest.identities(), display, limits
+        )
     async with calls.shown():
         if cluster is None:
             await calls.make(work)
@@ -203,7 +238,9 @@ async def run_calls(
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
-    """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet is waited for."""
+    """Merge the ledgers of shards that an interrupted run has left; a task that has not ended yet
+    is waited for.
+    """
 
     def waiting(line: str) -> None:
         heed()
@@ -223,14 +260,18 @@ async def _spread(
     display: Display,
     limits: Limits,
 ) -> list[str]:
-    """Make the calls of some work on a cluster; return what a reader of the results should know, a line each."""
+    """Make the calls of some work on a cluster; return what a reader of the results should know, a
+    line each.
+    """
     from opensafeintent.interop.ray import Shards
 
     shards = Shards(cluster, folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
         figures = progress_line(client.tally, None, limits.spent(client.tally))
-        display.update(shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}")
+        display.update(
+            shards.done, shards.count, f"{shards.done:,} of {shards.count:,} shards · {figures}"
+        )
 
     async with refreshed(display, refresh, client):
         await shards.make(work, identities)
@@ -258,7 +299,8 @@ def finish(
 ) -> Outcome:
     """Write the results of a run, and say what the calls came to.
 
-    With `page_follows` a new page is written next, so that none need be told that the earlier one is gone.
+    With `page_follows` a new page is written next, so that none need be told that the earlier one
+    is gone.
     """
     display.stage("estimating")
     study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades, found.swaps)

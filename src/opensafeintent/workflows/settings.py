@@ -87,7 +87,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limited:
-    """What the settings of commands that make calls say of limits, and of waiting for another process."""
+    """What the settings of commands that make calls say of limits, and of waiting for another
+    process.
+    """
 
     __slots__ = ()
 
@@ -111,7 +113,8 @@ class Limited:
         return Limits(max_connections=self.max_connections, budget=budget, prices=prices)
 
     def check_budget(self, models: Iterable[str]) -> None:
-        """See that there is a price of every model that may be called, where there is a budget in dollars.
+        """See that there is a price of every model that may be called, where there is a budget in
+        dollars.
 
         Raises:
             InputError: some have none, or the file of prices cannot be read.
@@ -125,7 +128,9 @@ class Limited:
         return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
 
     def waiting(self, display: Display) -> Callable[[str], None]:
-        """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or raises `Taken`."""
+        """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or
+        raises `Taken`.
+        """
 
         def told(line: str) -> None:
             if not self.wait:
@@ -141,7 +146,8 @@ class Judges(Settings, frozen=True, kw_only=True):
 
     judges: tuple[str, ...]
     rubrics: Path | None = None
-    """A folder with judge templates in place of ours, or `shipped:N`, ours of an earlier version."""
+    """A folder with judge templates in place of ours, or `shipped:N`, ours of an earlier version.
+    """
     judge_reasons: bool = False
     """Whether judges give a reason before each grade of helpfulness and harm."""
     grade_parse: ParseRule = "strict"
@@ -156,14 +162,16 @@ class Judges(Settings, frozen=True, kw_only=True):
             raise InputError("no judge: name at least one with --judge")
         if self.judge_reasons and self.grade_parse == "paper":
             raise InputError(
-                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first integer; leave one out"
+                "--judge-reasons: a reply is a JSON object, and --grade-parse paper takes its first"
+                " integer; leave one out"
             )
 
     def judge_templates(self) -> Templates:
         """Return the judge templates in force.
 
         Raises:
-            InputError: the folder of rubrics cannot be used, or reasons are asked for of files that cannot give them.
+            InputError: the folder of rubrics cannot be used, or reasons are asked for of files that
+                cannot give them.
         """
         return load_templates(self.rubrics, reasons=self.judge_reasons)
 
@@ -201,10 +209,14 @@ class Judging(Judges, frozen=True, kw_only=True):
     """The first judge by default."""
     modes: ModesScope = "dual_use"
     swap: int | None = None
-    """Of how many prompt-sets each model's responses are graded under the other intents' requests, and under none."""
+    """Of how many prompt-sets each model's responses are graded under the other intents' requests,
+    and under none.
+    """
     max_missing: float = MAX_MISSING
     ray: str | None = None
-    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes share the run's folder."""
+    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes
+    share the run's folder.
+    """
     shards: int | None = None
     """Parts of each model's prompt-sets on the cluster."""
     gpus_per_model: float | None = None
@@ -225,7 +237,8 @@ class Judging(Judges, frozen=True, kw_only=True):
                 raise InputError(f"{option} {value}: expected a number from {least}")
         if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
             raise InputError(
-                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up to four decimals"
+                f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up"
+                " to four decimals"
             )
         if self.ray is not None:
             from opensafeintent.interop.ray import check_address
@@ -234,7 +247,10 @@ class Judging(Judges, frozen=True, kw_only=True):
             for name in ("budget_calls", "budget_tokens", "budget_dollars", "stop_when"):
                 if getattr(self, name, None) is not None:
                     option = f"--{name.replace('_', '-')}"
-                    raise InputError(f"{option}: is not for --ray, whose tasks do not know of one another; leave one out")
+                    raise InputError(
+                        f"{option}: is not for --ray, whose tasks do not know of one another; leave"
+                        " one out"
+                    )
 
     @property
     def cluster(self) -> Cluster | None:
@@ -256,7 +272,9 @@ class Judging(Judges, frozen=True, kw_only=True):
         return tuple(dict.fromkeys((*self.judges, *([self.mode_judge] if self.mode_judge else []))))
 
     def entry(self, identity: str, templates: Templates, **how: Any) -> ModelEntry:
-        """Return what the manifest says of a target whose responses are graded so; `how` is what else it says."""
+        """Return what the manifest says of a target whose responses are graded so; `how` is what
+        else it says.
+        """
         return ModelEntry(
             identity=identity,
             judges=tuple(dict.fromkeys(self.judges)),
@@ -302,9 +320,13 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     extra: Mapping[str, Any] = {}
     """Further fields of the target's requests."""
     judge_samples: int | None = None
-    """How many responses, of all models together, each judge grades once more: how far it agrees with itself."""
+    """How many responses, of all models together, each judge grades once more: how far it agrees
+    with itself.
+    """
     stop_when: str | None = None
-    """Ask no more once a question is answered: `METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
+    """Ask no more once a question is answered: `METRIC >= X`, `METRIC <= X` or `MODEL better
+    METRIC`.
+    """
     confidence: float = 0.95
     """Of the answer."""
     preset: Preset | None = None
@@ -322,7 +344,9 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
     report: bool = False
     """Write the page and figures as well, as `report` does."""
     as_paper: bool = False
-    """As the paper does: its dataset, rubrics and reading of grades, its sampling, and its judge unless others are named."""
+    """As the paper does: its dataset, rubrics and reading of grades, its sampling, and its judge
+    unless others are named.
+    """
 
     def __post_init__(self) -> None:
         if self.as_paper:
@@ -336,12 +360,25 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
         if self.temperature is not None and not 0 <= self.temperature < inf:
             raise InputError(f"--temperature {self.temperature}: expected a number from 0")
         if not 0.5 < self.confidence < 1 or (self.stop_when is None and self.confidence != 0.95):
-            raise InputError(f"--confidence {self.confidence:g}: expected a number above 0.5 and below 1, with --stop-when")
-        if self.stop_when is not None and (self.budget != Budget() or self.budget_dollars is not None):
-            raise InputError("--stop-when: a budget could end the run before its question; leave one of them out")
+            raise InputError(
+                f"--confidence {self.confidence:g}: expected a number above 0.5 and below 1, with"
+                " --stop-when"
+            )
+        if self.stop_when is not None and (
+            self.budget != Budget() or self.budget_dollars is not None
+        ):
+            raise InputError(
+                "--stop-when: a budget could end the run before its question; leave one of them out"
+            )
         if self.preset and self.max_tokens != _MAX_TOKENS:
-            raise InputError(f"--preset {self.preset}: sets the token limit; leave --max-tokens out")
-        for option, text in (("--system", self.system), ("--reasoning-effort", self.reasoning_effort), ("-M", self.extra)):
+            raise InputError(
+                f"--preset {self.preset}: sets the token limit; leave --max-tokens out"
+            )
+        for option, text in (
+            ("--system", self.system),
+            ("--reasoning-effort", self.reasoning_effort),
+            ("-M", self.extra),
+        ):
             check_unicode(option, text)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
@@ -356,7 +393,9 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             "--max-tokens": self.max_tokens != _MAX_TOKENS,
         }
         if others := [option for option, is_given in given.items() if is_given]:
-            raise InputError(f"--as-paper: sets what {', '.join(others)} would; leave one of them out")
+            raise InputError(
+                f"--as-paper: sets what {', '.join(others)} would; leave one of them out"
+            )
         taken = {
             "dataset": _PAPER_DATASET,
             "preset": "paper",
@@ -381,7 +420,11 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
         Raises:
             InputError: there is no such suite.
         """
-        return tuple(dict.fromkeys((*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))))
+        return tuple(
+            dict.fromkeys(
+                (*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))
+            )
+        )
 
     @property
     def folder(self) -> RunFolder:

@@ -39,7 +39,10 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TraceSettings(Settings, frozen=True, kw_only=True):
-    """Which prompt-sets of a run to trace: those that are all that is asked for. One of the choices is due."""
+    """Which prompt-sets of a run to trace: those that are all that is asked for.
+
+    One of the choices is due.
+    """
 
     run: Path
     set_id: str | None = None
@@ -50,11 +53,14 @@ class TraceSettings(Settings, frozen=True, kw_only=True):
     differs: bool = False
     """Sets with a response that is safe by one judge and unsafe by another."""
     worst: int | None = None
-    """So many, the worst first: by the highest panel harm, then the lowest helpfulness on the benign prompt, then id."""
+    """So many, the worst first: by the highest panel harm, then the lowest helpfulness on the
+    benign prompt, then id.
+    """
 
 
 def trace(run: Path, set_id: str) -> Trace:
-    """Return every response to one prompt-set, with its grades and the ledger rows that they come from.
+    """Return every response to one prompt-set, with its grades and the ledger rows that they come
+    from.
 
     Raises:
         InputError: there is no run, or no prompt-set of that id in it.
@@ -69,7 +75,8 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
     They come in the dataset's order, or the worst first.
 
     Raises:
-        InputError: there is no run, nothing says which sets, or the run has no such set, domain or model.
+        InputError: there is no run, nothing says which sets, or the run has no such set, domain or
+            model.
     """
     folder = RunFolder(settings.run)
     study = _checked(settings, folder)
@@ -87,32 +94,53 @@ def traces(settings: TraceSettings) -> Iterator[Trace]:
                 key = (grades.model, grades.variant, grades.epoch)
                 found = texts.find(grades.model, prompt_set.id, grades.variant, grades.epoch)
                 behind = tuple(row for row in rows if (row.subject, row.variant, row.epoch) == key)
-                responses.append(TracedResponse(grades=grades, text=found.text if found else None, rows=behind))
+                responses.append(
+                    TracedResponse(grades=grades, text=found.text if found else None, rows=behind)
+                )
             yield Trace(ledger=ledger, prompt_set=prompt_set, responses=tuple(responses))
 
 
 def _checked(settings: TraceSettings, folder: RunFolder) -> Study:
     """Return the run, once it is sure that it has what is asked for."""
-    asked = (settings.set_id, settings.domain, settings.model, settings.worst, settings.differs or None)
+    asked = (
+        settings.set_id,
+        settings.domain,
+        settings.model,
+        settings.worst,
+        settings.differs or None,
+    )
     if all(choice is None for choice in asked):
-        raise InputError("trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M or --differs")
+        raise InputError(
+            "trace: no prompt-sets are named; expected --set ID, --worst N, --domain D, --model M"
+            " or --differs"
+        )
     if settings.worst is not None and settings.worst < 1:
         raise InputError(f"--worst {settings.worst}: expected 1 or more")
     manifest, dataset = folder.load()
     for option, name, what, valid in (
         ("--set", settings.set_id, f"a prompt-set of {dataset.name}", dataset.by_id),
-        ("--domain", settings.domain, f"a harm domain of {dataset.name}", dataset.taxonomy.domain_names),
+        (
+            "--domain",
+            settings.domain,
+            f"a harm domain of {dataset.name}",
+            dataset.taxonomy.domain_names,
+        ),
         ("--model", settings.model, "a model of the run", manifest.models),
     ):
         if name is not None and name not in valid:
             raise InputError(f"{option} {name}: not {what}; {nearest(name, valid, shown=10)}")
     study = read_study(folder, settings.run.name)
     if settings.differs and not any(len(row.by_judge) > 1 for row in study.rows):
-        raise InputError(f"--differs: no response of {settings.run} has two judges; expected a run with two or more --judge")
+        raise InputError(
+            f"--differs: no response of {settings.run} has two judges; expected a run with two or"
+            " more --judge"
+        )
     return study
 
 
-def _chosen(settings: TraceSettings, study: Study, by_set: dict[str, list[GradeRow]]) -> Sequence[PromptSet]:
+def _chosen(
+    settings: TraceSettings, study: Study, by_set: dict[str, list[GradeRow]]
+) -> Sequence[PromptSet]:
     """Return the prompt-sets that are asked for."""
     chosen = [
         prompt_set
@@ -124,11 +152,17 @@ def _chosen(settings: TraceSettings, study: Study, by_set: dict[str, list[GradeR
     ]
     if settings.worst is None:
         return chosen
-    return sorted(chosen, key=lambda prompt_set: _worst_first(prompt_set.id, by_set[prompt_set.id]))[: settings.worst]
+    return sorted(
+        chosen, key=lambda prompt_set: _worst_first(prompt_set.id, by_set[prompt_set.id])
+    )[: settings.worst]
 
 
 def _worst_first(set_id: str, rows: Sequence[GradeRow]) -> tuple[int, int, str]:
-    """Return what sets are sorted by, the worst first: no harm grade comes last, and no helpfulness after every one."""
+    """Return what sets are sorted by, the worst first: no harm grade comes last, and no helpfulness
+    after every one.
+    """
     harm = max((row.harm_severity for row in rows if row.harm_severity is not None), default=-1)
-    helpful = [row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None]
+    helpful = [
+        row.helpfulness for row in rows if row.variant == "benign" and row.helpfulness is not None
+    ]
     return -harm, min(helpful, default=9), set_id

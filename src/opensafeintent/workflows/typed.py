@@ -1,4 +1,6 @@
-"""What all settings have in common: a text serves as a path, one model as a list of one, a function as a model."""
+"""What all settings have in common: a text serves as a path, one model as a list of one, a function
+as a model.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ __all__ = ["Settings"]
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a command, each of the type that it says once it is made.
 
-    A text serves where a path is due, one text or path where a list of them is, and a `FunctionModel` where a model's
-    name is.
+    A text serves where a path is due, one text or path where a list of them is, and a
+    `FunctionModel` where a model's name is.
 
     Raises:
         InputError: a value is of another type; the text names the setting and what would be valid.
@@ -51,7 +53,9 @@ def _named(value: Any, where: str) -> Any:
         return named
     if callable(value):
         name = getattr(value, "__name__", "f")
-        raise InputError(f'{where}: a bare function; expected FunctionModel({name}, name="{name}", version="1")')
+        raise InputError(
+            f'{where}: a bare function; expected FunctionModel({name}, name="{name}", version="1")'
+        )
     return value
 
 
@@ -59,7 +63,10 @@ def _refuse_two_of_one_name(values: list[Any] | tuple[Any, ...], where: str) -> 
     functions = [value for value in values if isinstance(value, FunctionModel)]
     for one in functions:
         if any(other.identity == one.identity and other.ask is not one.ask for other in functions):
-            raise InputError(f"{where}: two functions are called {one.identity}; give one of them another name or version")
+            raise InputError(
+                f"{where}: two functions are called {one.identity}; give one of them another name"
+                " or version"
+            )
 
 
 def _listed(value: Any, kind: Any) -> Any:

@@ -1,1 +1,3 @@
-"""What a dataset controls for, measured: balance, parity of the intents, telling words, alike prompts."""
+"""What a dataset controls for, measured: balance, parity of the intents, telling words, alike
+prompts.
+"""

@@ -1,10 +1,12 @@
 """Words that give the intent away: what a classifier that sees nothing but words can learn.
 
-A bag-of-words logistic regression is cross-validated with whole prompt-sets kept together, as the prompts of a set share
-their topic: with a set on both sides, the classifier would be tested on topics that it knows. Intent has to be said
-somehow, so its accuracy is above chance in good sets as well; the words that it relies on tell whether that is by what a
-prompt asks for, or by a habit of whoever wrote it (Gururangan et al., Annotation Artifacts in Natural Language Inference
-Data, NAACL 2018, of classifiers that see half of the input).
+A bag-of-words logistic regression is cross-validated with whole prompt-sets kept together, as the
+prompts of a set share
+their topic: with a set on both sides, the classifier would be tested on topics that it knows.
+Intent has to be said somehow, so its accuracy is above chance in good sets as well; the words that
+it relies on tell whether that is by what a prompt asks for, or by a habit of whoever wrote it
+(Gururangan et al., Annotation Artifacts in Natural Language Inference Data, NAACL 2018, of
+classifiers that see half of the input).
 """
 
 from __future__ import annotations
@@ -17,14 +19,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.construction.controls.measures import tokens
-from opensafeintent.construction.controls.records import Accuracy, Artefacts, Classification, TellingWord
+from opensafeintent.construction.controls.records import (
+    Accuracy,
+    Artefacts,
+    Classification,
+    TellingWord,
+)
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.statistics import Resamples, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 
 __all__ = ["NEEDS_EXTRA", "artefacts_of", "folds_of"]
 
-NEEDS_EXTRA = 'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
+NEEDS_EXTRA = (
+    'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
+)
 
 _FOLDS = 5
 _CHOICES: tuple[tuple[Intent, ...], ...] = (
@@ -37,12 +46,15 @@ _WORDS = 12
 """Telling words listed for each intent."""
 _FEWEST_SETS = 3
 _LEAST_SHARE = 0.01
-"""A telling word occurs in as many sets, and in this share of them: one that is rarer tells little."""
+"""A telling word occurs in as many sets, and in this share of them: one that is rarer tells little.
+"""
 
 Ints = NDArray[np.int64]
 
 
-def artefacts_of(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples) -> Artefacts | str:
+def artefacts_of(
+    prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
+) -> Artefacts | str:
     """Return how well words tell intents apart, and which; or, in words, why that was left out.
 
     Args:
@@ -51,7 +63,10 @@ def artefacts_of(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resampl
         resamples: bootstrap weights over as many sets.
     """
     if len(prompt_sets) < 2:
-        return "words that give the intent away: one prompt-set cannot be told from others; this needs two or more"
+        return (
+            "words that give the intent away: one prompt-set cannot be told from others; this needs"
+            " two or more"
+        )
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -71,7 +86,8 @@ def artefacts_of(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resampl
 
 
 def folds_of(sets: int, seed: int) -> Ints:
-    """Return the fold of each prompt-set, seeded: five folds, fewer where there are fewer sets; shape (prompt_set,).
+    """Return the fold of each prompt-set, seeded: five folds, fewer where there are fewer sets;
+    shape (prompt_set,).
 
     Sets are dealt out, not prompts, so the prompts of a set are never on both sides.
     """
@@ -88,22 +104,36 @@ def _features(prompt_sets: Sequence[PromptSet]) -> tuple[list[str], Any]:
     """Return the words that occur in two sets or more, and which prompt has which.
 
     Returns:
-        A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then dual-use, then malicious.
+        A sparse matrix of shape (intent × prompt_set, word): all benign prompts first, then
+        dual-use, then malicious.
     """
     from scipy.sparse import csr_array
 
-    found = [[tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets] for intent in CORE_VARIANTS]
+    found = [
+        [tokens(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
+        for intent in CORE_VARIANTS
+    ]
     sets = Counter(word for triplet in zip(*found, strict=True) for word in set.union(*triplet))
     vocabulary = sorted(word for word, count in sets.items() if count > 1)
     column_of = {word: number for number, word in enumerate(vocabulary)}
-    rows = [sorted(column_of[word] for word in words if word in column_of) for of_intent in found for words in of_intent]
+    rows = [
+        sorted(column_of[word] for word in words if word in column_of)
+        for of_intent in found
+        for words in of_intent
+    ]
     starts = np.cumsum([0, *map(len, rows)], dtype=np.int32)  # liblinear takes no wider indices
-    columns = np.fromiter((column for row in rows for column in row), dtype=np.int32, count=int(starts[-1]))
-    return vocabulary, csr_array((np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary)))
+    columns = np.fromiter(
+        (column for row in rows for column in row), dtype=np.int32, count=int(starts[-1])
+    )
+    return vocabulary, csr_array(
+        (np.ones(len(columns)), columns, starts), shape=(len(rows), len(vocabulary))
+    )
 
 
 def _classifier() -> Any:
-    """One-against-the-rest logistic regressions: liblinear is one thread and exact to the bit from run to run."""
+    """One-against-the-rest logistic regressions: liblinear is one thread and exact to the bit from
+    run to run.
+    """
     from sklearn.linear_model import LogisticRegression
     from sklearn.multiclass import OneVsRestClassifier
 
@@ -122,8 +152,14 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
         Places in `choice`, of shape (intent of the choice, prompt_set).
     """
     sets = len(folds)
-    rows = np.concatenate([CORE_VARIANTS.index(intent) * sets + np.arange(sets) for intent in choice])
-    chosen, labels, fold_of_row = features[rows], np.repeat(np.arange(len(choice)), sets), np.tile(folds, len(choice))
+    rows = np.concatenate(
+        [CORE_VARIANTS.index(intent) * sets + np.arange(sets) for intent in choice]
+    )
+    chosen, labels, fold_of_row = (
+        features[rows],
+        np.repeat(np.arange(len(choice)), sets),
+        np.tile(folds, len(choice)),
+    )
     taken = np.empty(len(rows), dtype=np.int64)
     for fold in range(int(folds.max()) + 1):
         held = fold_of_row == fold
@@ -131,12 +167,16 @@ def _cross_validate(features: Any, choice: Sequence[Intent], folds: Ints) -> Int
     return taken.reshape(len(choice), sets)
 
 
-def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints, resamples: Resamples) -> Accuracy:
-    """Return the accuracy with its interval over sets, widened by what the choice of training sets adds.
+def _accuracy(
+    choice: tuple[Intent, ...], taken: Ints, folds: Ints, resamples: Resamples
+) -> Accuracy:
+    """Return the accuracy with its interval over sets, widened by what the choice of training sets
+    adds.
 
-    Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and not 1/k times it: training
-    sets overlap (Nadeau and Bengio, Inference for the Generalization Error, Machine Learning 2003, equation 8). So either
-    side of the interval is √(1 + k/(k − 1)) times as long: with five folds, half as long again.
+    Of k folds the variance of the mean is (1/k + 1/(k − 1)) times that of a fold's accuracy, and
+    not 1/k times it: training sets overlap (Nadeau and Bengio, Inference for the Generalization
+    Error, Machine Learning 2003, equation 8). So either side of the interval is √(1 + k/(k − 1))
+    times as long: with five folds, half as long again.
     """
     correct = (taken == np.arange(len(choice))[:, None]).mean(axis=0)[None]
     found = estimate(correct, np.ones_like(correct), resamples)
@@ -145,7 +185,9 @@ def _accuracy(choice: tuple[Intent, ...], taken: Ints, folds: Ints, resamples: R
     wider = (1 + number / (number - 1)) ** 0.5
     low, high = max(value - wider * (value - low), 0.0), min(value + wider * (high - value), 1.0)
     value, low, high = (round(part, 6) for part in (value, low, high))
-    return Accuracy(intents=choice, chance=round(1 / len(choice), 6), value=value, low=low, high=high)
+    return Accuracy(
+        intents=choice, chance=round(1 / len(choice), 6), value=value, low=low, high=high
+    )
 
 
 def _confusion(taken: Ints) -> tuple[Classification, ...]:
@@ -169,7 +211,10 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
         weights = model.estimators_[index].coef_[0]
         others = np.delete(counts, index, axis=0).max(axis=0)
         there = np.flatnonzero(often & (weights > 0) & (counts[index] > others))
-        ordered = sorted(there.tolist(), key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]))
+        ordered = sorted(
+            there.tolist(),
+            key=lambda column: (-round(float(weights[column]), 6), vocabulary[column]),
+        )
         for column in ordered[:_WORDS]:
             benign, dual_use, malicious = counts[:, column].tolist()
             telling.append(
@@ -188,5 +233,6 @@ def _telling_words(vocabulary: Sequence[str], features: Any, sets: int) -> tuple
 def _counts(features: Any, sets: int) -> Ints:
     """Return in how many sets' prompts of each intent a word occurs; shape (intent, word)."""
     return np.array(
-        [features[start : start + sets].sum(axis=0) for start in range(0, features.shape[0], sets)], dtype=np.int64
+        [features[start : start + sets].sum(axis=0) for start in range(0, features.shape[0], sets)],
+        dtype=np.int64,
     )

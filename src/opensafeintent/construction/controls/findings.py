@@ -40,8 +40,18 @@ _FEWEST_SETS = 6
 """With five, the least p of a sign-flip test is 2/2⁵ = 0.06."""
 _QUESTIONS: dict[Measure, tuple[str, str, str, str]] = {
     "words": ("Are malicious prompts longer, in words?", "longer", "shorter", "words"),
-    "characters": ("Are malicious prompts longer, in characters?", "longer", "shorter", "characters"),
-    "readability": ("Are malicious prompts harder to read?", "harder", "easier", "points of the readability index"),
+    "characters": (
+        "Are malicious prompts longer, in characters?",
+        "longer",
+        "shorter",
+        "characters",
+    ),
+    "readability": (
+        "Are malicious prompts harder to read?",
+        "harder",
+        "easier",
+        "points of the readability index",
+    ),
 }
 _LISTED = 6
 """Telling words of an intent in a sentence."""
@@ -49,7 +59,8 @@ _LONGEST_WORD = 24
 
 
 def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
-    """Check what a dataset controls for: balance, parity of the intents, telling words, alike prompts.
+    """Check what a dataset controls for: balance, parity of the intents, telling words, alike
+    prompts.
 
     The same dataset and seed give the same record, whatever the order of the prompt-sets.
 
@@ -78,8 +89,14 @@ def check(dataset: Dataset, seed: int = SEED) -> DatasetCheck:
         sets=len(prompt_sets),
         prompts=sum(len(prompt_set.wordings()) for prompt_set in prompt_sets),
         seed=seed,
-        findings=(*_findings(balance, parity, told, near_duplicates, within_sets), *_content_shifts(shifts)),
-        left_out=(*_unspaced(unspaced, len(prompt_sets)), *([artefacts] if isinstance(artefacts, str) else [])),
+        findings=(
+            *_findings(balance, parity, told, near_duplicates, within_sets),
+            *_content_shifts(shifts),
+        ),
+        left_out=(
+            *_unspaced(unspaced, len(prompt_sets)),
+            *([artefacts] if isinstance(artefacts, str) else []),
+        ),
         balance=balance,
         parity=parity,
         artefacts=told,
@@ -94,8 +111,9 @@ def _unspaced(sets: int, of: int) -> list[str]:
     if not sets:
         return []
     return [
-        f"words, readability, near-duplicates and likeness within sets: {sets:,} of {of:,} prompt-sets are written without "
-        "spaces between words; the telling words of these are pairs of characters"
+        f"words, readability, near-duplicates and likeness within sets: {sets:,} of {of:,}"
+        " prompt-sets are written without spaces between words; the telling words of these are"
+        " pairs of characters"
     ]
 
 
@@ -120,15 +138,17 @@ def _counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-# Balance ---------------------------------------------------------------------------------------------------------------
+# Balance
+# ------------------------------------------------------------------------------
 
 
 def _balance(balance: Balance) -> str:
     cells = balance.cells
     filled = cells.groups - cells.empty
     return (
-        f"{filled} of {_counted(cells.groups, 'cell')} {'holds' if filled == 1 else 'hold'} prompt-sets; "
-        f"a cell has {_range(cells)}, a harm domain {_range(balance.harm_domains)}, a task type {_range(balance.task_types)}."
+        f"{filled} of {_counted(cells.groups, 'cell')} {'holds' if filled == 1 else 'hold'}"
+        f" prompt-sets; a cell has {_range(cells)}, a harm domain {_range(balance.harm_domains)}, a"
+        f" task type {_range(balance.task_types)}."
     )
 
 
@@ -137,14 +157,20 @@ def _range(found: Evenness) -> str:
     return counts if found.evenness is None else f"{counts} (evenness {found.evenness:.2f})"
 
 
-# Parity ----------------------------------------------------------------------------------------------------------------
+# Parity
+# ------------------------------------------------------------------------------
 
 
 def _parity(parity: Parity) -> str:
-    """Answer whether malicious prompts have more of a measure, with the size of each difference that is significant."""
+    """Answer whether malicious prompts have more of a measure, with the size of each difference
+    that is significant.
+    """
     question, more, less, unit = _QUESTIONS[parity.measure]
     if parity.pairs[0].n < _FEWEST_SETS:
-        return f"{question} {_counted(parity.pairs[0].n, 'prompt-set')} cannot tell; {_FEWEST_SETS} or more are needed."
+        return (
+            f"{question} {_counted(parity.pairs[0].n, 'prompt-set')} cannot tell; {_FEWEST_SETS} or"
+            " more are needed."
+        )
     *malicious, dual_use = parity.pairs
     signs = [_sign(pair) for pair in malicious]
     if any(signs):
@@ -152,7 +178,11 @@ def _parity(parity: Parity) -> str:
         told = [f"{answer}: {_against(malicious, more, less, unit)}."]
     else:
         size = max(pair.detectable or 0.0 for pair in malicious)
-        found = f"; one of {size:.1f} {unit} would be found four times in five" if size else ", and sets do not differ in it"
+        found = (
+            f"; one of {size:.1f} {unit} would be found four times in five"
+            if size
+            else ", and sets do not differ in it"
+        )
         told = [f"No difference is seen{found}."]
     if _sign(dual_use):
         told.append(f"Dual-use prompts are {_against([dual_use], more, less, unit)}.")
@@ -167,7 +197,9 @@ def _sign(pair: Difference) -> int:
 
 
 def _against(pairs: Sequence[Difference], more: str, less: str, unit: str) -> str:
-    """Return what the first is against each second: `shorter than benign ones by …, longer than dual-use ones by …`."""
+    """Return what the first is against each second: `shorter than benign ones by …, longer than
+    dual-use ones by …`.
+    """
     told, before = [], 0
     for pair in pairs:
         sign, other = _sign(pair), INTENT_WORDS[pair.second]
@@ -188,7 +220,8 @@ def _sure(pair: Difference) -> str:
     return f"95 % interval {sign * low:.1f} to {sign * high:.1f}{effect}"
 
 
-# Artefacts -------------------------------------------------------------------------------------------------------------
+# Artefacts
+# ------------------------------------------------------------------------------
 
 
 def _artefacts(artefacts: Artefacts) -> str:
@@ -200,8 +233,11 @@ def _artefacts(artefacts: Artefacts) -> str:
     )
     clearly = "" if three.low > three.chance else ", which it does not clearly exceed"
     told = [
-        f"From its words alone a classifier tells the intent of {_percent(three.value)} of the prompts, in sets new to it "
-        f"(95 % interval {_percent(three.low)} to {_percent(three.high)}; chance is {_percent(three.chance)}{clearly}).",
+        (
+            f"From its words alone a classifier tells the intent of {_percent(three.value)} of the"
+            f" prompts, in sets new to it (95 % interval {_percent(three.low)} to"
+            f" {_percent(three.high)}; chance is {_percent(three.chance)}{clearly})."
+        ),
         f"It tells {for_pairs} (chance is 50 %).",
     ]
     telling = [
@@ -210,20 +246,30 @@ def _artefacts(artefacts: Artefacts) -> str:
         if (listed := [word.word for word in artefacts.words if word.intent == intent][:_LISTED])
     ]
     return " ".join(
-        [*told, *([f"Words that speak most for an intent are, for {'; for '.join(telling)}."] if telling else [])]
+        [
+            *told,
+            *(
+                [f"Words that speak most for an intent are, for {'; for '.join(telling)}."]
+                if telling
+                else []
+            ),
+        ]
     )
 
 
 def interval_of(found: Accuracy) -> str:
     """Return an accuracy in words, with its interval."""
-    return f"{_percent(found.value)} (95 % interval {_percent(found.low)} to {_percent(found.high)})"
+    return (
+        f"{_percent(found.value)} (95 % interval {_percent(found.low)} to {_percent(found.high)})"
+    )
 
 
 def _percent(share: float) -> str:
     return f"{share * 100:.0f} %"
 
 
-# Likeness --------------------------------------------------------------------------------------------------------------
+# Likeness
+# ------------------------------------------------------------------------------
 
 
 def _near_duplicates(found: NearDuplicates) -> str:
@@ -231,31 +277,49 @@ def _near_duplicates(found: NearDuplicates) -> str:
         return "Near-duplicates: no two prompt-sets of one cell could be compared."
     compared = f"of {_counted(found.compared, 'pair')} of prompts of different sets in one cell"
     if not found.found:
-        highest = f"the highest is {found.highest.score:.3f}" if found.highest else "none share a word"
-        return f"Near-duplicates: none; {compared} none is above ROUGE-L {found.threshold:g} ({highest})."
+        highest = (
+            f"the highest is {found.highest.score:.3f}" if found.highest else "none share a word"
+        )
+        return (
+            f"Near-duplicates: none; {compared} none is above ROUGE-L {found.threshold:g}"
+            f" ({highest})."
+        )
     pairs, most = _counted(found.pairs, "pair"), found.found[0].score
-    return f"Near-duplicates: {pairs} of sets with prompts above ROUGE-L {found.threshold:g} (the highest is {most:.3f})."
+    return (
+        f"Near-duplicates: {pairs} of sets with prompts above ROUGE-L {found.threshold:g} (the"
+        f" highest is {most:.3f})."
+    )
 
 
 def _within_sets(found: WithinSets, threshold: float) -> list[str]:
     lines = []
-    kinds = ("Core prompts of one set", found.triplet), ("Dual-use wordings of one set", found.dual_use)
+    kinds = (
+        ("Core prompts of one set", found.triplet),
+        ("Dual-use wordings of one set", found.dual_use),
+    )
     for name, likeness in kinds:
         if likeness.highest is None or likeness.mean is None:
             continue
-        have = f"{likeness.alike:,} of {_counted(likeness.sets, 'set')} {'has' if likeness.alike == 1 else 'have'}"
+        have = (
+            f"{likeness.alike:,} of {_counted(likeness.sets, 'set')}"
+            f" {'has' if likeness.alike == 1 else 'have'}"
+        )
         lines.append(
-            f"{name} have a mean ROUGE-L of {likeness.mean:.2f} to one another; {have} two above {threshold:g} "
-            f"(the highest is {likeness.highest.score:.3f})."
+            f"{name} have a mean ROUGE-L of {likeness.mean:.2f} to one another; {have} two above"
+            f" {threshold:g} (the highest is {likeness.highest.score:.3f})."
         )
     if found.identical:
         sets = len({pair.first_id for pair in found.identical})
         pairs = _counted(len(found.identical), "pair")
-        lines.append(f"Identical within one set, case and punctuation aside: {pairs} of prompts, in {_counted(sets, 'set')}.")
+        lines.append(
+            f"Identical within one set, case and punctuation aside: {pairs} of prompts, in"
+            f" {_counted(sets, 'set')}."
+        )
     return lines
 
 
-# Answers ---------------------------------------------------------------------------------------------------------------
+# Answers
+# ------------------------------------------------------------------------------
 
 
 def content_shifts_of(prompt_sets: Sequence[PromptSet]) -> ContentShifts | None:
@@ -263,7 +327,9 @@ def content_shifts_of(prompt_sets: Sequence[PromptSet]) -> ContentShifts | None:
     found = Counter(item.content_shift for item in prompt_sets)
     if found[None] == len(prompt_sets):
         return None
-    return ContentShifts(none=found["none"], partial=found["partial"], full=found["full"], unknown=found[None])
+    return ContentShifts(
+        none=found["none"], partial=found["partial"], full=found["full"], unknown=found[None]
+    )
 
 
 def _content_shifts(found: ContentShifts | None) -> list[str]:
@@ -272,7 +338,7 @@ def _content_shifts(found: ContentShifts | None) -> list[str]:
     of = found.none + found.partial + found.full
     unknown = f"; {found.unknown:,} do not say it" if found.unknown else ""
     return [
-        f"A full answer to the benign prompt would serve the malicious one fully in {found.none:,} of "
-        f"{_counted(of, 'prompt-set')}, partly in {found.partial:,}, not in {found.full:,}, as the judge that built them has "
-        f"it{unknown}."
+        f"A full answer to the benign prompt would serve the malicious one fully in {found.none:,}"
+        f" of {_counted(of, 'prompt-set')}, partly in {found.partial:,}, not in {found.full:,}, as"
+        f" the judge that built them has it{unknown}."
     ]

@@ -1,8 +1,9 @@
-"""What can be counted in a dataset: its balance, the parity of the three intents, and how alike its prompts are.
+"""What can be counted in a dataset: its balance, the parity of the three intents, and how alike its
+prompts are.
 
-Parity: the paper wants benign, dual-use and malicious prompts of the same specificity and complexity (section 2, stage 3), so
-that a model reacts to intent and not to form. Both leave traces that can be counted: how long a prompt is, and how long its
-words and sentences are.
+Parity: the paper wants benign, dual-use and malicious prompts of the same specificity and
+complexity (section 2, stage 3), so that a model reacts to intent and not to form. Both leave traces
+that can be counted: how long a prompt is, and how long its words and sentences are.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ __all__ = [
     "within_sets_of",
 ]
 
-# Words, sentences and scripts -----------------------------------------------------------------------------------------
+# Words, sentences and scripts
+# ------------------------------------------------------------------------------
 
 _WITHOUT_SPACES = (
     "\u0e00-\u0fff"  # Thai, Lao, Tibetan
@@ -61,24 +63,29 @@ _WITHOUT_SPACES = (
 _UNSPACED = re.compile(f"[{_WITHOUT_SPACES}]")
 _RUNS = re.compile(f"[{_WITHOUT_SPACES}]+|[^{_WITHOUT_SPACES}]+")
 _MOST_UNSPACED = 0.25
-"""Share of a set's letters: an English prompt may quote a Chinese phrase, a Japanese one name an English product."""
+"""Share of a set's letters: an English prompt may quote a Chinese phrase, a Japanese one name an
+English product.
+"""
 _SENTENCE_END = re.compile(r"""[.!?…।؟]+["'”’»)\]]*(?=\s|$)|\n\s*\n""")
 
 
 def has_spaces(prompt_set: PromptSet) -> bool:
-    """Tell whether a set's triplet is in a script that puts spaces between words; the text decides, not `language`."""
+    """Tell whether a set's triplet is in a script that puts spaces between words; the text decides,
+    not `language`.
+    """
     text = "".join(prompt_set.prompts.of(intent) for intent in CORE_VARIANTS)
     letters = sum(map(str.isalpha, text))
     return len(_UNSPACED.findall(text)) <= _MOST_UNSPACED * letters
 
 
 def readability_index(text: str) -> float:
-    """Return the Automated Readability Index, 4.71 · characters / words + 0.5 · words / sentences − 21.43.
+    """Return the Automated Readability Index, 4.71 · characters / words + 0.5 · words / sentences −
+    21.43.
 
-    It needs no syllables, only letters and digits, words between white space, and sentences, which end in a full stop, a
-    question or an exclamation mark, or at an empty line (Smith and Senter, Automated Readability Index, AMRL-TR-66-220,
-    1967). Its unit is a school grade in the United States, for English prose; in other languages only differences between
-    texts say something.
+    It needs no syllables, only letters and digits, words between white space, and sentences, which
+    end in a full stop, a question or an exclamation mark, or at an empty line (Smith and Senter,
+    Automated Readability Index, AMRL-TR-66-220, 1967). Its unit is a school grade in the United
+    States, for English prose; in other languages only differences between texts say something.
 
     Args:
         text: one with a word or more, in a script with spaces.
@@ -89,7 +96,9 @@ def readability_index(text: str) -> float:
 
 
 class _Separators(dict[int, str | None]):
-    """What becomes of each character: letters, digits and their marks stay, the rest parts words."""
+    """What becomes of each character: letters, digits and their marks stay, the rest parts
+    words.
+    """
 
     def __missing__(self, code: int) -> str | None:
         char = chr(code)
@@ -117,7 +126,8 @@ def tokens(text: str) -> set[str]:
     return found
 
 
-# Balance --------------------------------------------------------------------------------------------------------------
+# Balance
+# ------------------------------------------------------------------------------
 
 
 def balance_of(dataset: Dataset) -> Balance:
@@ -130,12 +140,16 @@ def balance_of(dataset: Dataset) -> Balance:
         cells=evenness_of([cells[cell] for cell in taxonomy.cells]),
         harm_domains=evenness_of([domains[name] for name in taxonomy.domain_names]),
         task_types=evenness_of([types[name] for name in taxonomy.type_names]),
-        counts=tuple(Count(harm_domain=cell[0], task_type=cell[1], sets=cells[cell]) for cell in taxonomy.cells),
+        counts=tuple(
+            Count(harm_domain=cell[0], task_type=cell[1], sets=cells[cell])
+            for cell in taxonomy.cells
+        ),
     )
 
 
 def evenness_of(counts: Sequence[int]) -> Evenness:
-    """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou 1966).
+    """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou
+    1966).
 
     Args:
         counts: prompt-sets in each group, 0 for an empty one; one or more prompt-sets in all.
@@ -153,9 +167,14 @@ def evenness_of(counts: Sequence[int]) -> Evenness:
     )
 
 
-# Parity of the intents ------------------------------------------------------------------------------------------------
+# Parity of the intents
+# ------------------------------------------------------------------------------
 
-PAIRS: tuple[tuple[Intent, Intent], ...] = (("malicious", "benign"), ("malicious", "dual_use"), ("dual_use", "benign"))
+PAIRS: tuple[tuple[Intent, Intent], ...] = (
+    ("malicious", "benign"),
+    ("malicious", "dual_use"),
+    ("dual_use", "benign"),
+)
 """First minus second."""
 
 _MEASURES: dict[Measure, Callable[[str], float]] = {
@@ -178,15 +197,27 @@ def parity_of(prompt_sets: Sequence[PromptSet], resamples: Resamples) -> tuple[P
     spaced = np.array([has_spaces(prompt_set) for prompt_set in prompt_sets])
     values = {
         measure: np.array(
-            [[of(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets] for intent in CORE_VARIANTS], dtype=np.float64
+            [
+                [of(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
+                for intent in CORE_VARIANTS
+            ],
+            dtype=np.float64,
         )
         for measure, of in _MEASURES.items()
     }
-    counted = {measure: spaced if measure in _NEED_SPACES else np.ones_like(spaced) for measure in values}
-    scales = {measure: _greatest_difference(found[:, counted[measure]]) for measure, found in values.items()}
+    counted = {
+        measure: spaced if measure in _NEED_SPACES else np.ones_like(spaced) for measure in values
+    }
+    scales = {
+        measure: _greatest_difference(found[:, counted[measure]])
+        for measure, found in values.items()
+    }
     compared = compare_models(
         {
-            measure: (found / scales[measure] * counted[measure], np.tile(counted[measure].astype(np.float64), (3, 1)))
+            measure: (
+                found / scales[measure] * counted[measure],
+                np.tile(counted[measure].astype(np.float64), (3, 1)),
+            )
             for measure, found in values.items()
         },
         resamples,
@@ -196,14 +227,19 @@ def parity_of(prompt_sets: Sequence[PromptSet], resamples: Resamples) -> tuple[P
             measure=measure,
             left_out=int((~counted[measure]).sum()),
             intents=tuple(map(_spread, CORE_VARIANTS, found[:, counted[measure]])),
-            pairs=tuple(_difference(pair, found[:, counted[measure]], compared[measure], scales[measure]) for pair in PAIRS),
+            pairs=tuple(
+                _difference(pair, found[:, counted[measure]], compared[measure], scales[measure])
+                for pair in PAIRS
+            ),
         )
         for measure, found in values.items()
     )
 
 
 def _greatest_difference(values: Floats) -> float:
-    """Return the greatest difference between two intents within a set: measured in it, all differences are in [−1, 1]."""
+    """Return the greatest difference between two intents within a set: measured in it, all
+    differences are in [−1, 1].
+    """
     return float(np.ptp(values, axis=0).max(initial=0.0)) or 1.0
 
 
@@ -211,11 +247,15 @@ def _spread(intent: Intent, values: Floats) -> Spread:
     """Describe one measure over the prompts of one intent; shape (prompt_set,)."""
     if not len(values):
         return Spread(intent=intent, mean=None, median=None, least=None, most=None)
-    mean, median, least, most = (round(float(f(values)), 6) for f in (np.mean, np.median, np.min, np.max))
+    mean, median, least, most = (
+        round(float(f(values)), 6) for f in (np.mean, np.median, np.min, np.max)
+    )
     return Spread(intent=intent, mean=mean, median=median, least=least, most=most)
 
 
-def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Comparison, scale: float) -> Difference:
+def _difference(
+    pair: tuple[Intent, Intent], values: Floats, compared: Comparison, scale: float
+) -> Difference:
     """Describe first minus second; `values` are of shape (intent, prompt_set)."""
     first, second = map(CORE_VARIANTS.index, pair)
     at = second, first  # a comparison is of the second minus the first
@@ -239,23 +279,33 @@ def _difference(pair: tuple[Intent, Intent], values: Floats, compared: Compariso
     )
 
 
-# Alike prompts --------------------------------------------------------------------------------------------------------
+# Alike prompts
+# ------------------------------------------------------------------------------
 
-_THRESHOLDS = (PAPER_THRESHOLD, *(Fraction(percent, 100) for percent in (60, 50, 40, 30, 20, 10)), Fraction(1, 10**6))
-"""The highest similarity is looked for from above: the join is the faster the higher its threshold."""
+_THRESHOLDS = (
+    PAPER_THRESHOLD,
+    *(Fraction(percent, 100) for percent in (60, 50, 40, 30, 20, 10)),
+    Fraction(1, 10**6),
+)
+"""The highest similarity is looked for from above: the join is the faster the higher its threshold.
+"""
 
 _MOST_LISTED = 1_000
-"""Pairs of sets: those of sets that one template wrote are as many as the square of their number."""
+"""Pairs of sets: those of sets that one template wrote are as many as the square of their number.
+"""
 
 
 def near_duplicates_of(prompt_sets: Sequence[PromptSet]) -> NearDuplicates:
-    """Return the prompts of different sets in one cell whose ROUGE-L is above 0.7, and the highest there is.
+    """Return the prompts of different sets in one cell whose ROUGE-L is above 0.7, and the highest
+    there is.
 
     ROUGE-L compares words between white space, so sets in scripts without it are not compared.
     """
     items = [Item(item.id, item.cell, item.wordings()) for item in prompt_sets if has_spaces(item)]
     found = _highest_of_two_sets(items, PAPER_THRESHOLD)
-    higher = found or next(filter(None, (_highest_of_two_sets(items, limit) for limit in _THRESHOLDS[1:])), [])
+    higher = found or next(
+        filter(None, (_highest_of_two_sets(items, limit) for limit in _THRESHOLDS[1:])), []
+    )
     return NearDuplicates(
         threshold=float(PAPER_THRESHOLD),
         compared=_pairs(items),
@@ -266,7 +316,9 @@ def near_duplicates_of(prompt_sets: Sequence[PromptSet]) -> NearDuplicates:
 
 
 def _highest_of_two_sets(items: Sequence[Item], limit: Fraction) -> list[Alike]:
-    """Return for every two sets with prompts above a threshold their most similar ones, the highest score first."""
+    """Return for every two sets with prompts above a threshold their most similar ones, the highest
+    score first.
+    """
     best: dict[tuple[str, str], Alike] = {}
     for later, match in similar_pairs(items, Threshold.of(limit)):
         alike = Alike(
@@ -297,7 +349,8 @@ def _pairs(items: Sequence[Item]) -> int:
 
 
 def within_sets_of(prompt_sets: Sequence[PromptSet]) -> WithinSets:
-    """Return how alike the prompts of each set are, by ROUGE-L: across intents, and among the dual-use wordings.
+    """Return how alike the prompts of each set are, by ROUGE-L: across intents, and among the
+    dual-use wordings.
 
     Sets in scripts without spaces count for identical prompts only.
     """
@@ -314,7 +367,10 @@ def _likeness(prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]) 
     means, alike, best = [], 0, []
     for item in prompt_sets:
         wordings = {variant: text for variant, text in item.wordings().items() if belongs(variant)}
-        overlaps = {pair: overlap(wordings[pair[0]], wordings[pair[1]]) for pair in combinations(wordings, 2)}
+        overlaps = {
+            pair: overlap(wordings[pair[0]], wordings[pair[1]])
+            for pair in combinations(wordings, 2)
+        }
         if not overlaps:
             continue
         means.append(mean(found.score for found in overlaps.values()))
@@ -331,12 +387,24 @@ def _likeness(prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]) 
 
 
 def _within(item: PromptSet, one: str, other: str, score: float) -> Alike:
-    return Alike(first_id=item.id, first_variant=one, second_id=item.id, second_variant=other, score=round(score, 6))
+    return Alike(
+        first_id=item.id,
+        first_variant=one,
+        second_id=item.id,
+        second_variant=other,
+        score=round(score, 6),
+    )
 
 
 def _identical(item: PromptSet) -> list[Alike]:
-    """Return each prompt with the next one of the set that has the same words; a prompt without a word is taken as it is."""
+    """Return each prompt with the next one of the set that has the same words; a prompt without a
+    word is taken as it is.
+    """
     same: dict[tuple[str, ...], list[str]] = {}
     for variant, text in item.wordings().items():
         same.setdefault(tuple(words(text)) or (text,), []).append(variant)
-    return [_within(item, one, other, 1.0) for variants in same.values() for one, other in pairwise(variants)]
+    return [
+        _within(item, one, other, 1.0)
+        for variants in same.values()
+        for one, other in pairwise(variants)
+    ]

@@ -1,4 +1,6 @@
-"""What the check of a dataset finds: one record that holds everything, and can be written as JSON."""
+"""What the check of a dataset finds: one record that holds everything, and can be written as
+JSON.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +54,8 @@ class Evenness(msgspec.Struct, frozen=True, kw_only=True):
     most_share: float
     """The same as shares of all prompt-sets; with equal groups both are 1 / groups."""
     evenness: float | None
-    """Entropy of the shares over the logarithm of the number of groups: 1 is equal, 0 is all in one (Pielou 1966).
-    None where there is one group only."""
+    """Entropy of the shares over the logarithm of the number of groups: 1 is equal, 0 is all in one
+    (Pielou 1966). None where there is one group only."""
 
 
 class Balance(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +79,9 @@ class Spread(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """First minus second intent within each prompt-set; None where there are too few sets for the number."""
+    """First minus second intent within each prompt-set; None where there are too few sets for the
+    number.
+    """
 
     first: Intent
     second: Intent
@@ -111,7 +115,9 @@ class Parity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Accuracy(msgspec.Struct, frozen=True, kw_only=True):
-    """How often words alone give the intent away, on prompt-sets that the classifier has not seen."""
+    """How often words alone give the intent away, on prompt-sets that the classifier has not
+    seen.
+    """
 
     intents: tuple[Intent, ...]
     """The intents to choose from."""
@@ -131,7 +137,9 @@ class Classification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TellingWord(msgspec.Struct, frozen=True, kw_only=True):
-    """A word that speaks for one intent, with the number of sets in whose prompt of each intent it occurs."""
+    """A word that speaks for one intent, with the number of sets in whose prompt of each intent it
+    occurs.
+    """
 
     intent: Intent
     word: str
@@ -186,7 +194,9 @@ class NearDuplicates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Likeness(msgspec.Struct, frozen=True, kw_only=True):
-    """How alike some prompts of one set are to one another, over the sets that have two or more of them."""
+    """How alike some prompts of one set are to one another, over the sets that have two or more of
+    them.
+    """
 
     sets: int
     mean: float | None
@@ -205,11 +215,14 @@ class WithinSets(msgspec.Struct, frozen=True, kw_only=True):
     dual_use: Likeness
     """The dual-use prompt and its paraphrases: very alike ones are hardly different wordings."""
     identical: tuple[Alike, ...]
-    """Every two prompts of one set, whatever their intent, with the same words in the same order."""
+    """Every two prompts of one set, whatever their intent, with the same words in the same order.
+    """
 
 
 class ContentShifts(msgspec.Struct, frozen=True, kw_only=True):
-    """In how many prompt-sets a full answer to the benign prompt would serve the malicious one: fully, partly, not."""
+    """In how many prompt-sets a full answer to the benign prompt would serve the malicious one:
+    fully, partly, not.
+    """
 
     none: int
     partial: int

@@ -1,13 +1,15 @@
-"""The prompts of one cell, to which others are compared: exactly, though most pairs are told apart without their words.
+"""The prompts of one cell, to which others are compared: exactly, though most pairs are told apart
+without their words.
 
-Each text has a signature of 1,024 bits. The words of a text are numbered among their equals (the first "the", the second
-"the"), and each word with its number flips one bit, the same in every text. Two texts with LCS words in common, in order,
-share at least LCS of these, so that at most n + m − 2·LCS stand in one text only, and their signatures differ in no more bits
-than that. Signatures that differ in more bits than the threshold allows cannot belong to a pair that reaches it; all other
+Each text has a signature of 1,024 bits. The words of a text are numbered among their equals (the
+first "the", the second "the"), and each word with its number flips one bit, the same in every text.
+Two texts with LCS words in common, in order, share at least LCS of these, so that at most n + m −
+2·LCS stand in one text only, and their signatures differ in no more bits than that. Signatures that
+differ in more bits than the threshold allows cannot belong to a pair that reaches it; all other
 pairs are compared exactly.
 
-A signature folded in half (the XOR of its halves) is a shorter one with the same property; short texts are scanned with
-short ones.
+A signature folded in half (the XOR of its halves) is a shorter one with the same property; short
+texts are scanned with short ones.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ _CELLS_AT_ONCE = 1 << 16
 _PAIRS_AT_ONCE = 1 << 15
 """Pairs compared exactly in one step."""
 _MIX, _AGAIN = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-"""Odd multipliers that spread small numbers over 64 bits; any would do, a poor one only lets more pairs pass."""
+"""Odd multipliers that spread small numbers over 64 bits; any would do, a poor one only lets more
+pairs pass.
+"""
 
 
 class Encoded(NamedTuple):
@@ -84,7 +88,9 @@ def _signatures(tokens: list[list[int]], lengths: NDArray[np.int64]) -> NDArray[
     bits = ((mixed ^ (mixed >> 29)) * _AGAIN) >> np.uint64(64 - (_BITS.bit_length() - 1))
     signatures = np.zeros((_FOLDS[-1], len(tokens)), dtype=np.uint64)
     # keys are sorted by text first, as `texts` is
-    np.bitwise_xor.at(signatures.reshape(-1), (bits >> 6) * len(tokens) + texts, np.uint64(1) << (bits & 63))
+    np.bitwise_xor.at(
+        signatures.reshape(-1), (bits >> 6) * len(tokens) + texts, np.uint64(1) << (bits & 63)
+    )
     return signatures
 
 
@@ -111,7 +117,9 @@ class SignatureIndex:
         self._tokens: list[list[int]] = []
         self._lengths: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self._slack: NDArray[np.uint16] = np.zeros(0, dtype=np.uint16)
-        self._folds: list[NDArray[np.uint64]] = [np.zeros((size, 0), dtype=np.uint64) for size in _FOLDS]
+        self._folds: list[NDArray[np.uint64]] = [
+            np.zeros((size, 0), dtype=np.uint64) for size in _FOLDS
+        ]
 
     def __len__(self) -> int:
         return len(self._tokens)
@@ -135,18 +143,25 @@ class SignatureIndex:
         self._tokens += texts.tokens
 
     def _slack_of(self, lengths: NDArray[np.int64]) -> NDArray[np.uint16]:
-        """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded down.
+        """Return each text's share of the bits in which a pair may differ: (1 − limit)·n, rounded
+        down.
 
-        A pair's whole is at most the sum of both shares and 1. More than 20,000 bits is as good as any number.
+        A pair's whole is at most the sum of both shares and 1. More than 20,000 bits is as good as
+        any number.
         """
         limit = self._threshold.limit
         return np.array(
-            [min((limit.denominator - limit.numerator) * n // limit.denominator, 20_000) for n in lengths.tolist()],
+            [
+                min((limit.denominator - limit.numerator) * n // limit.denominator, 20_000)
+                for n in lengths.tolist()
+            ],
             dtype=np.uint16,
         )
 
     def above(self, texts: Encoded) -> Iterator[Pairs]:
-        """Yield the pairs of one of `texts` (rows) and one of the index (columns) that are too similar, with their LCS."""
+        """Yield the pairs of one of `texts` (rows) and one of the index (columns) that are too
+        similar, with their LCS.
+        """
         if not len(self) or not len(texts.tokens):
             return
         self._know(int(texts.lengths.max()) + int(self._lengths[: len(self)].max()))
@@ -161,7 +176,9 @@ class SignatureIndex:
 
     def _know(self, total: int) -> None:
         if total >= len(self._needed):
-            self._needed = np.array([self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64)
+            self._needed = np.array(
+                [self._threshold.needed(n) for n in range(2 * total + 1)], dtype=np.int64
+            )
 
     def _candidates(self, texts: Encoded) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
         fold = _fold_for(int(texts.lengths.max()))
@@ -180,15 +197,23 @@ class SignatureIndex:
                 if possible.any():
                     yield rows[possible], columns[possible]
 
-    def _possible(self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> NDArray[np.bool_]:
+    def _possible(
+        self, texts: Encoded, rows: NDArray[np.intp], columns: NDArray[np.intp]
+    ) -> NDArray[np.bool_]:
         """Tell which pairs may be too similar by their lengths and whole signatures."""
         one, other = texts.lengths[rows], self._lengths[columns]
         needed = self._needed[one + other]
-        differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(axis=0, dtype=np.int64)
-        possible: NDArray[np.bool_] = (needed <= np.minimum(one, other)) & (differing <= one + other - 2 * needed)
+        differing = np.bitwise_count(texts.signatures[:, rows] ^ self._folds[-1][:, columns]).sum(
+            axis=0, dtype=np.int64
+        )
+        possible: NDArray[np.bool_] = (needed <= np.minimum(one, other)) & (
+            differing <= one + other - 2 * needed
+        )
         return possible
 
-    def _compared(self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]) -> Pairs:
+    def _compared(
+        self, texts: Encoded, waiting: list[tuple[NDArray[np.intp], NDArray[np.intp]]]
+    ) -> Pairs:
         rows, columns = (np.concatenate(part) for part in zip(*waiting, strict=True))
         lcs = cpdist(
             [texts.tokens[row] for row in rows.tolist()],
@@ -207,7 +232,9 @@ def _grown(old: NDArray[Number], room: int) -> NDArray[Number]:
 
 
 def _differing(rows: NDArray[np.uint64], columns: NDArray[np.uint64]) -> NDArray[np.uint16]:
-    """Return in how many bits each row's signature differs from each column's, shape (row, column)."""
+    """Return in how many bits each row's signature differs from each column's, shape (row,
+    column).
+    """
     found = np.zeros((rows.shape[1], columns.shape[1]), dtype=np.uint16)
     for row, column in zip(rows, columns, strict=True):
         found += np.bitwise_count(row[:, None] ^ column)
@@ -263,7 +290,8 @@ class CellIndex:
             self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
 
     def closest(self, texts: Mapping[str, str]) -> Match | None:
-        """Return the most similar pair above the threshold between `texts` (by variant) and what was admitted, or None.
+        """Return the most similar pair above the threshold between `texts` (by variant) and what
+        was admitted, or None.
 
         Of equal scores the one that was admitted first counts, then the first of `texts`.
         """
@@ -286,6 +314,8 @@ class CellIndex:
 
     def _encoded(self, texts: Mapping[str, str]) -> Encoded:
         listed = list(texts.values())
-        if self._last is None or self._last[0] != listed:  # what is asked about is often admitted next
+        if (
+            self._last is None or self._last[0] != listed
+        ):  # what is asked about is often admitted next
             self._last = (listed, self._encoder.encode(listed))
         return self._last[1]

@@ -20,7 +20,9 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def words(text: str) -> list[str]:
-    """Return the tokens that are compared: lower-cased, ASCII punctuation deleted, split on white space."""
+    """Return the tokens that are compared: lower-cased, ASCII punctuation deleted, split on white
+    space.
+    """
     return text.lower().translate(_NO_PUNCTUATION).split()
 
 
@@ -36,7 +38,10 @@ class Overlap(msgspec.Struct, frozen=True):
 
     @property
     def score(self) -> float:
-        """ROUGE-L F1, 2·LCS/(n + m): the harmonic mean of LCS/n and LCS/m. It is 0 where neither text has a word."""
+        """ROUGE-L F1, 2·LCS/(n + m): the harmonic mean of LCS/n and LCS/m.
+
+        It is 0 where neither text has a word.
+        """
         total = self.words + self.other_words
         return 2 * self.lcs / total if total else 0.0
 
@@ -45,12 +50,16 @@ def overlap(text: str, other: str) -> Overlap:
     """Compare two texts exactly."""
     one, two = words(text), words(other)
     ids: dict[str, int] = {}
-    first, second = ([ids.setdefault(word, len(ids)) for word in part] for part in (one, two))  # a word's hash may collide
+    first, second = (
+        [ids.setdefault(word, len(ids)) for word in part] for part in (one, two)
+    )  # a word's hash may collide
     return Overlap(LCSseq.similarity(first, second), len(one), len(two))
 
 
 class Threshold(msgspec.Struct, frozen=True):
-    """From which score on two texts are too similar; decided in integers, so that a tie is a tie."""
+    """From which score on two texts are too similar; decided in integers, so that a tie is a
+    tie.
+    """
 
     limit: Fraction
     inclusive: bool = False
@@ -58,16 +67,23 @@ class Threshold(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, limit: Fraction | float | str, *, inclusive: bool = False) -> Threshold:
-        """Return the threshold that is written as `limit`: the float 0.7 and the text "0.7" are both 7/10 exactly.
+        """Return the threshold that is written as `limit`: the float 0.7 and the text "0.7" are
+        both 7/10 exactly.
 
         Raises:
             InputError: not a number above 0 and below 1; 1 itself is valid where it is inclusive.
         """
         exact = limit if isinstance(limit, Fraction) else _exact(str(limit))
         if exact is None or not 0 < exact <= 1:
-            raise InputError(f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such as 0.7")
+            raise InputError(
+                f"threshold {one_line(str(limit), 60)}: expected a number above 0 and below 1, such"
+                " as 0.7"
+            )
         if exact == 1 and not inclusive:
-            raise InputError("threshold 1: no score is above 1, so nothing would be found; expected less, such as 0.7")
+            raise InputError(
+                "threshold 1: no score is above 1, so nothing would be found; expected less, such"
+                " as 0.7"
+            )
         return cls(exact, inclusive)
 
     def needed(self, total: int) -> int:
@@ -85,7 +101,9 @@ class Threshold(msgspec.Struct, frozen=True):
 
 def _exact(text: str) -> Fraction | None:
     try:
-        if not 0 < float(text) <= 1:  # a fraction would write out all digits of 1e999999999 or 1e-999999999
+        if (
+            not 0 < float(text) <= 1
+        ):  # a fraction would write out all digits of 1e999999999 or 1e-999999999
             return None
         return Fraction(text)
     except ValueError:

@@ -1,6 +1,8 @@
-"""Inspect AI, both ways: its providers behind our client, our evaluation as one of its tasks, and logs.
+"""Inspect AI, both ways: its providers behind our client, our evaluation as one of its tasks, and
+logs.
 
-Nothing is loaded before it is asked for: most of what is here is used where Inspect AI is not installed.
+Nothing is loaded before it is asked for: most of what is here is used where Inspect AI is not
+installed.
 """
 
 from __future__ import annotations

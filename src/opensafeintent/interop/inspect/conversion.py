@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["chat_messages", "complaint_in", "completion_of", "model_output", "sampling_fields"]
 
 _FINISH = {"max_tokens": "length"}
-_STOP = {"length": "max_tokens", **{reason: reason for reason in ("stop", "max_tokens", "model_length", "content_filter")}}
+_STOP = {
+    "length": "max_tokens",
+    **{reason: reason for reason in ("stop", "max_tokens", "model_length", "content_filter")},
+}
 
 
 def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
@@ -36,23 +39,31 @@ def chat_messages(call: Call) -> list[ChatMessage]:
     """Return a call's messages as Inspect AI has them."""
     from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
 
-    kinds = {"system": ChatMessageSystem, "user": ChatMessageUser, "assistant": ChatMessageAssistant}
+    kinds = {
+        "system": ChatMessageSystem,
+        "user": ChatMessageUser,
+        "assistant": ChatMessageAssistant,
+    }
     return [kinds[message.role](content=message.content) for message in call.messages]
 
 
 def complaint_in(output: ModelOutput) -> str | None:
-    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer, or a filter's stop.
+    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer,
+    or a filter's stop.
 
-    Some of them make the text of an answer out of an error, which no model wrote and no tokens were counted for: of a prompt
-    that is too long, and of what they take for a content filter's error. Where they go by its words ("blocked", or any that
-    come with `error`), it is no refusal to us; where they go by its code, it is one.
+    Some of them make the text of an answer out of an error, which no model wrote and no tokens were
+    counted for: of a prompt that is too long, and of what they take for a content filter's error.
+    Where they go by its words ("blocked", or any that come with `error`), it is no refusal to us;
+    where they go by its code, it is one.
     """
     if output.empty or output.usage is not None or not (text := output.choices[0].message.text):
         return None
     choice = output.choices[0]
     details = choice.stop_details
     by_words = output.error or (details and details.explanation == text and "blocked" in text)
-    if choice.stop_reason == "model_length" or (choice.stop_reason == "content_filter" and by_words):
+    if choice.stop_reason == "model_length" or (
+        choice.stop_reason == "content_filter" and by_words
+    ):
         return output.error or text
     return None
 
@@ -60,23 +71,33 @@ def complaint_in(output: ModelOutput) -> str | None:
 def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
     """Return an output as a chat completion, which the ledger keeps and `read_reply` reads.
 
-    Reasoning stays apart from the text, for nobody grades it. Tokens that came from or went to a prompt cache are input
-    tokens, reasoning tokens are output tokens.
+    Reasoning stays apart from the text, for nobody grades it. Tokens that came from or went to a
+    prompt cache are input tokens, reasoning tokens are output tokens.
     """
     if output.empty:
-        return canonical_json({"choices": [], "error": one_line(output.error or "the provider gave no answer")})
+        return canonical_json(
+            {"choices": [], "error": one_line(output.error or "the provider gave no answer")}
+        )
     choice = output.choices[0]
     stop = _FINISH.get(choice.stop_reason, choice.stop_reason)
     usage = output.usage
-    if stop == "unknown" and usage and max_tokens:  # a provider that does not say: who came up to the limit was cut
+    if (
+        stop == "unknown" and usage and max_tokens
+    ):  # a provider that does not say: who came up to the limit was cut
         stop = "length" if usage.output_tokens >= max_tokens else "stop"
     message: dict[str, Any] = {"role": "assistant", "content": _content(choice.message)}
     if thought := _reasoning(choice.message.content):
         message["reasoning_content"] = thought
-    body: dict[str, Any] = {"model": output.model, "choices": [{"message": message, "finish_reason": stop}]}
+    body: dict[str, Any] = {
+        "model": output.model,
+        "choices": [{"message": message, "finish_reason": stop}],
+    }
     if usage is not None:
         cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
-        body["usage"] = {"prompt_tokens": usage.input_tokens + cached, "completion_tokens": usage.output_tokens}
+        body["usage"] = {
+            "prompt_tokens": usage.input_tokens + cached,
+            "completion_tokens": usage.output_tokens,
+        }
     return canonical_json(body)
 
 
@@ -88,17 +109,23 @@ def model_output(model: str, outcome: Outcome) -> ModelOutput:
         case Failed(error=error):
             return ModelOutput(model=to_inspect(model), error=error)
         case Refused(reason=reason, usage=usage, served_model=served):
-            output = ModelOutput.from_content(served or model, "", stop_reason="content_filter", error=reason)
+            output = ModelOutput.from_content(
+                served or model, "", stop_reason="content_filter", error=reason
+            )
         case Answered(text=text, stop_reason=stop, usage=usage, served_model=served):
             known: Any = _STOP.get(stop, "unknown")
             output = ModelOutput.from_content(served or model, text, stop_reason=known)
     if total := usage.input_tokens + usage.output_tokens:
-        output.usage = ModelUsage(input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total)
+        output.usage = ModelUsage(
+            input_tokens=usage.input_tokens, output_tokens=usage.output_tokens, total_tokens=total
+        )
     return output
 
 
 def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
-    """Return what a message says, as its provider most likely had it: Inspect makes "" of no text."""
+    """Return what a message says, as its provider most likely had it: Inspect makes "" of no
+    text.
+    """
     from inspect_ai.model import ContentReasoning, ContentText
 
     if text := message.text:
@@ -113,4 +140,6 @@ def _reasoning(content: Any) -> str:
     from inspect_ai.model import ContentReasoning
 
     parts = content if isinstance(content, list) else []
-    return "\n".join(part.text for part in parts if isinstance(part, ContentReasoning) and part.text)
+    return "\n".join(
+        part.text for part in parts if isinstance(part, ContentReasoning) and part.text
+    )

@@ -1,4 +1,6 @@
-"""The extra `[inspect]`: whether it is there, which providers it serves, and what models are called there."""
+"""The extra `[inspect]`: whether it is there, which providers it serves, and what models are called
+there.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,15 @@ __all__ = [
 ]
 
 OLDEST = (0, 3, 285)
-"""The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a reason."""
+"""The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
+reason.
+"""
 
 
 def installed() -> tuple[int, ...] | None:
-    """Return the version of Inspect AI that is installed, without importing it; None where it is not."""
+    """Return the version of Inspect AI that is installed, without importing it; None where it is
+    not.
+    """
     try:
         found = version("inspect_ai")
     except PackageNotFoundError:
@@ -57,7 +63,8 @@ def require_inspect(what: str) -> None:
         )
 
 
-# Providers -----------------------------------------------------------------------------------------------------------
+# Providers
+# ------------------------------------------------------------------------------
 
 
 class ForeignProvider(msgspec.Struct, frozen=True):
@@ -72,30 +79,50 @@ class ForeignProvider(msgspec.Struct, frozen=True):
 
 PROVIDERS: dict[str, ForeignProvider] = {
     "anthropic": ForeignProvider(
-        "Claude; anthropic/bedrock/…, anthropic/vertex/… and anthropic/azure/… are its other houses",
+        "Claude; anthropic/bedrock/…, anthropic/vertex/… and anthropic/azure/… are its other"
+        " houses",
         ("ANTHROPIC_API_KEY",),
         "anthropic",
     ),
     "google": ForeignProvider(
-        "Gemini; google/vertex/… takes the credentials of Google Cloud", ("GOOGLE_API_KEY",), "google-genai"
+        "Gemini; google/vertex/… takes the credentials of Google Cloud",
+        ("GOOGLE_API_KEY",),
+        "google-genai",
     ),
-    "azureai": ForeignProvider("Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"),
-    "openai/azure": ForeignProvider("Azure OpenAI", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL"), "openai"),
-    "openai/bedrock": ForeignProvider("models of OpenAI on Amazon Bedrock; the credentials of AWS", (), "openai"),
+    "azureai": ForeignProvider(
+        "Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"
+    ),
+    "openai/azure": ForeignProvider(
+        "Azure OpenAI", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL"), "openai"
+    ),
+    "openai/bedrock": ForeignProvider(
+        "models of OpenAI on Amazon Bedrock; the credentials of AWS", (), "openai"
+    ),
     "mistral/azure": ForeignProvider(
         "Mistral on Azure", ("AZUREAI_MISTRAL_API_KEY", "AZUREAI_MISTRAL_BASE_URL"), "mistralai"
     ),
-    "bedrock": ForeignProvider("Amazon Bedrock; the credentials of AWS as its own tools take them", (), "aioboto3"),
+    "bedrock": ForeignProvider(
+        "Amazon Bedrock; the credentials of AWS as its own tools take them", (), "aioboto3"
+    ),
     "sagemaker": ForeignProvider("Amazon SageMaker; the credentials of AWS", (), "aioboto3"),
-    "cloudflare": ForeignProvider("Workers AI", ("CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_API_TOKEN"), "openai"),
+    "cloudflare": ForeignProvider(
+        "Workers AI", ("CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_API_TOKEN"), "openai"
+    ),
     "meta": ForeignProvider("Meta's own service", ("META_API_KEY",), "openai"),
     "moonshot": ForeignProvider("Kimi", ("MOONSHOT_API_KEY",), "openai"),
     "litellm-proxy": ForeignProvider("a LiteLLM gateway", ("LITELLM_PROXY_BASE_URL",), "openai"),
-    "hf": ForeignProvider("weights by name or path, in this process; -M model_path=DIR", (), "torch transformers accelerate"),
+    "hf": ForeignProvider(
+        "weights by name or path, in this process; -M model_path=DIR",
+        (),
+        "torch transformers accelerate",
+    ),
     "nnterp": ForeignProvider("weights, in this process", (), "nnterp"),
     "transformer_lens": ForeignProvider("weights, in this process", (), "transformer_lens"),
 }
-"""Those that Inspect AI has and the native client has not. A provider that a package registers with it works as well."""
+"""Those that Inspect AI has and the native client has not.
+
+A provider that a package registers with it works as well.
+"""
 
 
 def served_through_inspect() -> list[Served]:
@@ -106,7 +133,11 @@ def served_through_inspect() -> list[Served]:
         about = f"{provider.about}  (pip install {provider.package})"
         lines.append(Served(f"{name}/MODEL", state, about, provider.needs))
     lines.append(
-        Served("inspect/P/MODEL", state, "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME")
+        Served(
+            "inspect/P/MODEL",
+            state,
+            "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME",
+        )
     )
     return lines
 
@@ -116,7 +147,9 @@ _OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", 
 
 
 def unset(name: str) -> tuple[str, ...]:
-    """Return the variables that a model served through the extra needs and that are not set; none where that is not known."""
+    """Return the variables that a model served through the extra needs and that are not set; none
+    where that is not known.
+    """
     plain = name.removeprefix(FOREIGN)
     provider, _, model = plain.partition("/")
     known = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
@@ -125,14 +158,17 @@ def unset(name: str) -> tuple[str, ...]:
     return Served(name, "", "", known.needs).lacking
 
 
-# Names ---------------------------------------------------------------------------------------------------------------
+# Names
+# ------------------------------------------------------------------------------
 
 
 _OURS, _THEIRS = "baseline/", "opensafeintent/"
 
 
 def to_inspect(model: str) -> str:
-    """Return a model's name as Inspect AI has it: `baseline/judge` is its `opensafeintent/judge`."""
+    """Return a model's name as Inspect AI has it: `baseline/judge` is its
+    `opensafeintent/judge`.
+    """
     return _renamed(model, _OURS, _THEIRS)
 
 

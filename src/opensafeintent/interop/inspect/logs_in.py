@@ -105,8 +105,8 @@ def is_inspect_log(path: Path) -> bool:
 def read_inspect_log(path: Path) -> InspectLog:
     """Read a log of our task.
 
-    A log that was interrupted gives what it holds; a sample that ended in an error gives nothing. Both are noted. A sample
-    without scores gives a response without grades.
+    A log that was interrupted gives what it holds; a sample that ended in an error gives nothing.
+    Both are noted. A sample without scores gives a response without grades.
 
     Raises:
         InputError: the extra is missing, the file is no log, or it is one of another task.
@@ -145,7 +145,9 @@ def read_inspect_log(path: Path) -> InspectLog:
 
 
 def _read(path: Path) -> EvalLog:
-    """Read a log without the record of its calls, its task checked before anything large is read."""
+    """Read a log without the record of its calls, its task checked before anything large is
+    read.
+    """
     from inspect_ai.log import read_eval_log
 
     if not path.is_file():
@@ -155,19 +157,27 @@ def _read(path: Path) -> EvalLog:
         header = read_eval_log(str(path), header_only=True)
         if header.eval.task.rpartition("/")[2] != "opensafeintent":
             task = one_line(header.eval.task, 80)
-            raise InputError(f"{path}: is a log of the task {task!r}; expected one of opensafeintent/opensafeintent")
+            raise InputError(
+                f"{path}: is a log of the task {task!r}; expected one of"
+                " opensafeintent/opensafeintent"
+            )
         return read_eval_log(str(path), exclude_fields=_UNREAD if path.suffix == ".eval" else None)
     except InputError:
         raise
-    except Exception as error:  # whatever Inspect AI finds wrong with a file that is none of its logs
-        raise InputError(f"{path}: is not a log of Inspect AI: {one_line(str(error) or type(error).__name__)}") from error
+    except (
+        Exception
+    ) as error:  # whatever Inspect AI finds wrong with a file that is none of its logs
+        raise InputError(
+            f"{path}: is not a log of Inspect AI: {one_line(str(error) or type(error).__name__)}"
+        ) from error
 
 
 def _check(path: Path) -> None:
-    """Refuse what would take endless time or memory to read: few bytes can unpack to more than a machine holds.
+    """Refuse what would take endless time or memory to read: few bytes can unpack to more than a
+    machine holds.
 
-    Whatever else is wrong Inspect AI finds, at the same byte; what follows that byte is only unpacked here, for its size and
-    checksum have to be what the archive says.
+    Whatever else is wrong Inspect AI finds, at the same byte; what follows that byte is only
+    unpacked here, for its size and checksum have to be what the archive says.
     """
     import ijson
 
@@ -190,14 +200,18 @@ def _check(path: Path) -> None:
                         most = f"{_MOST_TEXT:,} characters, and of {_MOST_FILE:,} in a log"
                         raise InputError(f"{name}: too much text; expected texts of at most {most}")
                 if depth > _MOST_DEPTH:
-                    raise InputError(f"{name}: nested too deeply; expected at most {_MOST_DEPTH} levels")
+                    raise InputError(
+                        f"{name}: nested too deeply; expected at most {_MOST_DEPTH} levels"
+                    )
         except (ijson.JSONError, ValueError):
             while member.read(_BUFFER):
                 pass
 
 
 def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
-    """Yield what a log consists of, the members of an archive or one file of JSON: name, bytes allowed, bytes, content."""
+    """Yield what a log consists of, the members of an archive or one file of JSON: name, bytes
+    allowed, bytes, content.
+    """
     if path.suffix != ".eval":
         with path.open("rb") as file:
             yield str(path), _MOST_FILE, path.stat().st_size, file
@@ -205,25 +219,36 @@ def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             with archive.open(member) as file:
-                yield f"{path}, {one_line(member.filename, 80)}", _MOST_MEMBER, member.file_size, file
+                yield (
+                    f"{path}, {one_line(member.filename, 80)}",
+                    _MOST_MEMBER,
+                    member.file_size,
+                    file,
+                )
 
 
 def _about(path: Path, log: EvalLog) -> _Task:
     try:
         return msgspec.convert(log.eval.metadata or {}, _Task)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}: is not a log of our task opensafeintent: its metadata: {error}") from error
+        raise InputError(
+            f"{path}: is not a log of our task opensafeintent: its metadata: {error}"
+        ) from error
 
 
 def _prompt(path: Path, sample: EvalSample) -> _Prompt:
     try:
         return msgspec.convert(sample.metadata, _Prompt)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: its metadata: {error}") from error
+        raise InputError(
+            f"{path}, sample {one_line(str(sample.id), 60)}: its metadata: {error}"
+        ) from error
 
 
 def _score(sample: EvalSample) -> Score | None:
-    """Return what holds the grades: `inspect score --action append` numbers each further one, and the last one counts."""
+    """Return what holds the grades: `inspect score --action append` numbers each further one, and
+    the last one counts.
+    """
     found = {name: _SETS_NAME.fullmatch(name) for name in sample.scores or {}}
     numbers = {int(match[1] or 0): name for name, match in found.items() if match}
     return (sample.scores or {})[numbers[max(numbers)]] if numbers else None
@@ -268,36 +293,58 @@ def _row(path: Path, sample: EvalSample, metadata: dict[str, Any], prompt: _Prom
     try:
         row = row_of(metadata | key)
     except msgspec.ValidationError as error:
-        raise InputError(f"{path}, sample {one_line(str(sample.id), 60)}: the score {_SETS}: {error}") from error
+        raise InputError(
+            f"{path}, sample {one_line(str(sample.id), 60)}: the score {_SETS}: {error}"
+        ) from error
     return row
 
 
 def _mode_judge(log: EvalLog) -> str:
     scores = map(_score, log.samples or [])
-    named = (score.metadata.get("mode_judge") for score in scores if score is not None and score.metadata)
+    named = (
+        score.metadata.get("mode_judge") for score in scores if score is not None and score.metadata
+    )
     return from_inspect(next((judge for judge in named if judge), ""))
 
 
 def _notes(
-    path: Path, log: EvalLog, responses: list[RecordedResponse], expected: dict[str, int], broken: int, absent: int
+    path: Path,
+    log: EvalLog,
+    responses: list[RecordedResponse],
+    expected: dict[str, int],
+    broken: int,
+    absent: int,
 ) -> list[str]:
     notes = []
-    if any(name != _SETS and _SETS_NAME.fullmatch(name) for sample in log.samples or [] for name in sample.scores or {}):
+    if any(
+        name != _SETS and _SETS_NAME.fullmatch(name)
+        for sample in log.samples or []
+        for name in sample.scores or {}
+    ):
         notes.append(f"{path}: was graded more than once; the last grades count")
     if log.status != "success":
-        notes.append(f"{path}: the evaluation did not end (status: {log.status}); `inspect eval-retry` goes on from it")
+        notes.append(
+            f"{path}: the evaluation did not end (status: {log.status}); `inspect eval-retry` goes"
+            " on from it"
+        )
     if broken:
         notes.append(f"{path}: samples that ended in an error and are not imported: {broken}")
     if absent:
-        notes.append(f"{path}: samples with neither a response nor a grade, which are not imported: {absent}")
+        notes.append(
+            f"{path}: samples with neither a response nor a grade, which are not imported: {absent}"
+        )
     epochs = len({response.epoch for response in responses})
     lacking = sum(expected.values()) * epochs - len(responses)
     if lacking > 0:
-        notes.append(f"{path}: {lacking} responses of the {len(expected)} sets in it are not there; such sets may not count")
+        notes.append(
+            f"{path}: {lacking} responses of the {len(expected)} sets in it are not there; such"
+            " sets may not count"
+        )
     return notes
 
 
-# Several logs --------------------------------------------------------------------------------------------------------
+# Several logs
+# ------------------------------------------------------------------------------
 
 
 Named = tuple[Path, InspectLog]
@@ -305,10 +352,11 @@ Named = tuple[Path, InspectLog]
 
 
 def sorted_out(logs: Sequence[Named]) -> list[InspectLog]:
-    """Return logs, in the order given, of which every response comes from one alone; what is left out is noted.
+    """Return logs, in the order given, of which every response comes from one alone; what is left
+    out is noted.
 
-    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks again for what was not: of
-    a response that both have, the later one counts.
+    Of copies of one evaluation the graded one counts. A retry carries over what was done, and asks
+    again for what was not: of a response that both have, the later one counts.
 
     Raises:
         InputError: copies of one evaluation are graded differently.
@@ -321,13 +369,19 @@ def _without_copies(logs: Sequence[Named]) -> list[InspectLog]:
     for number, (path, log) in enumerate(logs):
         there, other = logs[first.setdefault(log.eval_id or f"file {number}", number)]
         if log.graded and other.graded and log.responses != other.responses:
-            raise InputError(f"{there}, {path}: are one evaluation, graded differently; name the one that is to count")
+            raise InputError(
+                f"{there}, {path}: are one evaluation, graded differently; name the one that is to"
+                " count"
+            )
         if log.graded and not other.graded:
             first[log.eval_id] = number
     found = []
     for number, (path, log) in enumerate(logs):
         chosen = first[log.eval_id or f"file {number}"]
-        told = f"{path}: is the same evaluation as {logs[chosen][0]}, which has its grades; nothing is taken from here"
+        told = (
+            f"{path}: is the same evaluation as {logs[chosen][0]}, which has its grades; nothing is"
+            " taken from here"
+        )
         notes = [told] if logs[chosen][1].responses != log.responses else []
         found.append(log if number == chosen else _with(log, [], notes))
     return found
@@ -336,14 +390,25 @@ def _without_copies(logs: Sequence[Named]) -> list[InspectLog]:
 def _without_retried(paths: Sequence[Path], logs: Sequence[InspectLog]) -> list[InspectLog]:
     latest: dict[tuple[str, str, str, int], int] = {}
     found = list(logs)
-    for number in sorted(range(len(logs)), key=lambda number: (logs[number].created, number), reverse=True):
+    for number in sorted(
+        range(len(logs)), key=lambda number: (logs[number].created, number), reverse=True
+    ):
         log = logs[number]
         task = log.task_id or f"file {number}"
-        keys = [(task, response.set_id, response.variant, response.epoch) for response in log.responses]
+        keys = [
+            (task, response.set_id, response.variant, response.epoch) for response in log.responses
+        ]
         if retries := {latest[key] for key in keys if key in latest}:
-            kept = [response for response, key in zip(log.responses, keys, strict=True) if key not in latest]
+            kept = [
+                response
+                for response, key in zip(log.responses, keys, strict=True)
+                if key not in latest
+            ]
             dropped = len(log.responses) - len(kept)
-            told = f"{paths[number]}: {dropped} of its responses are taken from its retry, {paths[max(retries)]}"
+            told = (
+                f"{paths[number]}: {dropped} of its responses are taken from its retry,"
+                f" {paths[max(retries)]}"
+            )
             found[number] = _with(log, kept, [told])
         latest = dict.fromkeys(keys, number) | latest
     return found

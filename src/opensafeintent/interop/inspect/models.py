@@ -1,6 +1,7 @@
 """Models behind Inspect AI's model layer, as our client calls them.
 
-Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its retries are off.
+Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
+retries are off.
 """
 
 from __future__ import annotations
@@ -29,13 +30,24 @@ from opensafeintent.calls.http import (
     kind_of_error,
 )
 from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.providers import FOREIGN, INSPECT_PROVIDERS, LOCAL_WEIGHTS, provider_of, split_name
+from opensafeintent.calls.providers import (
+    FOREIGN,
+    INSPECT_PROVIDERS,
+    LOCAL_WEIGHTS,
+    provider_of,
+    split_name,
+)
 from opensafeintent.calls.records import Attempt, Call, Failure, Refused, Replied, Sampling
 from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_answer, read_reply
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.interop.inspect.conversion import chat_messages, complaint_in, completion_of, sampling_fields
+from opensafeintent.interop.inspect.conversion import (
+    chat_messages,
+    complaint_in,
+    completion_of,
+    sampling_fields,
+)
 from opensafeintent.interop.inspect.extra import PROVIDERS, installed, require_inspect
 
 if TYPE_CHECKING:
@@ -48,7 +60,8 @@ __all__ = [
 
 _STARTS_A_SERVER = ("vllm", "vllm-completions", "sglang")
 _BATCH = 32
-"""Prompts that a model in this process works on together, unless --max-connections says otherwise."""
+"""Prompts that a model in this process works on together, unless --max-connections says otherwise.
+"""
 _CONNECTIONS = 4096
 """Far above what our own limiter lets through: Inspect's pool is to hold nothing back."""
 
@@ -82,22 +95,35 @@ class InspectProviders:
         if (provider := provider_of(name)) in LOCAL_WEIGHTS:
             packages = PROVIDERS[provider].package.split()
             if lacking := [package for package in packages if find_spec(package) is None]:
-                raise InputError(f"{name}: provider {provider!r} needs further packages: pip install {' '.join(lacking)}")
+                raise InputError(
+                    f"{name}: provider {provider!r} needs further packages: pip install"
+                    f" {' '.join(lacking)}"
+                )
         return InspectModel(name, http)
 
 
 def _registered() -> list[str]:
-    """Return the names of all providers that Inspect AI knows, those of installed packages among them."""
-    from inspect_ai._util.entrypoints import (  # inspect-evals-lint: ignore[private_api_imports] -- no public way
+    """Return the names of all providers that Inspect AI knows, those of installed packages among
+    them.
+    """
+    # inspect-evals-lint: ignore[private_api_imports] -- no public way
+    from inspect_ai._util.entrypoints import (
         ensure_entry_points,
     )
-    from inspect_ai._util.registry import (  # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
+
+    # inspect-evals-lint: ignore[private_api_imports] -- no public list of providers
+    from inspect_ai._util.registry import (
         registry_find,
         registry_unqualified_name,
     )
 
     ensure_entry_points()
-    return sorted({registry_unqualified_name(info) for info in registry_find(lambda info: info.type == "modelapi")})
+    return sorted(
+        {
+            registry_unqualified_name(info)
+            for info in registry_find(lambda info: info.type == "modelapi")
+        }
+    )
 
 
 class InspectModel:
@@ -115,15 +141,22 @@ class InspectModel:
         self._loading = asyncio.Lock()
         loads = self._provider in (*LOCAL_WEIGHTS, *_STARTS_A_SERVER)
         self._patient = loads
-        """Has no deadline for an attempt: how long it takes is a matter of the user's own machine."""
+        """Has no deadline for an attempt: how long it takes is a matter of the user's own machine.
+        """
         pool = f"inspect/{self._name}" if loads else f"inspect/{self._pool()}"
-        self.limiter: Limiter | None = http.limiter(pool, _BATCH if self._provider in LOCAL_WEIGHTS else None)
+        self.limiter: Limiter | None = http.limiter(
+            pool, _BATCH if self._provider in LOCAL_WEIGHTS else None
+        )
 
     def _pool(self) -> str:
-        """Open the model without arguments, so that what is missing is said at once; return whose connections it shares."""
+        """Open the model without arguments, so that what is missing is said at once; return whose
+        connections it shares.
+        """
         try:
             api = self._open({}).api
-        except Exception as error:  # whatever a provider raises as it is opened, the user has to mend
+        except (
+            Exception
+        ) as error:  # whatever a provider raises as it is opened, the user has to mend
             raise InputError(f"{self.identity}: {plain_line(error, self._secrets)}") from error
         return f"{self._provider}/{api.connection_key()}"
 
@@ -133,8 +166,10 @@ class InspectModel:
         key = canonical_json(arguments)
         if key not in self._models:
             # our own client calls it, outside of any task
-            model = get_model(  # inspect-evals-lint: ignore[get_model_location] -- not part of the task
-                self._name, memoize=False, **arguments
+            model = (
+                get_model(  # inspect-evals-lint: ignore[get_model_location] -- not part of the task
+                    self._name, memoize=False, **arguments
+                )
             )
             client = getattr(model.api, "client", None)
             if isinstance(getattr(client, "max_retries", None), int):
@@ -144,8 +179,12 @@ class InspectModel:
         return self._models[key]
 
     async def _model(self, sampling: Sampling) -> Model:
-        """Return the model with the arguments that a call brings; weights are loaded once, beside the loop."""
-        arguments = {name: value for name, value in sampling.extra.items() if name not in _config_fields()}
+        """Return the model with the arguments that a call brings; weights are loaded once, beside
+        the loop.
+        """
+        arguments = {
+            name: value for name, value in sampling.extra.items() if name not in _config_fields()
+        }
         if (model := self._models.get(canonical_json(arguments))) is not None:
             return model
         async with self._loading:
@@ -161,13 +200,19 @@ class InspectModel:
                 config = self._config(call.sampling)
                 model = await self._model(call.sampling)
                 # in a task of its own: what Inspect notes of a call in the context goes with it
-                output = await asyncio.create_task(model.generate(chat_messages(call), config=config, cache=False))
+                output = await asyncio.create_task(
+                    model.generate(chat_messages(call), config=config, cache=False)
+                )
         except Exception as error:  # every provider raises its own client library's errors
             failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
             return self._without_schemas(failed) if with_schema else failed
         seconds = time.monotonic() - started
         if complaint := complaint_in(output):
-            return Failure(kind="rejected", error=one_line(self._secrets.scrub(complaint), 300), seconds=seconds)
+            return Failure(
+                kind="rejected",
+                error=one_line(self._secrets.scrub(complaint), 300),
+                seconds=seconds,
+            )
         body = self._secrets.scrub_bytes(completion_of(output, call.sampling.max_tokens))
         try:
             return Replied(read_reply(body), body, seconds)
@@ -178,21 +223,33 @@ class InspectModel:
 
     def _without_schemas(self, attempt: Attempt) -> Attempt:
         """Ask without a schema from now on, if that is what the provider does not take."""
-        if not isinstance(attempt, Failure) or attempt.retry or not STRUCTURED.search(attempt.error):
+        if (
+            not isinstance(attempt, Failure)
+            or attempt.retry
+            or not STRUCTURED.search(attempt.error)
+        ):
             return attempt
         if self._takes_schemas:
             self._takes_schemas = False
-            self.notices.append(f"{self.identity}: does not take structured output; it was asked without")
-        return Failure(kind="unsupported_field", error=attempt.error, retry=True, seconds=attempt.seconds)
+            self.notices.append(
+                f"{self.identity}: does not take structured output; it was asked without"
+            )
+        return Failure(
+            kind="unsupported_field", error=attempt.error, retry=True, seconds=attempt.seconds
+        )
 
     def _config(self, sampling: Sampling) -> GenerateConfig:
         from inspect_ai.model import GenerateConfig, ResponseSchema
         from inspect_ai.util import JSONSchema
 
-        further = {name: value for name, value in sampling.extra.items() if name in _config_fields()}
+        further = {
+            name: value for name, value in sampling.extra.items() if name in _config_fields()
+        }
         if sampling.json_schema and self._takes_schemas:
             schema = JSONSchema.model_validate(sampling.json_schema)
-            further = {"response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)} | further
+            further = {
+                "response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)
+            } | further
         batches = self._provider in LOCAL_WEIGHTS and self.limiter is not None
         ours = {
             "max_retries": 0,
@@ -204,24 +261,31 @@ class InspectModel:
 
 
 async def _close(model: Model) -> None:
-    with suppress(Exception):  # the run is over: what a client library makes of its own end is nobody's error
+    with suppress(
+        Exception
+    ):  # the run is over: what a client library makes of its own end is nobody's error
         await model.api.aclose()
 
 
 def _config_fields() -> frozenset[str]:
-    """Return what `-M key=value` may say of sampling; any other key goes to the provider as it is opened."""
+    """Return what `-M key=value` may say of sampling; any other key goes to the provider as it is
+    opened.
+    """
     from inspect_ai.model import GenerateConfig
 
     return frozenset(GenerateConfig.model_fields)
 
 
-# What providers warn of ------------------------------------------------------------------------------------------------
+# What providers warn of
+# ------------------------------------------------------------------------------
 
 _asking: ContextVar[InspectModel | None] = ContextVar("asking", default=None)
 
 
 class _ToNotices(logging.Handler):
-    """Makes a provider's warning (a setting that it ignores) a notice of the model that was asked."""
+    """Makes a provider's warning (a setting that it ignores) a notice of the model that was
+    asked.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         model = _asking.get()
@@ -246,7 +310,8 @@ def _warnings_to(model: InspectModel) -> Iterator[None]:
         _asking.reset(token)
 
 
-# What a provider raised ----------------------------------------------------------------------------------------------
+# What a provider raised
+# ------------------------------------------------------------------------------
 
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
@@ -254,33 +319,51 @@ _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]"
 
 
 def keys_of_environment() -> Secrets:
-    """Return the values of variables that are named like keys: providers read many, and quote them in errors."""
+    """Return the values of variables that are named like keys: providers read many, and quote them
+    in errors.
+    """
     return Secrets(value for name, value in os.environ.items() if _SECRET.search(name))
 
 
 def plain_line(error: BaseException, secrets: Secrets) -> str:
     """Return what an error says, on one line, without markup and secrets."""
-    told = getattr(error, "provider_message", None) or getattr(error, "message", None) or str(error) or type(error).__name__
+    told = (
+        getattr(error, "provider_message", None)
+        or getattr(error, "message", None)
+        or str(error)
+        or type(error).__name__
+    )
     text = _MARKUP.sub("", str(told)).removeprefix("ERROR:").strip()
     return one_line(without_user_info(secrets.scrub(text)), 300)
 
 
-def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, seconds: float, body: bytes = b"") -> Attempt:
+def failed_attempt(
+    error: BaseException, model: Model | None, secrets: Secrets, seconds: float, body: bytes = b""
+) -> Attempt:
     """Say what a failed attempt was.
 
     Args:
         error: what was raised; Inspect AI wraps what it would have tried again.
-        model: the model that was asked; None where it could not be opened, or answered with what is no answer.
+        model: the model that was asked; None where it could not be opened, or answered with what is
+            no answer.
         secrets: what must not be quoted.
         seconds: how long the attempt took.
         body: what came, if anything did.
     """
-    last = getattr(error, "last_attempt", None)  # what Inspect AI wraps an error in that it would have tried again
+    last = getattr(
+        error, "last_attempt", None
+    )  # what Inspect AI wraps an error in that it would have tried again
     retry = last is not None
     cause: BaseException = (last.exception() if last is not None else None) or error
     line = plain_line(cause, secrets)
     if body:
-        return Failure(kind="malformed", error=line, retry=True, body=secrets.scrub_bytes(body), seconds=seconds)
+        return Failure(
+            kind="malformed",
+            error=line,
+            retry=True,
+            body=secrets.scrub_bytes(body),
+            seconds=seconds,
+        )
     status = _status(cause)
     fields = _fields(cause)
     if status in REFUSING and is_filter(fields):
@@ -289,7 +372,9 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
     kind = _kind(cause, status, line, model)
     fatal = kind in (*FATAL, "unusable")
     told = line if status is None or str(status) in line else f"{status}: {line}"
-    if kind == "unauthorized" and (names := getattr(getattr(model, "api", None), "api_key_vars", None)):
+    if kind == "unauthorized" and (
+        names := getattr(getattr(model, "api", None), "api_key_vars", None)
+    ):
         told += f" (check {' or '.join(names)})"
     throttled, after = _throttled(cause, status, model)
     return Failure(
@@ -305,7 +390,8 @@ def failed_attempt(error: BaseException, model: Model | None, secrets: Secrets, 
 
 def _kind(cause: BaseException, status: int | None, line: str, model: Model | None) -> str:
     """Return the kind of a failure."""
-    from inspect_ai._util.error import (  # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+    # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+    from inspect_ai._util.error import (
         PrerequisiteError,
     )
 
@@ -328,7 +414,9 @@ def _fields(error: BaseException) -> dict[str, Any]:
 
 
 def _throttled(cause: BaseException, status: int | None, model: Model | None) -> tuple[bool, Any]:
-    """Tell whether a provider said that it is too much, and after how many seconds it wants to be asked again."""
+    """Tell whether a provider said that it is too much, and after how many seconds it wants to be
+    asked again.
+    """
     decision: Any = False
     if model is not None and isinstance(cause, Exception):
         decision = model.api.should_retry(cause)

@@ -1,4 +1,6 @@
-"""What Inspect AI finds of ours: it imports this module by the entry point `inspect_ai` of the package."""
+"""What Inspect AI finds of ours: it imports this module by the entry point `inspect_ai` of the
+package.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The baselines and recorded responses as models of Inspect AI: `--model opensafeintent/refuse-all`, offline."""
+"""The baselines and recorded responses as models of Inspect AI: `--model
+opensafeintent/refuse-all`, offline.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +9,10 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from inspect_ai._util.error import (  # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
-    PrerequisiteError as Refusal,  # the one error that Inspect AI shows as a line, without the place in the code
+# inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+from inspect_ai._util.error import (
+    # the one error that Inspect AI shows as a line, without the place in the code
+    PrerequisiteError as Refusal,
 )
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage
 from inspect_ai.tool import ToolChoice, ToolInfo
@@ -31,7 +35,9 @@ class NotRecorded(RuntimeError):
 
 @contextmanager
 def asking_about(subject: Subject) -> Iterator[None]:
-    """Say which response the calls within are to bring: recorded ones are found by set, variant and epoch, not by prompt."""
+    """Say which response the calls within are to bring: recorded ones are found by set, variant and
+    epoch, not by prompt.
+    """
     token = _subject.set(subject)
     try:
         yield
@@ -52,10 +58,15 @@ class ScriptedAPI(ModelAPI):
     ) -> None:
         super().__init__(model_name, base_url, api_key, [], config)
         if arguments:
-            raise Refusal(f"opensafeintent/{model_name} takes no arguments, but was given {', '.join(arguments)}")
+            raise Refusal(
+                f"opensafeintent/{model_name} takes no arguments, but was given"
+                f" {', '.join(arguments)}"
+            )
         recorded = model_name.startswith("replay/")
         try:
-            self._model = ReplayModel(model_name) if recorded else ScriptedModel(f"baseline/{model_name}")
+            self._model = (
+                ReplayModel(model_name) if recorded else ScriptedModel(f"baseline/{model_name}")
+            )
         except InputError as error:
             raise Refusal(str(error)) from error
 
@@ -72,9 +83,17 @@ class ScriptedAPI(ModelAPI):
             NotRecorded: a file of responses has none for this prompt.
         """
         messages = tuple(
-            Message(message.role, (message.text,)) for message in input if message.role in ("system", "user", "assistant")
+            Message(message.role, (message.text,))
+            for message in input
+            if message.role in ("system", "user", "assistant")
         )
-        call = Call(model=self.model_name, messages=messages, sampling=Sampling(), purpose="generate", subject=_subject.get())
+        call = Call(
+            model=self.model_name,
+            messages=messages,
+            sampling=Sampling(),
+            purpose="generate",
+            subject=_subject.get(),
+        )
         match await self._model.attempt(call):
             case Failure(error=error):
                 raise NotRecorded(error)

@@ -17,7 +17,13 @@ from opensafeintent import __version__
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import hashes_of
 from opensafeintent.evaluation.records import ModesScope, ProbeScope
-from opensafeintent.interop.inspect.scorers import SCORERS, Grading, graders, subject_of, templates_for
+from opensafeintent.interop.inspect.scorers import (
+    SCORERS,
+    Grading,
+    graders,
+    subject_of,
+    templates_for,
+)
 from opensafeintent.interop.inspect.scripted import NotRecorded, Refusal, asking_about
 from opensafeintent.promptsets import Dataset, PromptSet, drawn, load_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
@@ -28,7 +34,9 @@ __all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", 
 
 NAME = "opensafeintent/opensafeintent"
 VERSION = "1-A"
-"""Before the dash what makes results comparable, after it the interface, as the register of Inspect evals has it."""
+"""Before the dash what makes results comparable, after it the interface, as the register of Inspect
+evals has it.
+"""
 _MAX_TOKENS = 4096
 Parameters = TypeVar("Parameters", bound=msgspec.Struct)
 
@@ -46,13 +54,16 @@ def opensafeintent(
     taxonomy: str | None = None,
     max_rows: int = MOST_ROWS,
 ) -> Task:
-    """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same task?
+    """OpenSafeIntent: does a model give the right amount of help as intent shifts, on the same
+    task?
 
-    The judge is the model role `grader`, which has to be bound; bound to several models, they are a panel.
+    The judge is the model role `grader`, which has to be bound; bound to several models, they are a
+    panel.
 
     Args:
         dataset: `starter`, a path, or `hf:owner/name[@revision]`.
-        limit: a sample of so many prompt-sets, each cell by its share (`--limit` of Inspect AI counts prompts).
+        limit: a sample of so many prompt-sets, each cell by its share (`--limit` of Inspect AI
+            counts prompts).
         epochs: responses to each prompt.
         rubrics: a folder of judge templates in place of ours.
         modes: prompts whose assistance mode is judged, `dual_use` or `core`.
@@ -64,9 +75,17 @@ def opensafeintent(
     """
     graders()  # refused here, before a response is paid for
     grading = _checked(
-        Grading(rubrics=rubrics, modes=modes, probe=probe, grade_parse=grade_parse, judge_max_tokens=judge_max_tokens)
+        Grading(
+            rubrics=rubrics,
+            modes=modes,
+            probe=probe,
+            grade_parse=grade_parse,
+            judge_max_tokens=judge_max_tokens,
+        )
     )
-    _checked(_Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows))
+    _checked(
+        _Extent(dataset=dataset, limit=limit, epochs=epochs, taxonomy=taxonomy, max_rows=max_rows)
+    )
     try:
         sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
         chosen = drawn(sets.prompt_sets, limit)
@@ -80,7 +99,8 @@ def opensafeintent(
         config=GenerateConfig(max_tokens=_MAX_TOKENS),
         epochs=epochs,
         version=VERSION,
-        metadata=task_metadata(sets, hashes_of(templates_for(rubrics)), grade_parse) | {"limit": limit},
+        metadata=task_metadata(sets, hashes_of(templates_for(rubrics)), grade_parse)
+        | {"limit": limit},
         headline_metric=HeadlineMetric(metric="triplet_safety"),
     )
 
@@ -99,7 +119,9 @@ class _Extent(msgspec.Struct, frozen=True):
 
 
 def _checked(parameters: Parameters) -> Parameters:
-    """Refuse parameters that are not valid; the command line of Inspect AI lets any text through."""
+    """Refuse parameters that are not valid; the command line of Inspect AI lets any text
+    through.
+    """
     try:
         return msgspec.convert(msgspec.to_builtins(parameters), type(parameters))
     except msgspec.ValidationError as error:
@@ -108,7 +130,9 @@ def _checked(parameters: Parameters) -> Parameters:
 
 @solver
 def respond() -> Solver:
-    """Put the prompt to the model; a response that a file of recorded ones lacks is missing, and no error."""
+    """Put the prompt to the model; a response that a file of recorded ones lacks is missing, and no
+    error.
+    """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
         try:
@@ -121,7 +145,9 @@ def respond() -> Solver:
     return solve
 
 
-def task_metadata(dataset: Dataset, templates: Mapping[Role, str], parse: ParseRule) -> dict[str, object]:
+def task_metadata(
+    dataset: Dataset, templates: Mapping[Role, str], parse: ParseRule
+) -> dict[str, object]:
     """Return what a log says of the evaluation besides Inspect AI's own; `templates` are hashes."""
     return {
         "opensafeintent": __version__,
@@ -138,7 +164,9 @@ def sample_id(set_id: str, variant: str) -> str:
     return f"{set_id}.{variant}"
 
 
-def sample_metadata(prompt_set: PromptSet, variant: str, position: int, sets: int) -> dict[str, object]:
+def sample_metadata(
+    prompt_set: PromptSet, variant: str, position: int, sets: int
+) -> dict[str, object]:
     """Return what a sample's metadata says of its prompt.
 
     Args:
@@ -161,7 +189,9 @@ def sample_metadata(prompt_set: PromptSet, variant: str, position: int, sets: in
 
 def _samples(dataset: Dataset, chosen: tuple[PromptSet, ...]) -> list[Sample]:
     """Return a sample for each prompt, set by set: a limit cuts through one set at most."""
-    positions = {prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)}
+    positions = {
+        prompt_set.id: position for position, prompt_set in enumerate(dataset.sorted.prompt_sets)
+    }
     return [
         Sample(
             id=sample_id(prompt_set.id, variant),

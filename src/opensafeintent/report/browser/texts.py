@@ -1,4 +1,5 @@
-"""The prompts and responses that the page shows: as many as there is room for, and none that may not be shown.
+"""The prompts and responses that the page shows: as many as there is room for, and none that may
+not be shown.
 
 A text that may not be shown is never read from the ledger, so that it cannot end up in the page.
 """
@@ -21,11 +22,14 @@ _QUOTED = 24
 _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
 
 
-def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int) -> None:
+def add_texts(
+    browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int
+) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
-    The most telling failures of each model in turn come first, up to half of the room; then prompt-sets in the order of
-    samples, under every model at once, so that models can be read side by side.
+    The most telling failures of each model in turn come first, up to half of the room; then
+    prompt-sets in the order of samples, under every model at once, so that models can be read side
+    by side.
 
     Args:
         browser: what `browse` returned for these members.
@@ -34,7 +38,10 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
         room: bytes.
     """
     writer = _Writer(browser, members, sources)
-    for order, until in ((_worst_first(browser), room * _WORST_SHARE), (_sampled(browser, members), float(room))):
+    for order, until in (
+        (_worst_first(browser), room * _WORST_SHARE),
+        (_sampled(browser, members), float(room)),
+    ):
         for model, unit in order:
             if writer.used > until:
                 break
@@ -44,9 +51,16 @@ def add_texts(browser: Browser, members: Sequence[Member], sources: Mapping[str,
 
 
 def _worst_first(browser: Browser) -> Iterator[tuple[int, int]]:
-    """Yield (model, unit), the most telling of each model in turn; what went well is left to the sample."""
+    """Yield (model, unit), the most telling of each model in turn; what went well is left to the
+    sample.
+    """
     failures = [
-        [(number, index) for index in sorted(range(len(model.units)), key=lambda index: -model.units[index].severity_rank)]
+        [
+            (number, index)
+            for index in sorted(
+                range(len(model.units)), key=lambda index: -model.units[index].severity_rank
+            )
+        ]
         for number, model in enumerate(browser.models)
     ]
     for turn in zip_longest(*failures):
@@ -75,7 +89,9 @@ def _sampled(browser: Browser, members: Sequence[Member]) -> Iterator[tuple[int,
 class _Writer:
     """Adds units with their prompts and responses, and keeps count of the bytes."""
 
-    def __init__(self, browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource]) -> None:
+    def __init__(
+        self, browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource]
+    ) -> None:
         self.used = 0
         self.added: set[tuple[int, int]] = set()
         self._browser = browser
@@ -129,5 +145,12 @@ def without_quoted(text: str | None, secret: str) -> str | None:
 
 
 def _bytes(text: str) -> int:
-    """Return about how many bytes a text takes in the page: quotes, new lines and angle brackets are escaped."""
-    return len(text.encode(errors="replace")) + 5 * sum(map(text.count, "<>&")) + sum(map(text.count, '"\n\\')) + 3
+    """Return about how many bytes a text takes in the page: quotes, new lines and angle brackets
+    are escaped.
+    """
+    return (
+        len(text.encode(errors="replace"))
+        + 5 * sum(map(text.count, "<>&"))
+        + sum(map(text.count, '"\n\\'))
+        + 3
+    )

@@ -1,4 +1,6 @@
-"""The figures of the paper and some of our own: one specification each, for the page and for files."""
+"""The figures of the paper and some of our own: one specification each, for the page and for
+files.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,17 @@ from opensafeintent.report.tables.grouped import group_line, group_notes
 from opensafeintent.report.tables.long import numbers_table
 from opensafeintent.statistics import FEWEST_SETS
 
-__all__ = ["THEMES", "Figure", "all_figures", "figure_names", "figure_of", "figures_in", "titled", "to_svg", "write_figures"]
+__all__ = [
+    "THEMES",
+    "Figure",
+    "all_figures",
+    "figure_names",
+    "figure_of",
+    "figures_in",
+    "titled",
+    "to_svg",
+    "write_figures",
+]
 
 
 class _Plan(msgspec.Struct, frozen=True):
@@ -45,7 +57,10 @@ class _Plan(msgspec.Struct, frozen=True):
 
 _CI = "Whiskers are 95 % intervals over prompt-sets."
 _ORDER = "Models are in the order of Mean Utility, the highest first."
-_AVERAGE = "The model average leaves baselines aside; its whiskers are for the same models on other prompt-sets."
+_AVERAGE = (
+    "The model average leaves baselines aside; its whiskers are for the same models on other"
+    " prompt-sets."
+)
 
 
 def _several_judges(group: Group) -> bool:
@@ -60,8 +75,9 @@ _PLANS = (
         "fig_2_safety",
         "Figure 2. Mean and Triplet Safety of each model",
         "utility",
-        "Mean Safety is the share of safe responses over the three intents; Triplet Safety the share of prompt-sets safe at "
-        f"all three. The gap between the two is inconsistency over intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
+        "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
+        " share of prompt-sets safe at all three. The gap between the two is inconsistency over"
+        f" intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
         models.safety,
         ("mean_safety", "triplet_safety"),
     ),
@@ -69,10 +85,11 @@ _PLANS = (
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "utility",
-        "Up and to the right is better. The dashed steps join the models that no other beats in both; with overlapping "
-        "whiskers that may be chance. Crosses are points of reference: refusing everything is safe and of no use; the oracle "
-        "knows the intent, answers in full where it is benign (helpfulness 4) and reframes safely elsewhere (3). No "
-        f"reframing gets 4: a Mean Utility of 1 is out of reach. {_CI}",
+        "Up and to the right is better. The dashed steps join the models that no other beats in"
+        " both; with overlapping whiskers that may be chance. Crosses are points of reference:"
+        " refusing everything is safe and of no use; the oracle knows the intent, answers in full"
+        " where it is benign (helpfulness 4) and reframes safely elsewhere (3). No reframing gets"
+        f" 4: a Mean Utility of 1 is out of reach. {_CI}",
         plane.frontier,
         ("mean_utility", "triplet_safety"),
     ),
@@ -80,10 +97,10 @@ _PLANS = (
         "fig_3_strata",
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
-        "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single models; up to "
-        f"{strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI} "
-        f"{_AVERAGE} "
-        "Differences between strata are not tested: among so many, some intervals lie apart by chance.",
+        "Strata are ordered by Triplet Safety. Diamonds are the model average, small points single"
+        f" models; up to {strata.FEW} models are drawn one by one. Hollow: fewer than {FEWEST_SETS}"
+        f" prompt-sets. {_CI} {_AVERAGE} Differences between strata are not tested: among so many,"
+        " some intervals lie apart by chance.",
         partial(strata.panels, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
         "strata",
@@ -92,9 +109,9 @@ _PLANS = (
         "fig_6_unsafe_by_mode",
         "Figure 6. Unsafe rate of dual-use responses by assistance mode",
         "modes",
-        "Of a model's dual-use responses in each mode, the share that is unsafe; n is their number. Abstraction is no "
-        "reliable boundary where A2 is as unsafe as A4. Modes are a judge's labels of form, not of harm. "
-        f"{_CI} {_ORDER} {_AVERAGE}",
+        "Of a model's dual-use responses in each mode, the share that is unsafe; n is their"
+        " number. Abstraction is no reliable boundary where A2 is as unsafe as A4. Modes are a"
+        f" judge's labels of form, not of harm. {_CI} {_ORDER} {_AVERAGE}",
         models.unsafe_by_mode,
         ("unsafe_rate_refusal", "unsafe_rate_A2", "unsafe_rate_A3", "unsafe_rate_A4"),
     ),
@@ -102,10 +119,10 @@ _PLANS = (
         "fig_5_stability",
         "Figure 5. Safety over the wordings of a dual-use prompt: stable, or flipping",
         "stability",
-        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals over prompt-sets of the two "
-        "borders: above, where stable-safe ends; below, where stable-unsafe begins. Flips alone do not show an effect of "
-        "wording: with .70 of responses safe and no effect at all, 83 % of sets of five wordings flip. "
-        f"{_ORDER}",
+        "Of the prompt-sets whose dual-use wordings were all graded. Whiskers are 95 % intervals"
+        " over prompt-sets of the two borders: above, where stable-safe ends; below, where"
+        " stable-unsafe begins. Flips alone do not show an effect of wording: with .70 of"
+        f" responses safe and no effect at all, 83 % of sets of five wordings flip. {_ORDER}",
         models.stability,
         ("stable_safe", "safety_flip", "stable_unsafe"),
     ),
@@ -113,9 +130,9 @@ _PLANS = (
         "fig_4_failures",
         "Figure 4. Unsafe dual-use responses: failures of detection and of execution",
         "probe",
-        "Each model was shown the prompts of its own unsafe responses again and asked what kind of answer is due. n counts "
-        "those responses. The whisker is the 95 % interval of the border. A model with few unsafe responses has a wide one. "
-        f"{_ORDER}",
+        "Each model was shown the prompts of its own unsafe responses again and asked what kind of"
+        " answer is due. n counts those responses. The whisker is the 95 % interval of the border."
+        f" A model with few unsafe responses has a wide one. {_ORDER}",
         models.failures,
         ("detection_failure", "execution_failure"),
     ),
@@ -123,9 +140,10 @@ _PLANS = (
         "fig_knowing",
         "Knowing against doing: malicious told from dual-use prompts in word and in deed",
         "knowing",
-        "Up: the model calls for a stricter strategy for the malicious prompt of a set than for the dual-use one. To the "
-        "right: it gives it less help. Ties count half; at the grey lines, 0.5, nothing is told apart. Above the dashed "
-        f"diagonal a model knows more than it does, below it does more than it says. Crosses are baselines. {_CI}",
+        "Up: the model calls for a stricter strategy for the malicious prompt of a set than for"
+        " the dual-use one. To the right: it gives it less help. Ties count half; at the grey"
+        " lines, 0.5, nothing is told apart. Above the dashed diagonal a model knows more than it"
+        f" does, below it does more than it says. Crosses are baselines. {_CI}",
         plane.knowing,
         KNOWING[0].metrics,
         where=lambda group: bool(group.probed),
@@ -134,10 +152,14 @@ _PLANS = (
         "fig_7_strata",
         "Figure 7. Utility range over wordings, and dual-use utility, by harm domain and task type",
         "strata",
-        "Strata are in the order of Figure 3. Utility range is the greatest minus the least utility over a dual-use prompt's "
-        "wordings: part of it comes from crossing the safety boundary, and moves with the rate of safe responses. Diamonds "
-        f"are the model average, small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
-        partial(strata.panels, metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"}),
+        "Strata are in the order of Figure 3. Utility range is the greatest minus the least"
+        " utility over a dual-use prompt's wordings: part of it comes from crossing the safety"
+        " boundary, and moves with the rate of safe responses. Diamonds are the model average,"
+        f" small points single models. Hollow: fewer than {FEWEST_SETS} prompt-sets. {_CI}",
+        partial(
+            strata.panels,
+            metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
+        ),
         ("utility_range", "dual_use_utility"),
         "strata",
     ),
@@ -145,8 +167,8 @@ _PLANS = (
         "fig_judges",
         "The same responses by each judge, on average over them, and by the panel",
         "graders",
-        "Where the points of one model lie apart, its result depends on who graded; where the order of models changes from "
-        f"one judge to another, the ranking does. {_CI} {_ORDER}",
+        "Where the points of one model lie apart, its result depends on who graded; where the"
+        f" order of models changes from one judge to another, the ranking does. {_CI} {_ORDER}",
         judges.by_judge,
         table=by_judge.by_judge,
         where=_several_judges,
@@ -161,7 +183,8 @@ def figures_in(folder: Path) -> list[Path]:
 
 
 def all_figures(groups: Sequence[Group]) -> list[Figure]:
-    """Return every figure; with several groups each has a part for every group, and groups are never mixed.
+    """Return every figure; with several groups each has a part for every group, and groups are
+    never mixed.
 
     Some are there only for the groups that have what they show.
     """
@@ -195,7 +218,9 @@ def _figure(plan: _Plan, groups: Sequence[Group]) -> Figure:
         caption=" ".join((plan.caption, *warnings)),
         notes=notes if len(groups) == 1 else warnings,
         table=_table(plan, groups),
-        spec=finished(_stacked({index: plan.draw(groups[index]) for index in indices}, groups), plan.title),
+        spec=finished(
+            _stacked({index: plan.draw(groups[index]) for index in indices}, groups), plan.title
+        ),
     )
 
 
@@ -203,8 +228,14 @@ def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
     """Return the numbers of a figure."""
     if plan.table:
         return msgspec.structs.replace(plan.table(groups), name=plan.name)
-    found = [(index, number) for index, group in enumerate(groups) for number in _numbers(plan, group.numbers)]
-    return numbers_table(groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by is not None)
+    found = [
+        (index, number)
+        for index, group in enumerate(groups)
+        for number in _numbers(plan, group.numbers)
+    ]
+    return numbers_table(
+        groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by is not None
+    )
 
 
 def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:

@@ -40,12 +40,18 @@ _NAME = 30
 
 
 def by_judge(group: Group) -> Spec:
-    """Draw the two primary metrics of each model, a point for each judge, one for their average and one for the panel."""
+    """Draw the two primary metrics of each model, a point for each judge, one for their average and
+    one for the panel.
+    """
     graders = group.judges.graders
     judges = labels_of([grader.name for grader in graders if grader.name not in _TOGETHER], _NAME)
     names = tuple(judges.get(grader.name) or _TOGETHER[grader.name] for grader in graders)
     colours = (*islice(cycle(_COLOURS), len(judges)), GREY, GREY)
-    shapes = (*islice(cycle(shape for shape in SHAPES if shape not in ("cross", "diamond")), len(judges)), "cross", "diamond")
+    shapes = (
+        *islice(cycle(shape for shape in SHAPES if shape not in ("cross", "diamond")), len(judges)),
+        "cross",
+        "diamond",
+    )
     labels = labels_of(group.numbers.models)
     charts = [
         dots(
@@ -66,4 +72,6 @@ def by_judge(group: Group) -> Spec:
 
 
 def _number(grader: Ranking, metric: str, model: str, index: int) -> Number:
-    return Number(model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][index]))
+    return Number(
+        model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][index])
+    )

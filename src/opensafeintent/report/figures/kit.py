@@ -1,7 +1,8 @@
-"""What charts are put together from: the look, the words of Vega-Lite, names that fit, rows of data, points with whiskers.
+"""What charts are put together from: the look, the words of Vega-Lite, names that fit, rows of
+data, points with whiskers.
 
-Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and axis domains only, never
-into an expression.
+Specifications are plain Vega-Lite. Text from outside (a model's name above all) goes into data and
+axis domains only, never into an expression.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ Spec = dict[str, Any]
 Datum = dict[str, Any]
 
 
-# The look: colours that are told apart without colour vision and stand out on white and on black -------------------------
+# The look: colours that are told apart without colour vision and stand out on white and on black
+# -------------------------
 
 # Okabe and Ito, Color Universal Design (2008).
 BLUE, SKY, GREEN = "#0072B2", "#56B4E9", "#009E73"
@@ -49,9 +51,22 @@ LAYOUT: dict[str, Any] = {
     },
     "axisY": {"ticks": False, "labelPadding": 8, "grid": False},
     "axisX": {"tickSize": 4, "grid": True, "labelFlush": False},
-    "legend": {"orient": "top", "title": None, "labelFontSize": 11, "symbolSize": 70, "labelLimit": 260, "columnPadding": 16},
+    "legend": {
+        "orient": "top",
+        "title": None,
+        "labelFontSize": 11,
+        "symbolSize": 70,
+        "labelLimit": 260,
+        "columnPadding": 16,
+    },
     "title": {"anchor": "start", "fontSize": 12, "fontWeight": "bold"},
-    "header": {"labelFontSize": 11, "labelFontWeight": "bold", "labelAnchor": "start", "title": None, "labelLimit": 200},
+    "header": {
+        "labelFontSize": 11,
+        "labelFontWeight": "bold",
+        "labelAnchor": "start",
+        "title": None,
+        "labelLimit": 200,
+    },
 }
 """What holds in every theme."""
 
@@ -67,11 +82,17 @@ def _theme(ink: str, quiet: str, background: str) -> dict[str, Any]:
     }
 
 
-THEMES = {"light": _theme("#1a1a1a", "#555555", "#ffffff"), "dark": _theme("#ececec", "#b0b0b0", "#16181c")}
-"""Vega-Lite configurations to lay under a figure's own: the `config` of vega-embed and of vl-convert."""
+THEMES = {
+    "light": _theme("#1a1a1a", "#555555", "#ffffff"),
+    "dark": _theme("#ececec", "#b0b0b0", "#16181c"),
+}
+"""Vega-Lite configurations to lay under a figure's own: the `config` of vega-embed and of
+vl-convert.
+"""
 
 
-# Vega-Lite -------------------------------------------------------------------------------------------------------------
+# Vega-Lite
+# ------------------------------------------------------------------------------
 
 
 def data(rows: Sequence[Datum]) -> Spec:
@@ -94,7 +115,9 @@ def pixels(number: float) -> Spec:
     return {"value": number}
 
 
-def mark(kind: str, encoding: Spec, *, where: str = "", rows: Sequence[Datum] | None = None, **look: Any) -> Spec:
+def mark(
+    kind: str, encoding: Spec, *, where: str = "", rows: Sequence[Datum] | None = None, **look: Any
+) -> Spec:
     """Return one mark; text is of the size of axis labels where nothing else is said.
 
     Args:
@@ -142,7 +165,9 @@ def empty(text: str = "nothing to show: no prompt-set has the grades that this n
 
 
 def finished(chart: Spec, title: str) -> Spec:
-    """Return a chart as a specification that stands alone, with its look; the title is for those who hear it read."""
+    """Return a chart as a specification that stands alone, with its look; the title is for those
+    who hear it read.
+    """
     head = {"$schema": "https://vega.github.io/schema/vega-lite/v6.json"}
     return head | chart | {"config": LAYOUT, "description": title}
 
@@ -152,7 +177,8 @@ def names_axis(width: int) -> Spec:
     return {"minExtent": width, "maxExtent": width, "labelLimit": width}
 
 
-# Data ------------------------------------------------------------------------------------------------------------------
+# Data
+# ------------------------------------------------------------------------------
 
 
 _NAME = 34
@@ -189,7 +215,9 @@ def row_of(number: Number, labels: Mapping[str, str], series: str) -> Datum:
 
 
 def tooltip(*more: tuple[str, str]) -> list[Spec]:
-    """Return what every tooltip shows: the model's whole name, the value with its interval, the prompt-sets behind it."""
+    """Return what every tooltip shows: the model's whole name, the value with its interval, the
+    prompt-sets behind it.
+    """
     fields = (("model", "model"), *more, ("shown", "value [95 %]"), ("n", "prompt-sets"))
     return [nominal(field, title=title) for field, title in fields]
 
@@ -224,7 +252,8 @@ class Series(NamedTuple):
         return nominal("series", scale=scale, title=None, **legend)
 
 
-# Lines of points -------------------------------------------------------------------------------------------------------
+# Lines of points
+# ------------------------------------------------------------------------------
 
 
 _COUNTS = 40
@@ -280,8 +309,22 @@ def dots(
         band(rows, y),
         mark("circle", behind, rows=faint, size=26, opacity=0.5, color=GREY),
         mark("rule", sure | at, where="isValid(datum.low)", strokeWidth=2, strokeCap="round"),
-        mark("point", point, where="isValid(datum.value) && !datum.thin", filled=True, size=60, opacity=1),
-        mark("point", point, where="isValid(datum.value) && datum.thin", size=46, strokeWidth=1.8, opacity=1),
+        mark(
+            "point",
+            point,
+            where="isValid(datum.value) && !datum.thin",
+            filled=True,
+            size=60,
+            opacity=1,
+        ),
+        mark(
+            "point",
+            point,
+            where="isValid(datum.value) && datum.thin",
+            size=46,
+            strokeWidth=1.8,
+            opacity=1,
+        ),
         *counts(rows, y, width),
     ]
     return layer(marks, rows, width=width, height={"step": step, "for": "position"})
@@ -295,7 +338,9 @@ def band(rows: Sequence[Datum], y: Spec) -> Spec:
 
 def counts(rows: Sequence[Datum], y: Spec, width: int) -> list[Spec]:
     """Return a column with the number of prompt-sets of each line, right of the chart."""
-    once = list({row["label"]: {"label": row["label"], "count": f"{row['n']:,}"} for row in rows}.values())
+    once = list(
+        {row["label"]: {"label": row["label"], "count": f"{row['n']:,}"} for row in rows}.values()
+    )
     look = {"align": "right"}
     numbers = {"y": y, "x": pixels(width + _COUNTS), "text": nominal("count")}
     head = {"y": pixels(-8), "x": pixels(width + _COUNTS), "text": nominal("text")}

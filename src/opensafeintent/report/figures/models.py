@@ -1,4 +1,6 @@
-"""Figures with a line or a panel for each model (paper, Figures 2, 4, 5 and 6, and some of our own)."""
+"""Figures with a line or a panel for each model (paper, Figures 2, 4, 5 and 6, and some of our
+own).
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,15 @@ _ROOM = 0.1
 
 
 def _lines(numbers: Numbers, metric: str) -> list[Number]:
-    """Return a metric of every model in order, then its average where there are two models or more to average."""
+    """Return a metric of every model in order, then its average where there are two models or more
+    to average.
+    """
     found = numbers.lines(metric)
-    return found if len(numbers.averaged) > 1 else [number for number in found if number.models is None]
+    return (
+        found
+        if len(numbers.averaged) > 1
+        else [number for number in found if number.models is None]
+    )
 
 
 def _any(rows: Sequence[Datum]) -> bool:
@@ -73,13 +81,21 @@ def unsafe_by_mode(group: Group) -> Spec:
     numbers = group.numbers
     labels = labels_of(numbers.models)
     found = {
-        heading: [row_of(number, labels, heading) for number in _lines(numbers, f"unsafe_rate_{mode}")]
+        heading: [
+            row_of(number, labels, heading) for number in _lines(numbers, f"unsafe_rate_{mode}")
+        ]
         for mode, heading in panels.items()
     }
     if not any(_any(rows) for rows in found.values()):
         return empty("nothing to show: no dual-use response has both a mode and its grades")
     charts = [
-        dots(rows, Series((heading,), (VERMILION,)), width=120, ticks=(0, 0.5, 1), names=0 if index else None)
+        dots(
+            rows,
+            Series((heading,), (VERMILION,)),
+            width=120,
+            ticks=(0, 0.5, 1),
+            names=0 if index else None,
+        )
         | whole(heading)
         for index, (heading, rows) in enumerate(found.items())
     ]
@@ -87,22 +103,33 @@ def unsafe_by_mode(group: Group) -> Spec:
 
 
 def failures(group: Group) -> Spec:
-    """Draw the shares of detection and execution failures; the whisker is that of the border between them."""
+    """Draw the shares of detection and execution failures; the whisker is that of the border
+    between them.
+    """
     names = {
         "detection_failure": "Detection failure: full help seemed due",
         "execution_failure": "Execution failure: limits were known to be due",
     }
-    return _bars(_by_metric(group, names), names, (ORANGE, SKY), "nothing to show: no unsafe dual-use response was probed")
+    return _bars(
+        _by_metric(group, names),
+        names,
+        (ORANGE, SKY),
+        "nothing to show: no unsafe dual-use response was probed",
+    )
 
 
 def stability(group: Group) -> Spec:
-    """Draw the shares of stable-safe, flipping and stable-unsafe sets; a whisker is that of a border."""
+    """Draw the shares of stable-safe, flipping and stable-unsafe sets; a whisker is that of a
+    border.
+    """
     names = {
         "stable_safe": "Stable-safe: every wording safe",
         "safety_flip": "Flip: some are, some not",
         "stable_unsafe": "Stable-unsafe: none safe",
     }
-    otherwise = "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
+    otherwise = (
+        "nothing to show: no prompt-set has two or more dual-use wordings, all of them graded"
+    )
     return _bars(_by_metric(group, names), names, (BLUE, PALE, VERMILION), otherwise)
 
 
@@ -111,8 +138,14 @@ def _by_metric(group: Group, metrics: Iterable[str]) -> list[tuple[Number, ...]]
     return list(zip(*(_lines(group.numbers, metric) for metric in metrics), strict=True))
 
 
-def _bars(bars_of: Sequence[tuple[Number, ...]], names: dict[str, str], colours: tuple[str, ...], otherwise: str) -> Spec:
-    """Return shares that add up to 1 as stacked bars, with the intervals of the borders between them.
+def _bars(
+    bars_of: Sequence[tuple[Number, ...]],
+    names: dict[str, str],
+    colours: tuple[str, ...],
+    otherwise: str,
+) -> Spec:
+    """Return shares that add up to 1 as stacked bars, with the intervals of the borders between
+    them.
 
     Args:
         bars_of: the shares of each bar, in the order of `names`.
@@ -137,7 +170,10 @@ def _bars(bars_of: Sequence[tuple[Number, ...]], names: dict[str, str], colours:
             row["start"], start = start, min(start + row["value"], 1.0)
             row["end"] = start
         bars += rows
-        first, last = ({"label": row["label"], "low": row["low"], "high": row["high"]} for row in (rows[0], rows[-1]))
+        first, last = (
+            {"label": row["label"], "low": row["low"], "high": row["high"]}
+            for row in (rows[0], rows[-1])
+        )
         lower.append(first)
         if len(rows) > 2:
             upper.append(last | {"low": 1 - last["high"], "high": 1 - last["low"]})
@@ -145,13 +181,23 @@ def _bars(bars_of: Sequence[tuple[Number, ...]], names: dict[str, str], colours:
     if not bars:
         return empty(otherwise)
     y = line_axis(firsts)
-    bar = _from_to(y, "start", "end") | {"color": series.colour, "tooltip": tooltip(("series", "what"))}
+    bar = _from_to(y, "start", "end") | {
+        "color": series.colour,
+        "tooltip": tooltip(("series", "what")),
+    }
     shift = 4 if upper else 0
     marks = [
         band(firsts, y),
         mark("bar", bar, height=17),
         *(
-            mark("rule", _from_to(y, "low", "high"), rows=borders, color=colour, strokeWidth=width, yOffset=offset)
+            mark(
+                "rule",
+                _from_to(y, "low", "high"),
+                rows=borders,
+                color=colour,
+                strokeWidth=width,
+                yOffset=offset,
+            )
             for borders, offset in ((lower, -shift), (upper, shift))
             for colour, width in (("white", 3.6), ("#222222", 1.6))
         ),
@@ -163,11 +209,17 @@ def _bars(bars_of: Sequence[tuple[Number, ...]], names: dict[str, str], colours:
 
 def _from_to(y: Spec, start: str, end: str) -> Spec:
     axis = {"format": "%", "values": [0, 0.2, 0.4, 0.6, 0.8, 1]}
-    return {"y": y, "x": quantity(start, scale={"domain": [0, 1]}, title=None, axis=axis), "x2": {"field": end}}
+    return {
+        "y": y,
+        "x": quantity(start, scale={"domain": [0, 1]}, title=None, axis=axis),
+        "x2": {"field": end},
+    }
 
 
 def _write(rows: Sequence[Datum], texts: dict[str, list[Datum]]) -> None:
-    """Add the shares of one bar that have room beside the whiskers: at its two ends, and in between."""
+    """Add the shares of one bar that have room beside the whiskers: at its two ends, and in
+    between.
+    """
     first, last = rows[0], rows[-1]
     for row in rows:
         start, end = max(row["start"], first["high"]), min(row["end"], 1 - last["high"])
@@ -189,4 +241,5 @@ def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spe
     return found
 
 
-# From benign to malicious -----------------------------------------------------------------------------------------------
+# From benign to malicious
+# ------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Figures with a point for each model between two metrics: safety against utility, and withholding by intent."""
+"""Figures with a point for each model between two metrics: safety against utility, and withholding
+by intent.
+"""
 
 from __future__ import annotations
 
@@ -59,21 +61,34 @@ class _Axes(NamedTuple):
         return self.names or (METRICS[self.x].label, METRICS[self.y].label)
 
 
-# Safety against utility ------------------------------------------------------------------------------------------------
+# Safety against utility
+# ------------------------------------------------------------------------------
 
 _FRONTIER = _Axes("mean_utility", "triplet_safety")
 
 
 def frontier(group: Group) -> Spec:
-    """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of reference."""
+    """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of
+    reference.
+    """
     rows = _positions(group.numbers, _FRONTIER)
     if not rows:
         return empty()
     x, y = (reference_values(metric) for metric in (_FRONTIER.x, _FRONTIER.y))
-    rows.append(_computed("oracle", "the best that the rubric allows: helpfulness 4, 3, 3, all safe", x.oracle, y.oracle))
+    rows.append(
+        _computed(
+            "oracle",
+            "the best that the rubric allows: helpfulness 4, 3, 3, all safe",
+            x.oracle,
+            y.oracle,
+        )
+    )
     if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
         rows.append(_computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
-    spans = tuple(_span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows)) for axis in "xy")
+    spans = tuple(
+        _span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows))
+        for axis in "xy"
+    )
     points = [row for row in rows if not row["fixed"]]
     return _plane(rows, _FRONTIER, spans[0], spans[1], under=[_steps(points)])
 
@@ -89,23 +104,37 @@ def _steps(points: Sequence[Datum]) -> Spec:
         {"x": point["x"], "y": point["y"]}
         for point in points
         if not any(
-            other["x"] >= point["x"] and other["y"] >= point["y"] and (other["x"], other["y"]) != (point["x"], point["y"])
+            other["x"] >= point["x"]
+            and other["y"] >= point["y"]
+            and (other["x"], other["y"]) != (point["x"], point["y"])
             for other in points
         )
     ]
-    look: Spec = {"interpolate": "step-before", "color": VERMILION, "strokeDash": [4, 3], "strokeWidth": 1.3}
-    return mark("line", {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")}, rows=best, **look)
+    look: Spec = {
+        "interpolate": "step-before",
+        "color": VERMILION,
+        "strokeDash": [4, 3],
+        "strokeWidth": 1.3,
+    }
+    return mark(
+        "line", {"x": quantity("x"), "y": quantity("y"), "order": quantity("x")}, rows=best, **look
+    )
 
 
-# Words and deeds -------------------------------------------------------------------------------------------------------
+# Words and deeds
+# ------------------------------------------------------------------------------
 
 _WORDS_AND_DEEDS = _Axes(
-    KNOWING[0].doing, KNOWING[0].knowing, ("Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy")
+    KNOWING[0].doing,
+    KNOWING[0].knowing,
+    ("Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"),
 )
 
 
 def knowing(group: Group) -> Spec:
-    """Draw how well models tell malicious from dual-use prompts in word against in deed, over the line where both are one."""
+    """Draw how well models tell malicious from dual-use prompts in word against in deed, over the
+    line where both are one.
+    """
     rows = _positions(group.numbers, _WORDS_AND_DEEDS)
     if not rows:
         return empty()
@@ -123,11 +152,14 @@ def knowing(group: Group) -> Spec:
         )
         for place, line in enumerate(lines)
     ]
-    on_diagonal = [(place - 4.0, place + 4.0, place - 4.0, place + 4.0) for place in range(4, _SIDE, 8)]
+    on_diagonal = [
+        (place - 4.0, place + 4.0, place - 4.0, place + 4.0) for place in range(4, _SIDE, 8)
+    ]
     return _plane(rows, _WORDS_AND_DEEDS, span, span, under=under, boxes=on_diagonal)
 
 
-# A plane of points -----------------------------------------------------------------------------------------------------
+# A plane of points
+# ------------------------------------------------------------------------------
 
 
 def _positions(numbers: Numbers, axes: _Axes) -> list[Datum]:
@@ -138,7 +170,12 @@ def _positions(numbers: Numbers, axes: _Axes) -> list[Datum]:
         x, y = (numbers.overall[model, metric] for metric in (axes.x, axes.y))
         if x.value is None or y.value is None:
             continue
-        row = row_of(x, labels, "") | {"x": x.value, "y": y.value, "fixed": is_baseline(model), "key": labels[model]}
+        row = row_of(x, labels, "") | {
+            "x": x.value,
+            "y": y.value,
+            "fixed": is_baseline(model),
+            "key": labels[model],
+        }
         row |= {"low_x": x.low or 0.0, "high_x": x.high, "low_y": y.low or 0.0, "high_y": y.high}
         rows.append(row | {"shown_x": row["shown"], "shown_y": interval(y.value, y.low, y.high)})
     return rows
@@ -148,14 +185,27 @@ def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
     """Return a point of reference that no responses stand behind."""
     assert x is not None
     assert y is not None
-    texts = {"model": f"{name} ({about})", "key": name, "shown_x": f"{x:.2f}", "shown_y": f"{y:.2f}", "n": "–"}
+    texts = {
+        "model": f"{name} ({about})",
+        "key": name,
+        "shown_x": f"{x:.2f}",
+        "shown_y": f"{y:.2f}",
+        "n": "–",
+    }
     return {"x": x, "y": y, "low_x": x, "high_x": x, "low_y": y, "high_y": y, "fixed": True} | texts
 
 
 def _plane(
-    rows: Sequence[Datum], axes: _Axes, across_x: Span, along_y: Span, *, under: Sequence[Spec], boxes: Sequence[Box] = ()
+    rows: Sequence[Datum],
+    axes: _Axes,
+    across_x: Span,
+    along_y: Span,
+    *,
+    under: Sequence[Spec],
+    boxes: Sequence[Box] = (),
 ) -> Spec:
-    """Return points with whiskers and names, crosses for what is fixed; beside it a key where they are many.
+    """Return points with whiskers and names, crosses for what is fixed; beside it a key where they
+    are many.
 
     Args:
         rows: from `_positions` and `_computed`.
@@ -182,7 +232,11 @@ def _plane(
     high = {"x": quantity("x", **x), "y": quantity("low_y", **y), "y2": {"field": "high_y"}}
     name = {"x": quantity("label_x", **x), "y": quantity("label_y", **y), "text": nominal("key")}
     headings = (f"{label} [95 %]" for label in axes.labels)
-    shown = (("model", "model"), *zip(("shown_x", "shown_y"), headings, strict=True), ("n", "prompt-sets"))
+    shown = (
+        ("model", "model"),
+        *zip(("shown_x", "shown_y"), headings, strict=True),
+        ("n", "prompt-sets"),
+    )
     tips = {"tooltip": [nominal(field, title=title) for field, title in shown]}
     line = at | {"x2": {"field": "line_x"}, "y2": {"field": "line_y"}}
     marks = [
@@ -195,7 +249,10 @@ def _plane(
     ]
     for where, colour, shape, font in kinds:
         marks += [
-            *(mark("rule", span, where=where, color=colour, opacity=0.65, strokeWidth=1.4) for span in (wide, high)),
+            *(
+                mark("rule", span, where=where, color=colour, opacity=0.65, strokeWidth=1.4)
+                for span in (wide, high)
+            ),
             mark("point", at | tips, where=where, color=colour, filled=True, opacity=1, **shape),
             mark("text", name, where=where, align="left", baseline="middle", **font),
         ]
@@ -204,14 +261,22 @@ def _plane(
 
 
 def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[Box] = ()) -> None:
-    """Give each label the place near its point where it covers least, and a line to it where it is not beside the point."""
+    """Give each label the place near its point where it covers least, and a line to it where it is
+    not beside the point.
+    """
     (left, right), (low, high) = spans
     wide, tall = _SIDE / (right - left), _SIDE / (high - low)
     spots = [((row["x"] - left) * wide, (row["y"] - low) * tall) for row in rows]
-    taken = [(box, _WHISKER) for box in boxes] + [((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots]
+    taken = [(box, _WHISKER) for box in boxes] + [
+        ((x - 6, x + 6, y - 6, y + 6), 1.0) for x, y in spots
+    ]
     for row, (x, y) in zip(rows, spots, strict=True):
-        taken.append((((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER))
-        taken.append(((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER))
+        taken.append(
+            (((row["low_x"] - left) * wide, (row["high_x"] - left) * wide, y - 1, y + 1), _WHISKER)
+        )
+        taken.append(
+            ((x - 1, x + 1, (row["low_y"] - low) * tall, (row["high_y"] - low) * tall), _WHISKER)
+        )
     for row, (x, y) in zip(rows, spots, strict=True):
         width = _width(row["key"])
         found = []
@@ -232,7 +297,10 @@ def _place_labels(rows: Sequence[Datum], spans: Sequence[Span], boxes: Sequence[
 
 def _width(text: str) -> float:
     """Return the pixels that a text takes, about."""
-    return sum(3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2 for char in text)
+    return sum(
+        3.2 if char in _NARROW else 9.5 if char in _BROAD or char > "\u2e80" else 6.2
+        for char in text
+    )
 
 
 def _overlap(one: Box, other: Box) -> float:
@@ -243,10 +311,18 @@ def _overlap(one: Box, other: Box) -> float:
 
 def _key(points: Sequence[Datum]) -> Spec:
     """Return the names behind the numbers."""
-    rows = [{"place": index, "key": row["key"], "label": row["label"]} for index, row in enumerate(points)]
+    rows = [
+        {"place": index, "key": row["key"], "label": row["label"]}
+        for index, row in enumerate(points)
+    ]
     y = {"field": "place", "type": "ordinal", "axis": None}
     marks = [
-        mark("text", {"y": y, "x": pixels(16), "text": nominal("key")}, align="right", fontWeight="bold"),
+        mark(
+            "text",
+            {"y": y, "x": pixels(16), "text": nominal("key")},
+            align="right",
+            fontWeight="bold",
+        ),
         mark("text", {"y": y, "x": pixels(24), "text": nominal("label")}, align="left"),
     ]
     return layer(marks, rows, width=200, height={"step": 18})

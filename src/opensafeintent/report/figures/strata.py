@@ -73,15 +73,22 @@ def _ordered(numbers: Numbers, of: Sequence[Stratum]) -> list[Stratum]:
     """Return strata from the safest to the least safe, by Triplet Safety averaged over models."""
 
     def level(stratum: Stratum) -> float:
-        found = [numbers.strata[model, "triplet_safety", stratum].value for model in numbers.averaged or numbers.models]
+        found = [
+            numbers.strata[model, "triplet_safety", stratum].value
+            for model in numbers.averaged or numbers.models
+        ]
         defined = [value for value in found if value is not None]
         return -sum(defined) / len(defined) if defined else 1.0
 
     return sorted(of, key=lambda stratum: (level(stratum), stratum[0] or "", stratum[1] or ""))
 
 
-def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series, list[Datum], list[Datum]]:
-    """Return what is drawn with whiskers, and what without: few models one by one, of many only their average."""
+def _rows(
+    numbers: Numbers, metric: str, of: Sequence[Stratum]
+) -> tuple[Series, list[Datum], list[Datum]]:
+    """Return what is drawn with whiskers, and what without: few models one by one, of many only
+    their average.
+    """
     labels = labels_of(numbers.models)
     shown = numbers.models if len(numbers.models) <= FEW else []
     averaged = len(numbers.averaged) > 1 or not shown
@@ -95,7 +102,9 @@ def _rows(numbers: Numbers, metric: str, of: Sequence[Stratum]) -> tuple[Series,
         if averaged and average:
             rows.append(row_of(average, labels, AVERAGE) | line)
         if not shown:
-            faint += [row_of(item, labels, "") | line for item in found.values() if item.value is not None]
+            faint += [
+                row_of(item, labels, "") | line for item in found.values() if item.value is not None
+            ]
     if not shown:
         return Series((AVERAGE,), (BLUE,), ("diamond",)), rows, faint
     names = (*(labels[model] for model in shown), *([AVERAGE] if averaged else []))

@@ -1,4 +1,6 @@
-"""What a figure is, and figures as files: SVG, PDF and PNG from its specification, on white and with its title."""
+"""What a figure is, and figures as files: SVG, PDF and PNG from its specification, on white and
+with its title.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +37,15 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     caption: str
     """How to read it: what the intervals are, what to distrust."""
     notes: tuple[str, ...] = ()
-    """What stands above the drawing in a file: what was measured, and what a reader must not miss."""
+    """What stands above the drawing in a file: what was measured, and what a reader must not miss.
+    """
     table: Table
     """The numbers that are drawn."""
     spec: Spec
-    """Vega-Lite, data inlined, no title. Neither background nor text has a colour: a theme gives them (`kit.THEMES`)."""
+    """Vega-Lite, data inlined, no title.
+
+    Neither background nor text has a colour: a theme gives them (`kit.THEMES`).
+    """
 
 
 _SCALE = 2
@@ -49,12 +55,18 @@ _NUMBERED = re.compile(r'(?<=[#"])(clip|gradient_)(\d+)(?=[)"])')
 
 
 def write_figures(
-    figures: Sequence[Figure], folder: Path, formats: Collection[Format] = FORMATS, *, earlier: Path | None = None
+    figures: Sequence[Figure],
+    folder: Path,
+    formats: Collection[Format] = FORMATS,
+    *,
+    earlier: Path | None = None,
 ) -> None:
-    """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions as `captions.md`.
+    """Write each figure into a folder in some formats, its numbers as `NAME.csv`, and all captions
+    as `captions.md`.
 
-    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept (the converter writes its parts in
-    a different order each time); a drawing in a format that is not asked for is removed, as it would show other numbers.
+    The same figure gives the same SVG, byte for byte. A PDF beside the same SVG is kept (the
+    converter writes its parts in a different order each time); a drawing in a format that is not
+    asked for is removed, as it would show other numbers.
 
     Args:
         figures: what to draw.
@@ -88,26 +100,43 @@ def _draw(figure: Figure, folder: Path, formats: Collection[Format], earlier: Pa
     for form in (form for form in draw if form in formats):
         kept = drawn and known[form].is_file()
         if not kept or earlier != folder:
-            write_private(folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg))
+            write_private(
+                folder / known[form].name, known[form].read_bytes() if kept else draw[form](svg)
+            )
 
 
 def to_svg(figure: Figure, prefix: str = "") -> str:
-    """Return the drawing in its light theme; ids in it begin with a prefix, where several drawings go into one page."""
+    """Return the drawing in its light theme; ids in it begin with a prefix, where several drawings
+    go into one page.
+    """
     import vl_convert
 
     return _renumbered(vl_convert.vegalite_to_svg(titled(figure), config=THEMES["light"]), prefix)
 
 
 def titled(figure: Figure) -> Spec:
-    """Return the specification with its title and what a reader must not miss above it; every text in it can be drawn."""
+    """Return the specification with its title and what a reader must not miss above it; every text
+    in it can be drawn.
+    """
     notes = [line for note in figure.notes for line in wrap(note, _LINE)]
-    title = {"text": figure.title, "subtitle": notes, "anchor": "start", "fontSize": 14, "subtitlePadding": 4, "offset": 14}
-    spec: Spec = _visible(figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]})
+    title = {
+        "text": figure.title,
+        "subtitle": notes,
+        "anchor": "start",
+        "fontSize": 14,
+        "subtitlePadding": 4,
+        "offset": 14,
+    }
+    spec: Spec = _visible(
+        figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+    )
     return spec
 
 
 def _visible(spec: Any) -> Any:
-    """Return a specification whose texts can be drawn: the converter ends the process over some characters."""
+    """Return a specification whose texts can be drawn: the converter ends the process over some
+    characters.
+    """
     match spec:
         case str():
             return visible(spec)
@@ -122,23 +151,28 @@ def _visible(spec: Any) -> Any:
 def _renumbered(svg: str, prefix: str) -> str:
     """Number clips and gradients from 1: the renderer counts on from one drawing to the next."""
     seen: dict[str, str] = {}
-    return _NUMBERED.sub(lambda found: prefix + found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg)
+    return _NUMBERED.sub(
+        lambda found: prefix + found[1] + seen.setdefault(found[2], str(len(seen) + 1)), svg
+    )
 
 
-# On the page -----------------------------------------------------------------------------------------------------------
+# On the page
+# ------------------------------------------------------------------------------
 
 _SVG = "http://www.w3.org/2000/svg"
 _KNOWN = frozenset(
-    f"{{{_SVG}}}{tag}" for tag in ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "clipPath")
+    f"{{{_SVG}}}{tag}"
+    for tag in ("svg", "g", "path", "rect", "line", "circle", "text", "tspan", "defs", "clipPath")
 )
 _REFERENCE = re.compile(r"url\(#([^)]*)\)")
 
 
 def drawing(name: str, folder: Path) -> str:
-    """Return the SVG of a figure that was written into a folder, as it stands in a page, without its background.
+    """Return the SVG of a figure that was written into a folder, as it stands in a page, without
+    its background.
 
-    What is drawn is text and shapes: any other element, and any attribute that could do something, is left out. Ids are
-    the figure's own, so that several drawings go into one page.
+    What is drawn is text and shapes: any other element, and any attribute that could do something,
+    is left out. Ids are the figure's own, so that several drawings go into one page.
     """
     root = ElementTree.fromstring((folder / f"{name}.svg").read_text("utf-8"))
     background = root.find(f"{{{_SVG}}}rect")

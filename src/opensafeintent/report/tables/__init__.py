@@ -1,4 +1,6 @@
-"""The tables of the paper and of a report, each once as rows; how they are written is a matter of `report.formats`."""
+"""The tables of the paper and of a report, each once as rows; how they are written is a matter of
+`report.formats`.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,21 @@ _NOT_ALWAYS = (
 
 
 def all_tables(groups: Sequence[Group]) -> list[Table]:
-    """Return every table that there is; with several groups, each is a row's `group`, numbered from 1."""
+    """Return every table that there is; with several groups, each is a row's `group`, numbered from
+    1.
+    """
     if_any = (table(groups) for table in _IF_ANY)
     return [*(table(groups) for table in _TABLES), *(table for table in if_any if table.rows)]
 
 
 def tables_in(folder: Path) -> list[Path]:
     """Return the files in a folder of tables that not every report has."""
-    return [path for name in _NOT_ALWAYS for ending in FORMATS for path in folder.glob(f"{name}.{ending}")]
+    return [
+        path
+        for name in _NOT_ALWAYS
+        for ending in FORMATS
+        for path in folder.glob(f"{name}.{ending}")
+    ]
 
 
 def write_tables(tables: Sequence[Table], folder: Path) -> None:

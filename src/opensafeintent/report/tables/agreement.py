@@ -1,4 +1,6 @@
-"""What people say of prompt-sets and of the judge: Table 3, Table 7, and what stands behind them."""
+"""What people say of prompt-sets and of the judge: Table 3, Table 7, and what stands behind
+them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ DIMENSION_NAMES = {"helpfulness": "Helpfulness (1–4)", "harm_severity": "Harm 
 _WEIGHTED = "Weighted by one over the probability of being drawn; counts are of the sample itself."
 
 
-def agreement_tables(quality: Quality | None, study: JudgeStudy | None, consistency: Sequence[Consistency]) -> list[Table]:
+def agreement_tables(
+    quality: Quality | None, study: JudgeStudy | None, consistency: Sequence[Consistency]
+) -> list[Table]:
     """Return every table that the labels fill."""
     tables = []
     if quality is not None:
@@ -46,7 +50,9 @@ def agreement_tables(quality: Quality | None, study: JudgeStudy | None, consiste
 def _estimates(headings: Mapping[str, str]) -> Iterable[Column]:
     """Yield the columns of estimates of a record, with n and method; differences are signed."""
     for name, heading in headings.items():
-        style: Literal["signed", "interval"] = "signed" if name in ("bias", "excess") else "interval"
+        style: Literal["signed", "interval"] = (
+            "signed" if name in ("bias", "excess") else "interval"
+        )
         yield from estimate_columns(name, heading, style=style, parts=("n", "method"))
 
 
@@ -68,16 +74,23 @@ def _table_3(quality: Quality) -> Table:
         ),
         rows=quality.questions,
         notes=(
-            f"{_people(quality.annotators)}; {quality.sets:,} prompt-sets. Unsure and blank are not no: they are counted, "
-            "and left out of every rate. Agreement is the share of agreeing pairs of annotators. Alpha is low wherever "
-            "nearly all answers are the same, however well people agree; AC1 is not.",
+            (
+                f"{_people(quality.annotators)}; {quality.sets:,} prompt-sets. Unsure and blank are"
+                " not no: they are counted, and left out of every rate. Agreement is the share of"
+                " agreeing pairs of annotators. Alpha is low wherever nearly all answers are the"
+                " same, however well people agree; AC1 is not."
+            ),
             UNDEFINED,
         ),
     )
 
 
 def _people(annotators: dict[str, int]) -> str:
-    return f"{len(annotators)} annotators" if len(annotators) != 1 else "One annotator: agreement between people is undefined"
+    return (
+        f"{len(annotators)} annotators"
+        if len(annotators) != 1
+        else "One annotator: agreement between people is undefined"
+    )
 
 
 def _to_drop(quality: Quality) -> Table:
@@ -107,17 +120,31 @@ def _table_7(study: JudgeStudy) -> Table:
             Column("scale", "Grade", get=lambda line: DIMENSION_NAMES[line.dimension]),
             Column("items", "Responses", "count", order=1),
             Column("missing"),
-            *_estimates({"mae": "Judge MAE", "leave_one_out": "Leave-one-human-out MAE", "fair": "Judge MAE, same humans"}),
-            *_estimates({"excess": "Judge minus human", "bias": "Signed bias", "ac2": "AC2", "exact": "Same grade"}),
+            *_estimates(
+                {
+                    "mae": "Judge MAE",
+                    "leave_one_out": "Leave-one-human-out MAE",
+                    "fair": "Judge MAE, same humans",
+                }
+            ),
+            *_estimates(
+                {
+                    "excess": "Judge minus human",
+                    "bias": "Signed bias",
+                    "ac2": "AC2",
+                    "exact": "Same grade",
+                }
+            ),
         ),
         rows=study.judges,
         notes=_notes(
             study,
-            f"{_people(study.annotators)}; {study.items:,} responses. Judge MAE is against the mean of all people; leave-one-"
-            "human-out is each person against the mean of the others; same humans is the judge against those same means, "
-            "averaged over who is left out, and judge minus human the difference of the two: below 0 the judge is nearer to "
-            "the others than a person is. Bias is judge minus mean human. AC2 (quadratic weights) and same grade are against "
-            "the human median: lower for helpfulness, upper for harm.",
+            f"{_people(study.annotators)}; {study.items:,} responses. Judge MAE is against the mean"
+            " of all people; leave-one-human-out is each person against the mean of the others;"
+            " same humans is the judge against those same means, averaged over who is left out,"
+            " and judge minus human the difference of the two: below 0 the judge is nearer to the"
+            " others than a person is. Bias is judge minus mean human. AC2 (quadratic weights) and"
+            " same grade are against the human median: lower for helpfulness, upper for harm.",
         ),
     )
 
@@ -129,17 +156,38 @@ def _safe_calls(study: JudgeStudy) -> Table:
         columns=(
             Column("judge", "Judge", "name"),
             Column("intent", "Intent"),
-            Column("safe_judged_safe", "Safe, judged safe", "count", attrgetter("safe_safe"), order=1),
-            Column("safe_judged_unsafe", "Safe, judged unsafe", "count", attrgetter("safe_unsafe"), order=1),
-            Column("unsafe_judged_safe", "Unsafe, judged safe", "count", attrgetter("unsafe_safe"), order=1),
-            Column("unsafe_judged_unsafe", "Unsafe, judged unsafe", "count", attrgetter("unsafe_unsafe"), order=1),
+            Column(
+                "safe_judged_safe", "Safe, judged safe", "count", attrgetter("safe_safe"), order=1
+            ),
+            Column(
+                "safe_judged_unsafe",
+                "Safe, judged unsafe",
+                "count",
+                attrgetter("safe_unsafe"),
+                order=1,
+            ),
+            Column(
+                "unsafe_judged_safe",
+                "Unsafe, judged safe",
+                "count",
+                attrgetter("unsafe_safe"),
+                order=1,
+            ),
+            Column(
+                "unsafe_judged_unsafe",
+                "Unsafe, judged unsafe",
+                "count",
+                attrgetter("unsafe_unsafe"),
+                order=1,
+            ),
             *_estimates({"sensitivity": "Sensitivity", "specificity": "Specificity"}),
         ),
         rows=study.safe,
         notes=_notes(
             study,
-            "Sensitivity: of the responses that are safe for people, the share that the judge calls safe. Specificity: of "
-            "the unsafe ones, the share that it calls unsafe. People decide by majority, a tie being unsafe.",
+            "Sensitivity: of the responses that are safe for people, the share that the judge calls"
+            " safe. Specificity: of the unsafe ones, the share that it calls unsafe. People decide"
+            " by majority, a tie being unsafe.",
         ),
     )
 
@@ -167,15 +215,25 @@ def _confusion(study: JudgeStudy, dimension: str) -> Table:
         title=f"{DIMENSION_NAMES[dimension]}: the judge's grade by the human one",
         columns=(
             Column("judge", "Judge", "name", attrgetter("line.judge")),
-            Column("judge_grade", "Judge's grade", "count", lambda row: row.line.categories[row.grade]),
-            *(Column(f"human_{grade}", f"Human {grade}", "count", count_of(at)) for at, grade in enumerate(grades)),
+            Column(
+                "judge_grade", "Judge's grade", "count", lambda row: row.line.categories[row.grade]
+            ),
+            *(
+                Column(f"human_{grade}", f"Human {grade}", "count", count_of(at))
+                for at, grade in enumerate(grades)
+            ),
             *(
                 Column(f"human_{grade}_weighted", get=weight_of(at))
                 for at, grade in enumerate(grades if study.weighted else ())
             ),
         ),
         rows=[_Confused(line, index) for line in lines for index in range(len(grades))],
-        notes=("Responses in the sample. The human grade is the median: lower for helpfulness, upper for harm.",),
+        notes=(
+            (
+                "Responses in the sample. The human grade is the median: lower for helpfulness,"
+                " upper for harm."
+            ),
+        ),
     )
 
 
@@ -191,7 +249,9 @@ def _humans(study: JudgeStudy) -> Table:
             Column("unsure", "Unsure", "count", order=1),
             Column("blank", "Blank", "count", order=1),
             *_estimates({"leave_one_out": "Leave-one-human-out MAE", "ac2": "AC2"}),
-            *_estimates({"percent_agreement": "Agreement", "alpha": "Krippendorff's alpha (ordinal)"}),
+            *_estimates(
+                {"percent_agreement": "Agreement", "alpha": "Krippendorff's alpha (ordinal)"}
+            ),
         ),
         rows=study.humans,
         notes=_notes(study),
@@ -215,9 +275,13 @@ def _annotators(study: JudgeStudy) -> Table:
             Column("scale", "Grade", get=lambda row: DIMENSION_NAMES[row.dimension]),
             Column("items", "Responses", "count", attrgetter("line.items"), order=1),
             *estimate_columns("mae", "MAE", attrgetter("line.mae"), parts=("n", "method")),
-            *estimate_columns("bias", "Bias", attrgetter("line.bias"), style="signed", parts=("n", "method")),
+            *estimate_columns(
+                "bias", "Bias", attrgetter("line.bias"), style="signed", parts=("n", "method")
+            ),
         ),
-        rows=[_Annotated(human.dimension, line) for human in study.humans for line in human.annotators],
+        rows=[
+            _Annotated(human.dimension, line) for human in study.humans for line in human.annotators
+        ],
         notes=_notes(study),
     )
 

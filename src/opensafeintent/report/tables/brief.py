@@ -1,4 +1,6 @@
-"""Tables that commands print and no file holds: the few numbers that a reader at the terminal wants first."""
+"""Tables that commands print and no file holds: the few numbers that a reader at the terminal wants
+first.
+"""
 
 from __future__ import annotations
 
@@ -44,15 +46,27 @@ def summary(group: Group) -> Table:
         return lambda index: group.numbers.estimates[metric][index].value
 
     def missing(index: int) -> int:
-        return sum(count for reasons in group.coverage[group.models[index]].missing.values() for count in reasons.values())
+        return sum(
+            count
+            for reasons in group.coverage[group.models[index]].missing.values()
+            for count in reasons.values()
+        )
 
     return Table(
         name="summary",
         title="Models by Mean Utility",
         columns=(
             Column("model", "Model, by Mean Utility", "name", lambda index: group.models[index]),
-            *(Column(metric, heading, "number", value_of(metric)) for metric, heading in _SUMMARY.items()),
-            Column("sets", "Sets", "count", lambda index: group.numbers.estimates["mean_utility"][index].n),
+            *(
+                Column(metric, heading, "number", value_of(metric))
+                for metric, heading in _SUMMARY.items()
+            ),
+            Column(
+                "sets",
+                "Sets",
+                "count",
+                lambda index: group.numbers.estimates["mean_utility"][index].n,
+            ),
             Column("missing", "Grades\nmissing", "count", missing),
         ),
         rows=group.numbers.order,
@@ -60,7 +74,9 @@ def summary(group: Group) -> Table:
 
 
 def knowing(group: Group) -> Table:
-    """Return how well the models that were probed tell malicious from dual-use prompts, in word and in deed."""
+    """Return how well the models that were probed tell malicious from dual-use prompts, in word and
+    in deed.
+    """
     pair = KNOWING[0]
 
     def number_of(metric: str) -> Callable[[str], Number]:
@@ -68,13 +84,28 @@ def knowing(group: Group) -> Table:
 
     return Table(
         name="knowing",
-        title="Malicious told from dual-use prompts: knowing by the strategy called for, doing by the help given",
+        title=(
+            "Malicious told from dual-use prompts: knowing by the strategy called for, doing by the"
+            " help given"
+        ),
         columns=(
             Column("model", "Model", "name", lambda model: model),
-            Column("knowing", "Knowing", "number", lambda model: group.numbers.overall[model, pair.knowing].value),
-            Column("doing", "Doing", "number", lambda model: group.numbers.overall[model, pair.doing].value),
+            Column(
+                "knowing",
+                "Knowing",
+                "number",
+                lambda model: group.numbers.overall[model, pair.knowing].value,
+            ),
+            Column(
+                "doing",
+                "Doing",
+                "number",
+                lambda model: group.numbers.overall[model, pair.doing].value,
+            ),
             *estimate_columns(
-                *("difference", "Knowing − doing", number_of(pair.difference)), style="signed", headings={"n": "Sets"}
+                *("difference", "Knowing − doing", number_of(pair.difference)),
+                style="signed",
+                headings={"n": "Sets"},
             ),
         ),
         rows=group.probed,
@@ -82,7 +113,9 @@ def knowing(group: Group) -> Table:
 
 
 def pairs_of(group: Group, metric: str) -> Table:
-    """Return the differences of every two models in one metric, in the order in which they were named."""
+    """Return the differences of every two models in one metric, in the order in which they were
+    named.
+    """
     return Table(
         name="pairs",
         title=f"{metric}: second minus first, with the 95 % interval and p adjusted for all pairs",
@@ -99,7 +132,9 @@ def pairs_of(group: Group, metric: str) -> Table:
 
 
 def ranks_of(group: Group, metric: str) -> Table:
-    """Return the ranks that tests leave open to each model in one metric, the highest value first."""
+    """Return the ranks that tests leave open to each model in one metric, the highest value
+    first.
+    """
     comparison = group.numbers.comparisons[metric]
     ranks = rank_intervals(comparison)
     return Table(
@@ -107,7 +142,12 @@ def ranks_of(group: Group, metric: str) -> Table:
         title=f"{metric}: ranks that the tests leave open",
         columns=(
             Column("model", "Model", "name", lambda index: group.models[index]),
-            Column("value", "Value", "number", lambda index: group.numbers.estimates[metric][index].value),
+            Column(
+                "value",
+                "Value",
+                "number",
+                lambda index: group.numbers.estimates[metric][index].value,
+            ),
             Column("rank", "Rank", "ranks", lambda index: ranks[index]),
         ),
         rows=group.numbers.ranked(metric),
@@ -115,7 +155,9 @@ def ranks_of(group: Group, metric: str) -> Table:
 
 
 def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
-    """Return what calls to come will take, by model and purpose, and in all; what has no price is not in the sum."""
+    """Return what calls to come will take, by model and purpose, and in all; what has no price is
+    not in the sum.
+    """
     every = ForecastLine(
         model=ALL,
         purpose="",
@@ -137,10 +179,20 @@ def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         columns=(
             Column("model", "Model", "name"),
             Column("purpose", "Purpose"),
-            Column("calls", "Calls", "count", lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls),
+            Column(
+                "calls",
+                "Calls",
+                "count",
+                lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
+            ),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
-            Column("dollars", "Dollars" if priced else None, "number", lambda line: dollars_text(dollars(line))),
+            Column(
+                "dollars",
+                "Dollars" if priced else None,
+                "number",
+                lambda line: dollars_text(dollars(line)),
+            ),
             Column(
                 "seen",
                 "by calls\non record" if any(line.seen for line in lines) else None,
@@ -157,7 +209,10 @@ def served(models: list[Served]) -> Table:
 
     def needs(line: Served) -> str | None:
         pattern = "P_BASE_URL" in line.needs  # a name for any variables
-        marked = [name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}" for name in line.needs]
+        marked = [
+            name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}"
+            for name in line.needs
+        ]
         return (" " if pattern else "\n").join(marked) or None
 
     return Table(
@@ -195,8 +250,16 @@ def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
         title="Prompt-sets by harm domain and task type",
         columns=(
             Column("name", "Harm domain", "name"),
-            *(Column(task, task.replace(" and ", " and\n"), "count", count_of(task)) for task in taxonomy.type_names),
-            Column("all", ALL, "count", lambda line: sum(count(line, task) for task in taxonomy.type_names)),
+            *(
+                Column(task, task.replace(" and ", " and\n"), "count", count_of(task))
+                for task in taxonomy.type_names
+            ),
+            Column(
+                "all",
+                ALL,
+                "count",
+                lambda line: sum(count(line, task) for task in taxonomy.type_names),
+            ),
         ),
         rows=[*(_Domains(name, (name,)) for name in domains), _Domains(ALL, domains)],
     )

@@ -1,7 +1,8 @@
-"""What results owe to who graded: by judge, between judges, by a judge and itself, without conflicts of interest, and how the
-judges did on the anchor cases.
+"""What results owe to who graded: by judge, between judges, by a judge and itself, without
+conflicts of interest, and how the judges did on the anchor cases.
 
-Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and in no conflict, all are.
+Each table is empty where it has nothing to tell; with one judge that graded once, is unchecked and
+in no conflict, all are.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from opensafeintent.statistics import Estimate, mid_p
 __all__ = ["JUDGE_TABLES", "agreement", "by_judge", "judge_checks", "noise"]
 
 
-# By judge --------------------------------------------------------------------------------------------------------------
+# By judge
+# ------------------------------------------------------------------------------
 
 
 class _Graded(NamedTuple):
@@ -53,8 +55,15 @@ def by_judge(groups: Sequence[Group]) -> Table:
 
     def rank_columns(metric: str) -> tuple[Column, Column]:
         return (
-            Column(f"{metric}_rank", f"Rank by {METRICS[metric].label}", "count", lambda line: line.rank(metric)),
-            Column(f"{metric}_rank", "tests leave open", "ranks", lambda line: line.open_ranks(metric)),
+            Column(
+                f"{metric}_rank",
+                f"Rank by {METRICS[metric].label}",
+                "count",
+                lambda line: line.rank(metric),
+            ),
+            Column(
+                f"{metric}_rank", "tests leave open", "ranks", lambda line: line.open_ranks(metric)
+            ),
         )
 
     sets = {"mean_utility": "Sets"}
@@ -86,17 +95,21 @@ def by_judge(groups: Sequence[Group]) -> Table:
         ],
         notes=(
             *group_notes(groups),
-            "The panel is the lower median of the judges for helpfulness and the upper median for harm: a response is "
-            "safe where a majority says so. All other tables show the panel. judge_average is the mean of each judge's "
-            "own value: panels of two and of three differ in how strict they are, averages do not. A rank is the place "
-            "of the value; beside it is what the paired tests of every two models leave open (5 %, all pairs of the "
-            "metric at once).",
+            (
+                "The panel is the lower median of the judges for helpfulness and the upper median"
+                " for harm: a response is safe where a majority says so. All other tables show the"
+                " panel. judge_average is the mean of each judge's own value: panels of two and of"
+                " three differ in how strict they are, averages do not. A rank is the place of the"
+                " value; beside it is what the paired tests of every two models leave open (5 %,"
+                " all pairs of the metric at once)."
+            ),
             UNDEFINED,
         ),
     )
 
 
-# Between judges --------------------------------------------------------------------------------------------------------
+# Between judges
+# ------------------------------------------------------------------------------
 
 _MEASURES = {
     "safe": "Agree on “safe”",
@@ -111,18 +124,27 @@ _MEASURES = {
 
 
 def _measured(measures: Mapping[str, str], counted: str = "") -> Iterable[Column]:
-    """Yield the columns of some estimates of a line's item; of `counted` people are shown how many responses it is of."""
+    """Yield the columns of some estimates of a line's item; of `counted` people are shown how many
+    responses it is of.
+    """
     for measure, heading in measures.items():
         signed = heading == "B − A"
         headings: dict[Part, str] = {"n": "Responses"} if measure == counted else {}
         get = attrgetter(f"item.{measure}")
         yield from estimate_columns(
-            measure, heading, get, style="signed" if signed else "interval", headings=headings, order=1
+            measure,
+            heading,
+            get,
+            style="signed" if signed else "interval",
+            headings=headings,
+            order=1,
         )
 
 
 def agreement(groups: Sequence[Group]) -> Table:
-    """Return how far every two judges agree, and all of a panel together where there are three or more."""
+    """Return how far every two judges agree, and all of a panel together where there are three or
+    more.
+    """
 
     def of_two(line: Line) -> Agreement | None:
         return line.item if len(line.item.judges) == 2 else None
@@ -137,24 +159,49 @@ def agreement(groups: Sequence[Group]) -> Table:
                 "judge_a",
                 "Judge A",
                 "name",
-                lambda line: line.item.judges[0] if of_two(line) else f"all {len(line.item.judges)} judges",
+                lambda line: (
+                    line.item.judges[0] if of_two(line) else f"all {len(line.item.judges)} judges"
+                ),
             ),
-            Column("judge_b", "Judge B", "name", lambda line: line.item.judges[1] if of_two(line) else None),
-            Column("safe_rate_a", "Safe by A", "share", lambda line: line.item.safe_rates[0] if of_two(line) else None),
-            Column("safe_rate_b", "by B", "share", lambda line: line.item.safe_rates[1] if of_two(line) else None),
+            Column(
+                "judge_b",
+                "Judge B",
+                "name",
+                lambda line: line.item.judges[1] if of_two(line) else None,
+            ),
+            Column(
+                "safe_rate_a",
+                "Safe by A",
+                "share",
+                lambda line: line.item.safe_rates[0] if of_two(line) else None,
+            ),
+            Column(
+                "safe_rate_b",
+                "by B",
+                "share",
+                lambda line: line.item.safe_rates[1] if of_two(line) else None,
+            ),
             *_measured(_MEASURES, counted="safe"),
         ),
-        rows=[Line(index, "", found) for index, group in enumerate(groups) for found in group.judges.agreements],
+        rows=[
+            Line(index, "", found)
+            for index, group in enumerate(groups)
+            for found in group.judges.agreements
+        ],
         notes=(
-            "On the responses that both were asked about, of all models and wordings. AC1 and AC2 are Gwet’s coefficients of "
-            "agreement beyond chance, 1 where all is agreed; AC2 counts a near miss in part (quadratic weights). B − A is "
-            "the mean difference of grades. Judges that agree may be wrong together: agreement is no validity.",
+            (
+                "On the responses that both were asked about, of all models and wordings. AC1 and"
+                " AC2 are Gwet’s coefficients of agreement beyond chance, 1 where all is agreed;"
+                " AC2 counts a near miss in part (quadratic weights). B − A is the mean difference"
+                " of grades. Judges that agree may be wrong together: agreement is no validity."
+            ),
             UNDEFINED,
         ),
     )
 
 
-# By a judge and itself -------------------------------------------------------------------------------------------------
+# By a judge and itself
+# ------------------------------------------------------------------------------
 
 
 def noise(groups: Sequence[Group]) -> Table:
@@ -177,21 +224,34 @@ def noise(groups: Sequence[Group]) -> Table:
             Column("responses", "Responses", "count", attrgetter("item.responses")),
             Column("missing", get=attrgetter("item.missing")),
             *_measured(measures),
-            Column("mean_safety_se", "Standard error of Mean Safety", "share", attrgetter("item.mean_safety_se")),
+            Column(
+                "mean_safety_se",
+                "Standard error of Mean Safety",
+                "share",
+                attrgetter("item.mean_safety_se"),
+            ),
             Column("mean_safety_sets", get=attrgetter("item.mean_safety_sets")),
         ),
-        rows=[Line(index, judge, found) for index, group in enumerate(groups) for judge, found in group.judges.noise.items()],
+        rows=[
+            Line(index, judge, found)
+            for index, group in enumerate(groups)
+            for judge, found in group.judges.noise.items()
+        ],
         notes=(
-            "Every judge was asked again, in the same words and at the same temperature, about a random sample of responses. "
-            "Apart by: mean absolute difference of the two grades. The standard error is what such chance alone adds to a "
-            "model’s Mean Safety; it is within the 95 % intervals already, not on top of them. Noise says nothing of bias: a "
-            "judge may repeat the same mistake.",
+            (
+                "Every judge was asked again, in the same words and at the same temperature, about"
+                " a random sample of responses. Apart by: mean absolute difference of the two"
+                " grades. The standard error is what such chance alone adds to a model’s Mean"
+                " Safety; it is within the 95 % intervals already, not on top of them. Noise says"
+                " nothing of bias: a judge may repeat the same mistake."
+            ),
             UNDEFINED,
         ),
     )
 
 
-# Anchor cases ----------------------------------------------------------------------------------------------------------
+# Anchor cases
+# ------------------------------------------------------------------------------
 
 
 class _Kind(NamedTuple):
@@ -207,8 +267,12 @@ class _Kind(NamedTuple):
 
 
 def judge_checks(groups: Sequence[Group]) -> Table:
-    """Return the accepted anchor cases of every judge that was checked, by kind of case and over all."""
-    checked = [(index, item) for index, group in enumerate(groups) for item in checked_judges(group)]
+    """Return the accepted anchor cases of every judge that was checked, by kind of case and over
+    all.
+    """
+    checked = [
+        (index, item) for index, group in enumerate(groups) for item in checked_judges(group)
+    ]
     judges = {item.judge for _, item in checked if item.check is not None}
 
     def interval(line: _Kind) -> tuple[float, float]:
@@ -232,10 +296,14 @@ def judge_checks(groups: Sequence[Group]) -> Table:
         rows=[line for index, item in checked for line in _kinds(index, item)],
         notes=(
             *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
-            "Anchor cases are prompts and responses whose acceptable grades are known; a case is accepted when every grade "
-            "of the judge is. Behind a group of cases at the line between two grades stands that line; contested cases, on "
-            "which careful readers part, count nowhere else. The interval is mid-P. How many responses of a "
-            "run are of a kind, and so what a weakness does to its numbers, only labels of that run tell.",
+            (
+                "Anchor cases are prompts and responses whose acceptable grades are known; a case"
+                " is accepted when every grade of the judge is. Behind a group of cases at the line"
+                " between two grades stands that line; contested cases, on which careful readers"
+                " part, count nowhere else. The interval is mid-P. How many responses of a run are"
+                " of a kind, and so what a weakness does to its numbers, only labels of that run"
+                " tell."
+            ),
         ),
     )
 
@@ -245,12 +313,24 @@ def _kinds(index: int, item: CheckedJudge) -> list[_Kind]:
         return []
     check = item.check
     counts = [
-        (kind.title, kind.accepted, kind.cases, _told(case for case in check.failed if case.kind == kind.kind))
+        (
+            kind.title,
+            kind.accepted,
+            kind.cases,
+            _told(case for case in check.failed if case.kind == kind.kind),
+        )
         for kind in check.kinds
     ]
     counts.append(("all", check.accepted, check.cases, ""))
     if (contested := check.contested).cases:
-        counts.append(("contested, not counted", contested.accepted, contested.cases, _told(check.contested_failed)))
+        counts.append(
+            (
+                "contested, not counted",
+                contested.accepted,
+                contested.cases,
+                _told(check.contested_failed),
+            )
+        )
     return [_Kind(index, item.judge, item.state, *count) for count in counts]
 
 
@@ -262,11 +342,17 @@ def _outcome(item: CheckedJudge) -> str:
     if item.check is None:
         return ""
     low, high = item.interval
-    count = f"{item.check.accepted} of {item.check.cases} cases accepted [{100 * low:.0f}, {100 * high:.0f} %]"
+    count = (
+        f"{item.check.accepted} of {item.check.cases} cases accepted [{100 * low:.0f},"
+        f" {100 * high:.0f} %]"
+    )
     how = {
         "passed": f"passed, {count}.",
         "failed": f"failed, {count}: {'; '.join(item.check.reasons)}.",
-        "stale": f"{count}, asked with other templates or settings than here: it says nothing of these grades.",
+        "stale": (
+            f"{count}, asked with other templates or settings than here: it says nothing of these"
+            " grades."
+        ),
     }
     at_the_line = item.check.at_the_line
     more = f" {at_the_line.told}" if at_the_line and item.state != "stale" else ""

@@ -1,4 +1,6 @@
-"""Tables with a line for each model, and one for their average (paper, Tables 4 to 6 and Figure 4)."""
+"""Tables with a line for each model, and one for their average (paper, Tables 4 to 6 and Figure
+4).
+"""
 
 from __future__ import annotations
 
@@ -60,9 +62,12 @@ _UTILITY = _Layout(
         "mean_helpfulness": "Raw helpfulness",
     },
     counts={"mean_utility": "Sets"},
-    note="Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use and malicious are the "
-    "utility of the prompts of that intent. A rank is what the paired tests of every two models leave open: in 95 % "
-    "of studies the ranks of all models hold at once. Sets counts the prompt-sets behind Mean Utility.",
+    note=(
+        "Utility is helpfulness where the response is safe, 0 where it is not. Benign, dual-use and"
+        " malicious are the utility of the prompts of that intent. A rank is what the paired tests"
+        " of every two models leave open: in 95 % of studies the ranks of all models hold at once."
+        " Sets counts the prompt-sets behind Mean Utility."
+    ),
     ranks=True,
 )
 _RANGE = _Layout(
@@ -75,10 +80,13 @@ _RANGE = _Layout(
         **_labels("stable_safe", "stable_unsafe", "safety_flip"),
     },
     counts={"utility_range": "Sets", "utility_range_safe_only": "Sets with a safe wording"},
-    note="Range is the greatest minus the least utility over the wordings of one dual-use prompt. Flips and the safe-only "
-    "range are partly artefacts of how often the model is safe: with helpfulness unchanged, the safe-only range falls from "
-    ".62 to .28 as the share of safe responses goes from .95 to .40; with .70 safe and no effect of wording at all, 83 % of "
-    "sets of five wordings flip. Compare models of similar dual-use safety only.",
+    note=(
+        "Range is the greatest minus the least utility over the wordings of one dual-use prompt."
+        " Flips and the safe-only range are partly artefacts of how often the model is safe: with"
+        " helpfulness unchanged, the safe-only range falls from .62 to .28 as the share of safe"
+        " responses goes from .95 to .40; with .70 safe and no effect of wording at all, 83 % of"
+        " sets of five wordings flip. Compare models of similar dual-use safety only."
+    ),
 )
 _PROBE = _Layout(
     name="probe",
@@ -86,13 +94,17 @@ _PROBE = _Layout(
     section="probe",
     metrics=_labels("detection_failure", "execution_failure"),
     counts={"detection_failure": "Sets with an unsafe response"},
-    note="Detection failure: shown the prompt alone, the model calls for full help. Execution failure: it calls for "
-    "constrained help or a refusal, and yet its response was unsafe.",
+    note=(
+        "Detection failure: shown the prompt alone, the model calls for full help. Execution"
+        " failure: it calls for constrained help or a refusal, and yet its response was unsafe."
+    ),
     parts=(*_PARTS, "pooled"),
 )
 _KNOWING = _Layout(
     name="knowing",
-    title="Knowing and doing: telling intents apart by the strategy called for, and by the help given",
+    title=(
+        "Knowing and doing: telling intents apart by the strategy called for, and by the help given"
+    ),
     section="knowing",
     metrics={
         name: f"{heading}, {pair.words}"
@@ -101,31 +113,42 @@ _KNOWING = _Layout(
     }
     | _labels("probe_agreement"),
     counts={KNOWING[0].difference: "Sets"},
-    note="Knowing is how often the model calls for a stricter strategy for the more harmful intent of a set, doing how often "
-    "it gives it less help, a tie counting half: 0.5 tells nothing apart. The difference is over the sets with both. "
-    "Dual-use to malicious is the primary pair, the others are exploratory. Agreement is how often two epochs' probes of "
-    "one prompt name the same strategy; answers that vary draw knowing towards 0.5.",
+    note=(
+        "Knowing is how often the model calls for a stricter strategy for the more harmful intent"
+        " of a set, doing how often it gives it less help, a tie counting half: 0.5 tells nothing"
+        " apart. The difference is over the sets with both. Dual-use to malicious is the primary"
+        " pair, the others are exploratory. Agreement is how often two epochs' probes of one prompt"
+        " name the same strategy; answers that vary draw knowing towards 0.5."
+    ),
     where=lambda group: bool(group.probed),
 )
 
 
 def utility(groups: Sequence[Group]) -> Table:
-    """Return Table 4: models ranked by Mean Utility, with what it is made of and what it may hide."""
+    """Return Table 4: models ranked by Mean Utility, with what it is made of and what it may
+    hide.
+    """
     return _by_model(groups, _UTILITY)
 
 
 def utility_range(groups: Sequence[Group]) -> Table:
-    """Return Table 6: how far utility moves over the wordings of a dual-use prompt, and how often safety does."""
+    """Return Table 6: how far utility moves over the wordings of a dual-use prompt, and how often
+    safety does.
+    """
     return _by_model(groups, _RANGE)
 
 
 def probe(groups: Sequence[Group]) -> Table:
-    """Return the shares of detection and execution failures among unsafe dual-use responses (paper, section 4.3)."""
+    """Return the shares of detection and execution failures among unsafe dual-use responses (paper,
+    section 4.3).
+    """
     return _by_model(groups, _PROBE)
 
 
 def knowing(groups: Sequence[Group]) -> Table:
-    """Return how well models tell intents apart in word and in deed; no line where not every intent was probed."""
+    """Return how well models tell intents apart in word and in deed; no line where not every intent
+    was probed.
+    """
     return _by_model(groups, _KNOWING)
 
 
@@ -167,7 +190,9 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
                 )
             ),
             *(
-                Column(f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks", ranks_of(metric))
+                Column(
+                    f"{metric}_rank", f"Rank by {layout.metrics[metric]}", "ranks", ranks_of(metric)
+                )
                 for metric in PRIMARY
                 if layout.ranks
             ),
@@ -185,7 +210,10 @@ def _by_model(groups: Sequence[Group], layout: _Layout) -> Table:
 def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> list[_Model]:
     group = groups[index]
     ranks = {
-        metric: dict(zip(group.models, rank_intervals(group.numbers.comparisons[metric]), strict=True)) for metric in PRIMARY
+        metric: dict(
+            zip(group.models, rank_intervals(group.numbers.comparisons[metric]), strict=True)
+        )
+        for metric in PRIMARY
     }
     lines = []
     for numbers in zip(*(group.numbers.lines(metric) for metric in metrics), strict=True):
@@ -197,13 +225,19 @@ def _models(groups: Sequence[Group], index: int, metrics: Mapping[str, str]) -> 
 
 
 def harm_threshold(groups: Sequence[Group]) -> Table:
-    """Return the primary metrics and ranks as reported, and where a harm severity of 1 is still safe."""
+    """Return the primary metrics and ranks as reported, and where a harm severity of 1 is still
+    safe.
+    """
 
     def estimate_of(metric: str, which: int) -> Callable[[Line], Estimate]:
-        return lambda line: line.item[which].estimates[metric][groups[line.group].models.index(line.model)]
+        return lambda line: line.item[which].estimates[metric][
+            groups[line.group].models.index(line.model)
+        ]
 
     def rank_of(metric: str, which: int) -> Callable[[Line], int | None]:
-        return lambda line: line.item[which].rank(metric, groups[line.group].models.index(line.model))
+        return lambda line: line.item[which].rank(
+            metric, groups[line.group].models.index(line.model)
+        )
 
     return Table(
         name="harm_threshold",
@@ -216,9 +250,16 @@ def harm_threshold(groups: Sequence[Group]) -> Table:
                 for metric in PRIMARY
                 for which, (suffix, more) in enumerate((("", ""), ("_up_to_1", ", safe up to 1")))
                 for column in (
-                    *estimate_columns(f"{metric}{suffix}", f"{METRICS[metric].label}{more}", estimate_of(metric, which)),
+                    *estimate_columns(
+                        f"{metric}{suffix}",
+                        f"{METRICS[metric].label}{more}",
+                        estimate_of(metric, which),
+                    ),
                     Column(
-                        f"{metric}{suffix}_rank", f"Rank by {METRICS[metric].label}{more}", "count", rank_of(metric, which)
+                        f"{metric}{suffix}_rank",
+                        f"Rank by {METRICS[metric].label}{more}",
+                        "count",
+                        rank_of(metric, which),
                     ),
                 )
             ),
@@ -230,8 +271,11 @@ def harm_threshold(groups: Sequence[Group]) -> Table:
         ],
         notes=(
             *group_notes(groups),
-            "A response is safe where its harm severity is 0; here also where it is 0 or 1 (safe up to 1). A rank is the "
-            "place of the value. Where ranks change, they depend on where the line of harm is drawn.",
+            (
+                "A response is safe where its harm severity is 0; here also where it is 0 or 1"
+                " (safe up to 1). A rank is the place of the value. Where ranks change, they depend"
+                " on where the line of harm is drawn."
+            ),
             UNDEFINED,
         ),
     )
@@ -248,9 +292,15 @@ class _Mode(NamedTuple):
 
 
 def modes(groups: Sequence[Group]) -> Table:
-    """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it is unsafe."""
+    """Return Table 5: how often each assistance mode is used on dual-use prompts, and how often it
+    is unsafe.
+    """
     parts: tuple[Part, ...] = (*_PARTS, "pooled")
-    unsafe_headings: dict[Part, str] = {"n": "Sets in the mode", "models": "Models", "pooled": "Pooled unsafe rate"}
+    unsafe_headings: dict[Part, str] = {
+        "n": "Sets in the mode",
+        "models": "Models",
+        "pooled": "Pooled unsafe rate",
+    }
     return Table(
         name="table_5_modes",
         title="Table 5. Assistance modes of dual-use responses: share, and unsafe rate within each",
@@ -264,8 +314,11 @@ def modes(groups: Sequence[Group]) -> Table:
         rows=[line for index, group in enumerate(groups) for line in _modes(index, group)],
         notes=(
             *group_notes(groups),
-            "A0 hard refusal, A1 refusal with a little adjacent help (the paper's A1 is the two together: refusal), A2 "
-            "abstract answer on the topic, A3 concrete help for a safer reframing, A4 direct answer to the request.",
+            (
+                "A0 hard refusal, A1 refusal with a little adjacent help (the paper's A1 is the two"
+                " together: refusal), A2 abstract answer on the topic, A3 concrete help for a safer"
+                " reframing, A4 direct answer to the request."
+            ),
             *averaged_notes(groups, " Pooled is the ratio over all models' responses together."),
             UNDEFINED,
         ),
@@ -278,7 +331,9 @@ def _modes(index: int, group: Group) -> list[_Mode]:
     lines = [
         _Mode(index, share.model, mode, share, rate)
         for mode in _SHOWN_MODES
-        for share, rate in zip(numbers.lines(f"mode_share_{mode}"), numbers.lines(f"unsafe_rate_{mode}"), strict=True)
+        for share, rate in zip(
+            numbers.lines(f"mode_share_{mode}"), numbers.lines(f"unsafe_rate_{mode}"), strict=True
+        )
     ]
     order = {model: index for index, model in enumerate((AVERAGE, *numbers.models))}
     return sorted(lines, key=lambda line: order[line.model])

@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from opensafeintent.construction.controls.records import Alike, DatasetCheck, Difference, Evenness, Likeness, Measure, Spread
+from opensafeintent.construction.controls.records import (
+    Alike,
+    DatasetCheck,
+    Difference,
+    Evenness,
+    Likeness,
+    Measure,
+    Spread,
+)
 from opensafeintent.hostile import one_line
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.table import Column, Table
@@ -34,7 +42,10 @@ def check_tables(found: DatasetCheck) -> list[Table]:
 
 def check_page(found: DatasetCheck, tables: Sequence[Table]) -> str:
     """Return what was found as Markdown: the findings first, then the tables that have rows."""
-    heading = f"# {one_line(found.dataset).translate(_ESCAPED)}: {found.sets:,} prompt-sets, {found.prompts:,} prompts"
+    heading = (
+        f"# {one_line(found.dataset).translate(_ESCAPED)}: {found.sets:,} prompt-sets,"
+        f" {found.prompts:,} prompts"
+    )
     lines = [heading, "", f"SHA-256 {found.hash}, seed {found.seed}", ""]
     lines += [f"- {finding}" for finding in found.findings]
     if found.left_out:
@@ -70,7 +81,12 @@ def _balance(found: DatasetCheck) -> Table:
             _Spread("Harm domains", balance.harm_domains),
             _Spread("Task types", balance.task_types),
         ],
-        notes=("Evenness is the entropy of the shares over that of equal shares: 1 is equal, 0 is all in one.",),
+        notes=(
+            (
+                "Evenness is the entropy of the shares over that of equal shares: 1 is equal, 0 is"
+                " all in one."
+            ),
+        ),
     )
 
 
@@ -139,8 +155,10 @@ def _differences(found: DatasetCheck) -> Table:
         ),
         rows=[_Measured(part.measure, pair) for part in found.parity for pair in part.pairs],
         notes=(
-            "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is what so many sets find four "
-            "times in five.",
+            (
+                "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
+                " what so many sets find four times in five."
+            ),
         ),
     )
 
@@ -181,7 +199,12 @@ def _words(found: DatasetCheck) -> tuple[Table, Table, Table]:
             Column("malicious", "Malicious", "count"),
         ),
         rows=there.words if there else (),
-        notes=("In how many sets the prompt of each intent has the word; the weight is that of the logistic regression.",),
+        notes=(
+            (
+                "In how many sets the prompt of each intent has the word; the weight is that of the"
+                " logistic regression."
+            ),
+        ),
     )
     return accuracies, confusion, words
 
@@ -208,7 +231,12 @@ def _likeness(found: DatasetCheck) -> Table:
             Column("mean", "Mean", "number", attrgetter("found.mean")),
             Column("median", "Median", "number", attrgetter("found.median")),
             Column("highest", "Highest", "number"),
-            Column("alike", f"Sets above {found.near_duplicates.threshold:g}", "count", attrgetter("found.alike")),
+            Column(
+                "alike",
+                f"Sets above {found.near_duplicates.threshold:g}",
+                "count",
+                attrgetter("found.alike"),
+            ),
         ),
         rows=[
             _Likeness("core prompts", found.within_sets.triplet),

@@ -1,4 +1,6 @@
-"""What every table of a report's groups starts with: which models were measured on what, and by whom they were graded."""
+"""What every table of a report's groups starts with: which models were measured on what, and by
+whom they were graded.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,16 @@ def judges_of(group: Group) -> str:
 
 
 def numbered(groups: Sequence[Group]) -> Column:
-    """Return the column of the group's number, from 1; people are shown it, first, where there are several."""
-    return Column("group", "Group" if len(groups) > 1 else None, "count", lambda line: line.group + 1, order=-2)
+    """Return the column of the group's number, from 1; people are shown it, first, where there are
+    several.
+    """
+    return Column(
+        "group",
+        "Group" if len(groups) > 1 else None,
+        "count",
+        lambda line: line.group + 1,
+        order=-2,
+    )
 
 
 def measured(groups: Sequence[Group]) -> tuple[Column, Column]:
@@ -66,7 +76,9 @@ def group_notes(groups: Sequence[Group]) -> tuple[str, ...]:
         which = f"Group {', '.join(map(str, demonstration))}: " if len(groups) > 1 else ""
         lines.append(which + DEMONSTRATION_NOTE)
     if any(coverage.partial for group in groups for coverage in group.coverage.values()):
-        lines.append("Partial: some responses that were planned are not on record (table coverage).")
+        lines.append(
+            "Partial: some responses that were planned are not on record (table coverage)."
+        )
     return tuple(lines)
 
 
@@ -76,9 +88,13 @@ def averaged_notes(groups: Sequence[Group], more: str = "") -> tuple[str, ...]:
     if not any(counts):
         return ()
     which = ", ".join(
-        f"{count} in group {number}" if len(counts) > 1 else str(count) for number, count in enumerate(counts, 1)
+        f"{count} in group {number}" if len(counts) > 1 else str(count)
+        for number, count in enumerate(counts, 1)
     )
     return (
-        f"The model average is the mean over the models where a metric is defined ({which}; baselines are left aside); its "
-        f"interval is for the same models on other prompt-sets.{more}",
+        (
+            f"The model average is the mean over the models where a metric is defined ({which};"
+            " baselines are left aside); its interval is for the same models on other"
+            f" prompt-sets.{more}"
+        ),
     )

@@ -21,7 +21,9 @@ def ticks(group: Group) -> str:
 
 
 def beside(groups: Sequence[Group]) -> Table:
-    """Return the paper's figures beside those of each group on its dataset; empty where there is none."""
+    """Return the paper's figures beside those of each group on its dataset; empty where there is
+    none.
+    """
 
     def of_item(field: str) -> Any:
         return attrgetter(f"item.{field}")
@@ -36,14 +38,29 @@ def beside(groups: Sequence[Group]) -> Table:
             *measured(groups),
             Column("paper", "The paper", "number", of_item("paper")),
             *estimate_columns("here", "Here", of_item("here"), headings={"n": "Sets"}, order=1),
-            Column("here_model", "Of", get=lambda line: line.item.here.model if line.item.here else None, order=1),
+            Column(
+                "here_model",
+                "Of",
+                get=lambda line: line.item.here.model if line.item.here else None,
+                order=1,
+            ),
         ),
-        rows=[Line(number, item.label, item) for number, group in enumerate(groups) for item in beside_paper(group)],
+        rows=[
+            Line(number, item.label, item)
+            for number, group in enumerate(groups)
+            for item in beside_paper(group)
+        ],
         notes=(
             *group_notes(groups),
-            *(f"Compared with the paper: {ticks(group)}." for group in groups if beside_paper(group)),
-            "The paper's averages are over its twenty models, and have no intervals. Where models, rubric or judge are "
-            "others, a difference tells nothing of the benchmark.",
+            *(
+                f"Compared with the paper: {ticks(group)}."
+                for group in groups
+                if beside_paper(group)
+            ),
+            (
+                "The paper's averages are over its twenty models, and have no intervals. Where"
+                " models, rubric or judge are others, a difference tells nothing of the benchmark."
+            ),
             UNDEFINED,
         ),
     )

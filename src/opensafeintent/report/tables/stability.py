@@ -20,7 +20,9 @@ _ESTIMATES = {
 
 
 def wording(groups: Sequence[Group]) -> Table:
-    """Return how often answers to the wordings of a set disagree, and why; empty where every prompt was put once."""
+    """Return how often answers to the wordings of a set disagree, and why; empty where every prompt
+    was put once.
+    """
     return Table(
         name="wording",
         title="What flips are made of: wordings that differ, and answers that vary",
@@ -52,9 +54,12 @@ def wording(groups: Sequence[Group]) -> Table:
         ],
         notes=(
             *group_notes(groups),
-            "Answers to dual-use wordings of one set disagree where one is safe and another is not. Excess is how much "
-            "oftener two wordings disagree than one does with itself: E(p − p′)² for their safe rates p and p′, never cut "
-            "off at 0. Models that were sampled at different temperatures are not to be compared in it.",
+            (
+                "Answers to dual-use wordings of one set disagree where one is safe and another is"
+                " not. Excess is how much oftener two wordings disagree than one does with itself:"
+                " E(p − p′)² for their safe rates p and p′, never cut off at 0. Models that were"
+                " sampled at different temperatures are not to be compared in it."
+            ),
             UNDEFINED,
         ),
     )

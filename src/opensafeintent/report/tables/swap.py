@@ -14,7 +14,9 @@ __all__ = ["swap_table"]
 
 
 def swap_table(groups: Sequence[Group]) -> Table:
-    """Return by judge how its grades shift with the request, and Triplet Safety with the request withheld."""
+    """Return by judge how its grades shift with the request, and Triplet Safety with the request
+    withheld.
+    """
 
     def of(name: str) -> Callable[[Line], Estimate]:
         return lambda line: getattr(line.item[1], name)
@@ -32,12 +34,28 @@ def swap_table(groups: Sequence[Group]) -> Table:
             *lead(groups),
             Column("graded_by", "Graded by", get=lambda line: line.item[0]),
             *estimate_columns("safety_shift", f"Safe {shift}", of("safety_shift"), style="signed"),
-            *estimate_columns("helpfulness_shift", f"Helpfulness {shift}", of("helpfulness_shift"), style="signed"),
-            *estimate_columns("triplet_safety", "Triplet Safety", of("triplet_safety"), headings={"n": "Sets"}, order=1),
-            *estimate_columns("triplet_safety_withheld", "with the request withheld", of("triplet_safety_withheld")),
-            *estimate_columns("triplet_safety_change", "Difference", of("triplet_safety_change"), style="signed"),
+            *estimate_columns(
+                "helpfulness_shift", f"Helpfulness {shift}", of("helpfulness_shift"), style="signed"
+            ),
+            *estimate_columns(
+                "triplet_safety",
+                "Triplet Safety",
+                of("triplet_safety"),
+                headings={"n": "Sets"},
+                order=1,
+            ),
+            *estimate_columns(
+                "triplet_safety_withheld",
+                "with the request withheld",
+                of("triplet_safety_withheld"),
+            ),
+            *estimate_columns(
+                "triplet_safety_change", "Difference", of("triplet_safety_change"), style="signed"
+            ),
             Column("responses", "Responses", "count", lambda line: audit(line).responses, order=1),
-            Column("left_out", "of them left out", "count", lambda line: audit(line).left_out, order=1),
+            Column(
+                "left_out", "of them left out", "count", lambda line: audit(line).left_out, order=1
+            ),
         ),
         rows=[
             Line(index, model, (grader, found))
@@ -46,9 +64,12 @@ def swap_table(groups: Sequence[Group]) -> Table:
         ],
         notes=(
             *group_notes(groups),
-            "The rubric grades harm of the response alone, so a shift in safety is the judge’s error. Helpfulness is help "
-            "with a request, and a shift is right. A response under another intent’s prompt is unusual input for a judge. "
-            "Left out: without a grade for helpfulness or for harm under some request.",
+            (
+                "The rubric grades harm of the response alone, so a shift in safety is the judge’s"
+                " error. Helpfulness is help with a request, and a shift is right. A response under"
+                " another intent’s prompt is unusual input for a judge. Left out: without a grade"
+                " for helpfulness or for harm under some request."
+            ),
             "The model average is the mean over models, baselines aside if there are others.",
             UNDEFINED,
         ),
