@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["canonical_json", "sha256_hex"]
-
 _encoder = msgspec.json.Encoder(order="sorted")
 
 

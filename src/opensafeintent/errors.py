@@ -7,18 +7,6 @@ from collections.abc import Iterable
 
 from opensafeintent.hostile import terminal_safe
 
-__all__ = [
-    "EXIT_CODES",
-    "EXIT_ORDER",
-    "InputError",
-    "Interrupted",
-    "JudgeFailed",
-    "OpenSafeIntentError",
-    "Stopped",
-    "first_exit_code",
-    "nearest",
-]
-
 EXIT_CODES = {
     0: "done",
     1: (

@@ -25,26 +25,6 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = [
-    "Taken",
-    "any_json",
-    "as_text",
-    "finish_replacing",
-    "held",
-    "locked_folder",
-    "make_private_folder",
-    "os_errors",
-    "parse_json",
-    "parse_toml",
-    "read_bytes",
-    "read_json",
-    "read_text",
-    "refuse",
-    "replaced_together",
-    "write_private",
-    "written_beside",
-]
-
 T = TypeVar("T")
 _CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100

@@ -7,20 +7,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "cell_safe",
-    "csp_hash",
-    "json_for_html",
-    "name_safe",
-    "one_line",
-    "page_script",
-    "security_policy",
-    "terminal_safe",
-    "unprintable",
-    "visible",
-    "without_user_info",
-]
-
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\0")
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
 _USER_INFO = re.compile(r"://[^\s/?#]*@")

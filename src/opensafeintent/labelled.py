@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Labelled", "LabelledSet"]
-
 Labels = Mapping[str, Sequence[Any]]
 """What stands along each dimension."""
 

@@ -6,8 +6,6 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["Message"]
-
 Role = Literal["system", "user", "assistant"]
 
 

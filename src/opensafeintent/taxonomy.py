@@ -15,32 +15,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
 
-__all__ = [
-    "CONTENT_SHIFTS",
-    "CORE_VARIANTS",
-    "DUAL_USE",
-    "INTENT_LABELS",
-    "INTENT_WORDS",
-    "MODES",
-    "REFUSAL_MODES",
-    "SCALES",
-    "STRATEGIES",
-    "Category",
-    "ContentShift",
-    "Graded",
-    "HarmSeverity",
-    "Helpfulness",
-    "Intent",
-    "Mode",
-    "Strategy",
-    "Taxonomy",
-    "default_taxonomy",
-    "intent_of",
-    "is_dual_use",
-    "load_taxonomy",
-    "paraphrase_variant",
-]
-
 Intent = Literal["benign", "dual_use", "malicious"]
 Mode = Literal["A0", "A1", "A2", "A3", "A4"]
 Strategy = Literal["full", "constrained", "refuse"]

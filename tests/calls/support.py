@@ -16,7 +16,8 @@ from opensafeintent.calls.client import Budget, Client
 from opensafeintent.calls.http import ChatModel, HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.providers import resolve_endpoint
-from opensafeintent.calls.records import Call, Message, Outcome, Sampling
+from opensafeintent.calls.records import Call, Outcome, Sampling
+from opensafeintent.messages import Message
 
 MODEL = "openai-api/loopback/m"
 KEY = "sk-loopback-0123456789abcdef"

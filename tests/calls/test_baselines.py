@@ -16,8 +16,9 @@ from opensafeintent.calls.baselines import (
 )
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Call, Message, Replied, Sampling, Usage
+from opensafeintent.calls.records import Answered, Call, Replied, Sampling, Usage
 from opensafeintent.errors import InputError
+from opensafeintent.messages import Message
 from opensafeintent.templates import Template, load_templates, parse_reply, parse_template
 
 TEMPLATES = load_templates()

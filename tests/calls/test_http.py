@@ -24,12 +24,12 @@ from opensafeintent.calls.records import (
     Attempt,
     Call,
     Failure,
-    Message,
     Refused,
     Replied,
     Sampling,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.messages import Message
 
 # What two services add to a rate limit that passes in seconds, for those who have not paid yet;
 # shortened from https://github.com/continuedev/continue/issues/10920 and

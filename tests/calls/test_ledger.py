@@ -21,20 +21,21 @@ from typing import Any
 import pytest
 
 from calls.support import rows, user_call
-from opensafeintent.calls.ledger import Entry, Ledger
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow
 from opensafeintent.calls.records import (
     Answered,
     Failure,
-    Message,
     Refused,
     Replied,
     Sampling,
     Usage,
     call_key,
 )
+from opensafeintent.calls.writer import Entry
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
+from opensafeintent.messages import Message
 
 RUBRIC = "You grade how far a response satisfies the request. " * 20
 HERE = Path(__file__).parent.parent  # for subprocesses: `from calls.support import ...`

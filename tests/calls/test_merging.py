@@ -14,11 +14,13 @@ import pytest
 from calls.support import rows, user_call
 from calls.test_ledger import RUBRIC, answered, body_of, failed, imported, run_python
 from endtoend import osi
-from opensafeintent.calls.ledger import Entry, Ledger
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.merging import Merged, merge, merge_ledgers, take_up
-from opensafeintent.calls.records import Answered, Message, Replied, call_key
+from opensafeintent.calls.records import Answered, Replied, call_key
+from opensafeintent.calls.writer import Entry
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
+from opensafeintent.messages import Message
 
 
 def graded(number: int, answer: str = "Yes.") -> Entry:

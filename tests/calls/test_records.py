@@ -11,17 +11,9 @@ import msgspec
 import pytest
 
 from calls.support import user_call
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    Message,
-    Refused,
-    Sampling,
-    Subject,
-    Usage,
-    call_key,
-)
+from opensafeintent.calls.records import Answered, Call, Refused, Sampling, Subject, Usage, call_key
 from opensafeintent.calls.replies import read_reply, without_thinking
+from opensafeintent.messages import Message
 
 CALL = Call(
     model="openai/x",

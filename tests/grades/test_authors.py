@@ -11,7 +11,8 @@ import pytest
 
 from opensafeintent.calls.recorded import RecordedResponse
 from opensafeintent.grades.authors import AuthorsResponses, is_scored, read_authors_record
-from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set
+from opensafeintent.promptsets.loading import Record, parse_prompt_set
+from opensafeintent.promptsets.reading import Problem
 from opensafeintent.taxonomy import default_taxonomy
 
 VARIANTS = ("benign", "dual_use", "malicious", *(f"dual_use_paraphrase_{n}" for n in range(1, 5)))

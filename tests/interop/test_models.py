@@ -32,18 +32,10 @@ from interop.support import (
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import (
-    Answered,
-    Call,
-    Failed,
-    Message,
-    Outcome,
-    Refused,
-    Sampling,
-    Usage,
-)
+from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
 from opensafeintent.interop.models import model_identity, open_models, served_models, unset_lines
+from opensafeintent.messages import Message
 
 pytest.importorskip("inspect_ai")
 from inspect_ai.model import (

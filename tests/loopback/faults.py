@@ -22,7 +22,8 @@ from opensafeintent.calls.construction_baselines import (
     respond_as_judge,
 )
 from opensafeintent.calls.functions import FunctionModel
-from opensafeintent.calls.records import Call, Message, Sampling
+from opensafeintent.calls.records import Call, Sampling
+from opensafeintent.messages import Message
 
 LEANING, CLUMSY, BENT = (
     "as a made-up good neighbour",

@@ -20,22 +20,6 @@ from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.samples import Sample
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, intent_of
 
-__all__ = [
-    "GRADES",
-    "HARM_GRADES",
-    "PANEL",
-    "SAFE",
-    "Agreement",
-    "Noise",
-    "Pair",
-    "Ratings",
-    "agreements_of",
-    "judges_differ",
-    "noise_of",
-    "noise_that_counts",
-    "plain_estimate",
-]
-
 PANEL = "panel"
 """What tables and figures call the panel of all judges."""
 

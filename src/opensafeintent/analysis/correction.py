@@ -22,8 +22,6 @@ from opensafeintent.statistics.correction import (
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["CORRECTED", "CorrectedGroup", "Correction", "correct"]
-
 CORRECTED = ("triplet_safety", "mean_utility")
 """The metrics that are corrected."""
 

@@ -20,8 +20,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["MAX_MISSING", "SENSITIVE", "Change", "Coverage", "LeftOut", "changes_of", "coverage_of"]
-
 MAX_MISSING = 0.05
 """Share of missing grades, or responses, that results are trusted with by default."""
 

@@ -42,18 +42,6 @@ from opensafeintent.statistics.gates import (
     verdict_of,
 )
 
-__all__ = [
-    "Check",
-    "Condition",
-    "Gate",
-    "Gates",
-    "Held",
-    "Kind",
-    "hold_against",
-    "hold_thresholds",
-    "joined",
-]
-
 Kind = Literal["under", "over", "worse"]
 _OPTIONS: dict[Kind, str] = {
     "under": "--fail-under",

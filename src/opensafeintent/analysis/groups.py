@@ -30,22 +30,6 @@ from opensafeintent.templates import Role, load_templates
 if TYPE_CHECKING:
     pass
 
-__all__ = [
-    "CHECK_WORDS",
-    "CheckState",
-    "CheckedJudge",
-    "Conditions",
-    "FoundText",
-    "Group",
-    "Origin",
-    "Study",
-    "TextSource",
-    "accepted_at_lines",
-    "checked_judges",
-    "conditions_of",
-    "group_studies",
-]
-
 
 class Study(NamedTuple):
     """One run as a report takes it: what it is made of, and every response with its grades."""

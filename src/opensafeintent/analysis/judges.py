@@ -24,18 +24,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import SIGNIFICANCE, Comparison, Estimate, Resamples, rank_intervals
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = [
-    "JUDGE_AVERAGE",
-    "SHOWN",
-    "Judges",
-    "Ranking",
-    "Swap",
-    "family_of",
-    "ranking_of",
-    "same_maker",
-    "swaps_of",
-]
-
 JUDGE_AVERAGE = "judge_average"
 """The name of the ranking by the mean over judges."""
 

@@ -15,8 +15,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
 
-__all__ = ["HumanLabels", "Match", "Truth", "match", "read_human_labels"]
-
 
 class Truth(NamedTuple):
     """What people say of one response."""

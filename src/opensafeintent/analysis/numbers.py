@@ -28,17 +28,6 @@ from opensafeintent.statistics import (
 from opensafeintent.statistics.averages import Averaged, over_models, over_strata
 from opensafeintent.statistics.bounds import missing_bounds
 
-__all__ = [
-    "AVERAGE",
-    "COMPARED",
-    "EVERYWHERE",
-    "Number",
-    "Numbers",
-    "Stratum",
-    "comparisons_of",
-    "estimates_of",
-]
-
 AVERAGE = "model average"
 """What tables and figures call the mean over models."""
 

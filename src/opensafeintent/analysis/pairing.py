@@ -16,17 +16,6 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import rounded
 
-__all__ = [
-    "Pair",
-    "Transition",
-    "Transitions",
-    "pair_models",
-    "read_pairs",
-    "transitions_between",
-    "transitions_of",
-    "what_changed",
-]
-
 
 class Pair(NamedTuple):
     """A model and its earlier version, by their names in their runs."""

@@ -11,8 +11,6 @@ from opensafeintent.analysis.numbers import EVERYWHERE, Number
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets.published import PAPER_DATASET_HASH, RUBRIC_HASHES
 
-__all__ = ["PAPER_JUDGE", "Beside", "beside_paper", "same_as_paper"]
-
 PAPER_JUDGE = "anthropic/claude-sonnet-4-6"
 
 _KNOWN: tuple[tuple[str, Literal["best", "average"], float], ...] = (

@@ -23,8 +23,6 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-__all__ = ["Reference", "reference_values"]
-
 _VARIANTS = (*CORE_VARIANTS, *map(paraphrase_variant, range(1, 5)))
 
 # Helpfulness and mode of each intent; every response is safe. No reframing of a malicious request

@@ -25,8 +25,6 @@ from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.averages import over_models
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = ["Audit", "audits_of", "told_of"]
-
 Floats = NDArray[np.float64]
 
 

@@ -18,8 +18,6 @@ from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.statistics.wording import disagreement
 
-__all__ = ["Wording", "WordingUnknown", "wordings_of"]
-
 WordingUnknown = Literal["no wordings", "one epoch", "temperature 0", "epochs never differ"]
 """Why nothing is known: fewer than two graded dual-use wordings; fewer than two complete epochs;
 answers that do not vary.

@@ -21,17 +21,6 @@ from opensafeintent.annotation.labels import (
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import SCALES
 
-__all__ = [
-    "EVERYONE",
-    "Answers",
-    "Item",
-    "SourcedLabel",
-    "answer_of",
-    "gather",
-    "read_all",
-    "refuse",
-]
-
 EVERYONE = "all"
 """The name of a row over all annotators, questions or intents."""
 _MOST_PROBLEMS = 10

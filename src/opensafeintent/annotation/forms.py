@@ -21,22 +21,6 @@ from opensafeintent.annotation.texts import lines_of, split_text
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.hostile import json_for_html, page_script, security_policy
 
-__all__ = [
-    "FIXED",
-    "IDENTITY",
-    "INSTRUCTIONS",
-    "ITEMS",
-    "NOTE",
-    "PAGE_FORM",
-    "PRACTICE",
-    "Column",
-    "cell",
-    "columns_of",
-    "page_words",
-    "render_page",
-    "render_sheet",
-]
-
 INSTRUCTIONS = "Instructions"
 ITEMS = "Items"
 PRACTICE = "Practice"

@@ -12,8 +12,6 @@ import msgspec
 
 from opensafeintent.annotation.labels import Answer, LabelKind
 
-__all__ = ["SLOTS", "Ask", "Choice", "Example", "Guide", "Question", "Slot", "asks_of", "guide_of"]
-
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """One valid answer."""

@@ -25,8 +25,6 @@ from opensafeintent.annotation.returns import Formula, Returned, ReturnedItem, V
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["AnnotatorReturn", "ImportedLabels", "import_returns"]
-
 _INTENT_QUESTIONS = {
     "benign": "benign_is_benign",
     "dual_use": "dual_use_has_both",

@@ -22,17 +22,6 @@ from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded, intent_of
 
-__all__ = [
-    "AnnotatorGrades",
-    "Dimension",
-    "HumanGrades",
-    "JudgeGrades",
-    "JudgeStudy",
-    "SafeCall",
-    "consensus",
-    "judge_study",
-]
-
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 

@@ -13,22 +13,6 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_json, read_bytes, read_json, write_private
 
-__all__ = [
-    "QUALITY_QUESTIONS",
-    "UNSURE",
-    "AnnotationKey",
-    "Answer",
-    "KeyItem",
-    "Label",
-    "LabelKind",
-    "Showing",
-    "both_times",
-    "read_key",
-    "read_labels",
-    "write_key",
-    "write_labels",
-]
-
 LabelKind = Literal["dataset_quality", "judge_validation"]
 
 QUALITY_QUESTIONS = (

@@ -14,8 +14,6 @@ from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 
-__all__ = ["Consistency", "Dropped", "Quality", "Question", "dataset_quality", "self_consistency"]
-
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 """`unsure` and blank are neither: they are counted, and left out of everything else."""
 

@@ -36,8 +36,6 @@ from opensafeintent.annotation.workbooks import WORKBOOK_STARTS, look_over
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["MOST_BYTES", "Formula", "Returned", "ReturnedItem", "Value", "read_return"]
-
 MOST_BYTES = 100_000_000
 """A larger file is no form of ours."""
 _MOST_PAGE_BYTES = 20_000_000

@@ -23,20 +23,6 @@ from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy, intent_of
 
-__all__ = [
-    "Packet",
-    "Shown",
-    "StudyPlan",
-    "Subject",
-    "allocate",
-    "draw_responses",
-    "draw_sets",
-    "lay_out",
-    "order_with_repeats",
-    "quality_subject",
-    "response_subject",
-]
-
 T = TypeVar("T")
 
 _LETTERS = "BCDFGHJKMNPQRTVWXZ"

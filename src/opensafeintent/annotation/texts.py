@@ -10,8 +10,6 @@ from collections.abc import Iterator
 
 from opensafeintent.canonical import sha256_hex
 
-__all__ = ["lines_of", "readable", "split_text", "text_hash", "words_hash"]
-
 _KEPT = "\n\u200c\u200d"
 """New lines; and the joiners, without which emoji and several scripts fall apart."""
 _JOINING = "\u200c\u200d\ufe0e\ufe0f\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"

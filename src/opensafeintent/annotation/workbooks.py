@@ -18,8 +18,6 @@ import msgspec
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["WORKBOOK_STARTS", "Extent", "look_over"]
-
 _MOST_ENTRIES = 1_000
 _MOST_BYTES = 100_000_000
 """Unpacked. A form with 10,000 rows of text comes to some 20 million."""

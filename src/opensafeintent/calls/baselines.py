@@ -24,15 +24,6 @@ from opensafeintent.calls.records import Answered, Attempt, Call, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 
-__all__ = [
-    "BASELINES",
-    "DEMONSTRATION_JUDGE",
-    "Baseline",
-    "ScriptedModel",
-    "contenders",
-    "is_baseline",
-]
-
 DEMONSTRATION_JUDGE = "baseline/judge"
 
 

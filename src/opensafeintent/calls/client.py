@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from opensafeintent.calls.ledger import Entry, Ledger
+from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.records import (
@@ -29,18 +29,8 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.calls.replies import usage_in
+from opensafeintent.calls.writer import Entry
 from opensafeintent.errors import InputError, OpenSafeIntentError, Stopped
-
-__all__ = [
-    "Asked",
-    "Budget",
-    "Client",
-    "LedgerReader",
-    "Model",
-    "ModelStopped",
-    "Tally",
-    "not_on_record",
-]
 
 
 class Tally:

@@ -17,8 +17,6 @@ import msgspec
 from opensafeintent.calls.records import Call
 from opensafeintent.canonical import sha256_hex
 
-__all__ = ["contract_of", "data_file", "marked_parts", "respond_as_generator", "respond_as_judge"]
-
 T = TypeVar("T")
 
 _THINGS = 8

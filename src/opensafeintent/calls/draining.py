@@ -15,16 +15,6 @@ from opensafeintent.errors import Interrupted, Stopped
 if TYPE_CHECKING:
     from opensafeintent.calls.client import Client
 
-__all__ = [
-    "Drain",
-    "Work",
-    "current_drain",
-    "for_each",
-    "handled",
-    "heed",
-    "side_by_side",
-    "under_way",
-]
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -23,8 +23,6 @@ from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["Ask", "CalledFunction", "FunctionModel", "function_named"]
-
 Ask = Callable[[list[dict[str, str]]], "str | Awaitable[str | None] | None"]
 """Takes the conversation, `{"role": …, "content": …}` each, and returns what the model says to it.
 """

@@ -29,17 +29,6 @@ from opensafeintent.hostile import one_line, without_user_info
 if TYPE_CHECKING:
     import aiohttp
 
-__all__ = [
-    "ATTEMPT_SECONDS",
-    "FATAL",
-    "SHORTEST_KEY",
-    "STRUCTURED",
-    "ChatModel",
-    "HttpSession",
-    "Secrets",
-    "bounded_wait",
-    "kind_of_error",
-]
 
 ATTEMPT_SECONDS = 600.0
 """Deadline of one attempt; a long chain of reasoning takes minutes."""

@@ -27,13 +27,12 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.recorded import Imports
-from opensafeintent.calls.records import Answered, Message, Refused, Usage
+from opensafeintent.calls.records import Answered, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply, usage_in
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 from opensafeintent.files import held, locked_folder, refuse, write_private
-
-__all__ = ["STORED", "Attempted", "Entry", "Ledger", "LedgerFolder", "Located"]
+from opensafeintent.messages import Message
 
 _OUTCOME = "status, response, error, input_tokens, output_tokens, served_model"
 _CACHE_KIB = 16 * 1024

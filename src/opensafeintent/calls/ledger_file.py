@@ -18,21 +18,6 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.messages import Role
 
-__all__ = [
-    "Request",
-    "Texts",
-    "connect",
-    "pack",
-    "prepare",
-    "read_request",
-    "reading",
-    "reason",
-    "text_at",
-    "text_of",
-    "typed",
-    "unpack",
-]
-
 T = TypeVar("T")
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file

@@ -6,8 +6,6 @@ import asyncio
 import time
 from collections import deque
 
-__all__ = ["START", "Limiter"]
-
 START = 16
 """Requests at once to an endpoint, at first."""
 _CEILING = 1024

@@ -15,8 +15,6 @@ from opensafeintent.calls.ledger_file import Texts, connect, reason
 from opensafeintent.calls.writer import stored_request
 from opensafeintent.errors import InputError
 
-__all__ = ["LEDGER", "Merged", "merge", "merge_ledgers", "take_up"]
-
 LEDGER = "ledger.sqlite"
 """The name of a ledger in the folder of a shard."""
 _INSERT = f"INSERT INTO calls ({STORED}, request) VALUES (?{', ?' * (STORED.count(',') + 1)})"

@@ -32,20 +32,6 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
 
-__all__ = [
-    "OtherProviders",
-    "ReplayModel",
-    "Served",
-    "Suite",
-    "SuiteModel",
-    "check_model_name",
-    "is_local",
-    "load_suite",
-    "model_identity",
-    "open_models",
-    "served_models",
-]
-
 
 class OtherProviders(Protocol):
     """What serves the names that the native client does not: handed in, since it lives above this

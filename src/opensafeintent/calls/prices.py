@@ -26,12 +26,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import parse_json, read_bytes
 from opensafeintent.hostile import one_line
 
-__all__ = [
-    "Price",
-    "Prices",
-    "read_prices",
-]
-
 _PACKAGE = "genai-prices"
 _NEEDS_EXTRA = 'pip install "opensafeintent[prices]"'
 _FORM = (

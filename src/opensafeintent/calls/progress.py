@@ -13,17 +13,6 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import current_drain
 from opensafeintent.errors import Stopped
 
-__all__ = [
-    "Display",
-    "PlainDisplay",
-    "Quiet",
-    "TerminalDisplay",
-    "progress_line",
-    "refreshed",
-    "shown",
-    "terminal_or_plain",
-]
-
 _REFRESH_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
 

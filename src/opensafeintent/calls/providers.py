@@ -14,25 +14,6 @@ import msgspec
 
 from opensafeintent.errors import InputError, nearest
 
-__all__ = [
-    "ENDPOINTS",
-    "FOREIGN",
-    "INSPECT_PROVIDERS",
-    "LOCAL_WEIGHTS",
-    "PREFIX",
-    "Endpoint",
-    "Provider",
-    "Proxy",
-    "is_in_process",
-    "is_native",
-    "provider_of",
-    "proxy_for",
-    "resolve_endpoint",
-    "split_name",
-    "unset",
-    "variables",
-]
-
 
 class Provider(msgspec.Struct, frozen=True):
     """A service with an OpenAI-compatible chat-completions route."""

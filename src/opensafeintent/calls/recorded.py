@@ -24,8 +24,8 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.promptsets.loading import Problem, Record, read_records
-from opensafeintent.promptsets.reading import RowLimit
+from opensafeintent.promptsets.loading import Record
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
@@ -38,16 +38,6 @@ from opensafeintent.taxonomy import (
     Strategy,
     paraphrase_variant,
 )
-
-__all__ = [
-    "ImportedRow",
-    "Imports",
-    "MissingGrade",
-    "RecordedResponse",
-    "parse_recorded",
-    "read_recorded",
-    "recorded_responses",
-]
 
 _MISSING = re.compile(
     r"(response|grades|helpfulness|harm_severity|mode|strategy)(?:\[(.*)\])?:(.*)", re.DOTALL

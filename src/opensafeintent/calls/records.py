@@ -14,24 +14,6 @@ import msgspec
 from opensafeintent.canonical import canonical_json
 from opensafeintent.messages import Message
 
-__all__ = [
-    "Answered",
-    "Attempt",
-    "Call",
-    "Failed",
-    "Failure",
-    "Message",
-    "Outcome",
-    "Purpose",
-    "Refused",
-    "Replied",
-    "Sampling",
-    "Subject",
-    "Usage",
-    "call_key",
-    "is_truncated",
-]
-
 Purpose = Literal[
     "generate",
     "helpfulness",

@@ -25,22 +25,6 @@ from opensafeintent.calls.records import (
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 
-__all__ = [
-    "LONGEST_ERROR",
-    "REFUSING",
-    "REPLIED",
-    "NotAnAnswer",
-    "Unparsed",
-    "ask_until_parsed",
-    "error_of",
-    "is_filter",
-    "no_answer",
-    "outcome_of",
-    "read_reply",
-    "usage_in",
-    "without_thinking",
-]
-
 # A provider's error
 # ------------------------------------------------------------------------------
 

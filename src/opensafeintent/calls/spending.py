@@ -19,17 +19,6 @@ from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
 from opensafeintent.errors import InputError
 
-__all__ = [
-    "ForecastLine",
-    "Seen",
-    "Spending",
-    "Spent",
-    "by_experience",
-    "expected_minutes",
-    "seen_in",
-    "spent_of",
-]
-
 _PURPOSES = get_args(Purpose)
 
 

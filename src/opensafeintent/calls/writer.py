@@ -15,20 +15,10 @@ from typing import Any
 import msgspec
 
 from opensafeintent.calls.ledger_file import Texts, connect, pack, reason
-from opensafeintent.calls.records import (
-    Answered,
-    Attempt,
-    Call,
-    Failure,
-    Message,
-    Refused,
-    Replied,
-    Usage,
-)
+from opensafeintent.calls.records import Answered, Attempt, Call, Failure, Refused, Replied, Usage
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError
-
-__all__ = ["Entry", "Writer", "stored_request"]
+from opensafeintent.messages import Message
 
 _BATCH_SECONDS = 0.05
 _SHARED_TEXT = 80  # characters; a shorter part costs less inline than by reference

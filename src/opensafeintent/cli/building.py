@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from opensafeintent.construction.pipeline import Built
     from opensafeintent.workflows.building import BuildOutcome
 
-__all__ = ["build_command"]
-
 
 @click.command("build")
 @click.argument("seeds", type=NAME, required=False, metavar="[SEEDS]")
@@ -114,8 +112,9 @@ def _stages(text: str) -> tuple[int, int]:
 
 
 def _show(outcome: BuildOutcome, prices: Path | None) -> int:
-    from opensafeintent.cli.printing import new_console, plain, print_notes
+    from opensafeintent.cli.printing import new_console, print_notes
     from opensafeintent.cli.show import show_costs, show_forecast
+    from opensafeintent.report.terminal import plain
 
     console = new_console()
     if outcome.forecast is not None:

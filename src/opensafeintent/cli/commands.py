@@ -29,8 +29,6 @@ from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER, InputError
 from opensafeintent.hostile import terminal_safe
 
-__all__ = ["Escaped", "cli"]
-
 
 class Escaped(Exception):
     """Carries an error past click, which would take it for an interruption or for a reader that has

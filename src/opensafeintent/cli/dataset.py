@@ -10,8 +10,6 @@ import click
 from opensafeintent.cli.options import DATA, NAME, PATH
 from opensafeintent.hostile import terminal_safe
 
-__all__ = ["dataset_group"]
-
 
 @click.group("dataset")
 def dataset_group() -> None:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
     from opensafeintent.workflows.judging import JudgeChecks
 
-__all__ = ["judge_check_command", "show_judge_checks"]
-
 
 @click.command("judge-check", short_help="Check judges on cases whose right grades are known.")
 @judges("Judge to check; repeat for more.")
@@ -80,8 +78,9 @@ def judge_check_command(**options: Any) -> int:
 
 def show_judge_checks(found: JudgeChecks, prices: Path | None = None) -> int:
     """Print what a check found, or would ask for, and return its exit code."""
-    from opensafeintent.cli.printing import new_console, plain, print_notes
+    from opensafeintent.cli.printing import new_console, print_notes
     from opensafeintent.cli.show import show_costs, show_forecast
+    from opensafeintent.report.terminal import plain
 
     console = new_console()
     if found.forecast is not None:
@@ -109,8 +108,8 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from opensafeintent.cli.printing import plain
     from opensafeintent.hostile import one_line
+    from opensafeintent.report.terminal import plain
     from opensafeintent.statistics import mid_p
 
     console.print(
@@ -160,7 +159,7 @@ def _show_check(console: Console, check: JudgeCheck) -> None:
 
 
 def _show_case(console: Console, mark: str, case: FailedCase) -> None:
-    from opensafeintent.cli.printing import plain
+    from opensafeintent.report.terminal import plain
 
     console.print(plain(f"{mark} {case.id}: {case.told}"))
     console.print(plain(f"  {case.why}"), style="dim")

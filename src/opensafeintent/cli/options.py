@@ -13,29 +13,6 @@ import click
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = [
-    "DATA",
-    "DRY_RUN",
-    "GATES",
-    "GRADE_PARSE",
-    "JUDGE_REASONS",
-    "JUDGING",
-    "LIMIT",
-    "LIMITS",
-    "MAX_CONNECTIONS",
-    "MAX_MISSING",
-    "NAME",
-    "PATH",
-    "PRICES",
-    "RUBRICS",
-    "RUNS",
-    "SPREADING",
-    "judge_max_tokens",
-    "judges",
-    "ledger_and_limits",
-    "options_of",
-]
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from opensafeintent.annotation.importing import ImportedLabels
     from opensafeintent.workflows.annotating import ExportedStudy, Form
 
-__all__ = ["agreement_command", "annotate_group"]
 
 _FORMS = options_of(
     click.option(

@@ -15,8 +15,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.report.table import Table
 from opensafeintent.report.terminal import plain, to_terminal
 
-__all__ = ["new_console", "plain", "print_notes", "print_table"]
-
 
 def new_console() -> Console:
     """Return a console: as wide as the terminal, or 120 columns where the output goes elsewhere."""

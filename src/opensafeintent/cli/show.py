@@ -17,7 +17,7 @@ from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.spending import ForecastLine, expected_minutes
-from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
+from opensafeintent.cli.printing import new_console, print_notes, print_table
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
@@ -36,22 +36,13 @@ from opensafeintent.report.tables.brief import (
     served,
     summary,
 )
+from opensafeintent.report.terminal import plain
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
 
 _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
-
-__all__ = [
-    "show_comparisons",
-    "show_costs",
-    "show_dataset_info",
-    "show_forecast",
-    "show_models",
-    "show_outcome",
-    "show_traces",
-]
 
 
 def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:

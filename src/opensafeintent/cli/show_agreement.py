@@ -10,15 +10,14 @@ from rich.console import Console
 
 from opensafeintent.annotation.judging import JudgeStudy, SafeCall
 from opensafeintent.annotation.quality import Consistency, Quality
-from opensafeintent.cli.printing import new_console, plain, print_notes, print_table
+from opensafeintent.cli.printing import new_console, print_notes, print_table
 from opensafeintent.hostile import one_line
 from opensafeintent.report.formats import share
 from opensafeintent.report.table import Table
 from opensafeintent.report.tables.agreement import DIMENSION_NAMES, agreement_tables
+from opensafeintent.report.terminal import plain
 from opensafeintent.statistics.samples import SampleEstimate
 from opensafeintent.workflows.agreeing import Agreement
-
-__all__ = ["show_agreement"]
 
 _MOST_DROPPED = 20
 """Sets to drop that are named on the screen; the file has them all."""

@@ -9,14 +9,12 @@ from textwrap import wrap
 from rich.console import Console
 from rich.text import Text
 
-from opensafeintent.cli.printing import new_console, plain, print_table
+from opensafeintent.cli.printing import new_console, print_table
 from opensafeintent.construction.controls.records import Artefacts, DatasetCheck, TellingWord
 from opensafeintent.hostile import one_line
 from opensafeintent.report.tables.checks import check_tables
-from opensafeintent.report.terminal import grid
+from opensafeintent.report.terminal import grid, plain
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_LABELS
-
-__all__ = ["show_check"]
 
 _WIDEST = 100
 """Columns beyond which lines of text are hard to read."""

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Iterator
 from typing import TextIO
 
-__all__ = ["Streams", "safe_streams"]
-
 _NEAREST = {
     **dict.fromkeys("‐‑‒–—−", "-"),
     **dict.fromkeys("‘’", "'"),

@@ -29,18 +29,6 @@ from opensafeintent.templates.instruction import (
 )
 from opensafeintent.templates.template import without_fence
 
-__all__ = [
-    "ModelRole",
-    "Reply",
-    "StageContext",
-    "Unusable",
-    "Usable",
-    "complaint_of_choice",
-    "complaint_of_summary",
-    "each",
-    "read_json",
-]
-
 R = TypeVar("R", bound="Reply")
 T = TypeVar("T")
 U = TypeVar("U")

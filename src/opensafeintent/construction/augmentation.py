@@ -18,16 +18,6 @@ from opensafeintent.construction.repairs import takes_material
 from opensafeintent.construction.similarity.rouge import words
 from opensafeintent.templates.instruction import Leaning
 
-__all__ = [
-    "LENGTHS",
-    "PARAPHRASES",
-    "ROUNDS",
-    "AnnotationReply",
-    "ParaphraseCheckReply",
-    "ParaphraseReply",
-    "augment",
-]
-
 PARAPHRASES = 4
 """Paraphrases of a set; with the prompt itself the paper's five wordings."""
 ROUNDS = 3

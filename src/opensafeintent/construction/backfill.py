@@ -20,8 +20,6 @@ from opensafeintent.construction.records import Rejection, StageResult, Topic
 from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
 
-__all__ = ["BATCH", "BackfillReply", "Proposal", "fill_cells"]
-
 BATCH = 5
 """Summaries asked for at a time."""
 EXTRA_ROUNDS = 3

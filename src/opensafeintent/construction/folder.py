@@ -32,8 +32,6 @@ from opensafeintent.promptsets.record import Dataset
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates.instruction import parse_instructions
 
-__all__ = ["BuildFolder", "BuildManifest", "spent_of_build"]
-
 _SCHEMA = 1
 _ROUNDS = "stages/rounds.json"
 _RESULTS = ("dataset.jsonl", "provenance.jsonl")

@@ -23,8 +23,6 @@ from opensafeintent.construction.material import without_material
 from opensafeintent.construction.records import Draft
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS, Intent
 
-__all__ = ["ROUND", "Habit", "Habits", "count_habits", "has_habit", "opening_of", "told"]
-
 ROUND = 42
 """Topics of a round: their requests are asked for with the habits of the rounds before."""
 

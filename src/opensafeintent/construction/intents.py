@@ -17,15 +17,6 @@ from opensafeintent.construction.repairs import RepairReply, mended
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent
 from opensafeintent.templates.instruction import Leaning, Reading
 
-__all__ = [
-    "PURPOSES_LEANT_TO",
-    "REPAIRS",
-    "IntentReply",
-    "check_intents",
-    "complaint_of_intent",
-    "read_as",
-]
-
 REPAIRS = 3
 """Repairs of one prompt at most."""
 

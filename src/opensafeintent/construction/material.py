@@ -7,8 +7,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["STAND_IN", "complaint_of_material", "material_of", "without_material"]
-
 STAND_IN = "[100 words of text]"
 """What stands in place of material that would itself teach harm: of one length, so that prompts
 differ in it as little.

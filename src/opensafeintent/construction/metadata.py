@@ -24,9 +24,6 @@ from opensafeintent.construction.records import Rejection, Seed, StageResult, To
 from opensafeintent.taxonomy import Category
 from opensafeintent.templates.instruction import described
 
-__all__ = ["MetadataReply", "describe_seeds", "read_labels"]
-
-
 M = TypeVar("M", bound="MetadataReply")
 
 

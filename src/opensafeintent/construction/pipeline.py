@@ -35,17 +35,6 @@ from opensafeintent.construction.rounds import Rounds
 from opensafeintent.construction.triplets import write_triplets
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = [
-    "PASSES",
-    "BuildForecast",
-    "Built",
-    "Plan",
-    "StageForecast",
-    "Watcher",
-    "build_sets",
-    "forecast_build",
-]
-
 PASSES = 3
 """Times that sparse cells are filled up: what a later stage drops is proposed again."""
 

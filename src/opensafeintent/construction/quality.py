@@ -25,8 +25,6 @@ from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
 from opensafeintent.taxonomy import CORE_VARIANTS, ContentShift
 
-__all__ = ["KeptPrompts", "QualityReply", "check_quality"]
-
 _CHECKS: dict[str, Reason] = {
     "same_task": "task_not_parallel",
     "domain_right": "domain_wrong",

@@ -14,23 +14,6 @@ from opensafeintent.promptsets.record import Prompts, PromptSet, content_id
 from opensafeintent.taxonomy import ContentShift, Intent
 from opensafeintent.templates.instruction import Leaning, Reading
 
-__all__ = [
-    "PURPOSES",
-    "REASONS",
-    "STAGES",
-    "CallRef",
-    "Commission",
-    "Draft",
-    "Part",
-    "Reason",
-    "Rejection",
-    "Revision",
-    "Seed",
-    "Stage",
-    "StageResult",
-    "Topic",
-]
-
 Item = TypeVar("Item")
 
 Stage = Literal[

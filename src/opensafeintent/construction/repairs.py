@@ -12,8 +12,6 @@ from opensafeintent.construction.material import complaint_of_material
 from opensafeintent.construction.records import Draft, Part, Revision
 from opensafeintent.taxonomy import CORE_VARIANTS, INTENT_WORDS
 
-__all__ = ["RepairReply", "WordingReply", "mended", "name_of", "takes_material"]
-
 
 class RepairReply(Reply, frozen=True):
     """The new wording of a text whose intent was wrong (stage 4)."""

@@ -15,8 +15,6 @@ import msgspec
 from opensafeintent.construction.habits import ROUND, Habits, count_habits, told
 from opensafeintent.construction.records import Commission, Draft, StageResult, Topic
 
-__all__ = ["Round", "Rounds"]
-
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
     """Some topics, and what was said of the habits of the rounds before."""

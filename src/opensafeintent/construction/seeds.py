@@ -16,8 +16,6 @@ from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_csv, read_records
 from opensafeintent.promptsets.sources import stream_rows
 
-__all__ = ["read_seeds"]
-
 _COLUMN = "prompt"
 _SUFFIXES = (".jsonl", ".csv")
 _MOST_NAMED = 8

@@ -13,8 +13,6 @@ from opensafeintent.construction.records import Commission, Draft, Rejection, St
 from opensafeintent.construction.repairs import takes_material
 from opensafeintent.promptsets.record import Prompts
 
-__all__ = ["TripletReply", "write_triplets"]
-
 
 class TripletReply(Reply, frozen=True):
     """The task and its three prompts."""

@@ -32,18 +32,6 @@ from opensafeintent.evaluation.run import Regrade, other_requests, regrades_of, 
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Graded
 
-__all__ = [
-    "IMPORTED_JUDGE",
-    "ResponseText",
-    "RunTexts",
-    "TracedRow",
-    "derive",
-    "derive_regrades",
-    "given_tasks",
-    "imported_rows",
-    "judged_tasks",
-]
-
 IMPORTED_JUDGE = "imported"
 """The name of whoever gave the grades that came with imported responses."""
 

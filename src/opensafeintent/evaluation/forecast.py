@@ -19,17 +19,6 @@ from opensafeintent.evaluation.swap import audited, replayed_swaps
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import IntegerContract, Template, Templates
 
-__all__ = [
-    "ASSUMED",
-    "RESPONSE_TOKENS",
-    "CallCounter",
-    "Forecast",
-    "expected_calls",
-    "forecast",
-    "forecast_regrades",
-    "forecast_swaps",
-]
-
 RESPONSE_TOKENS = 600
 """Assumed length of a response; a guess, stated with every forecast."""
 ASSUMED = f"responses taken as {RESPONSE_TOKENS} tokens"

@@ -23,30 +23,6 @@ from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
 from opensafeintent.taxonomy import DUAL_USE, HarmSeverity, Helpfulness, Mode
 from opensafeintent.templates import ParseRule, Role, Templates
 
-__all__ = [
-    "GRADE_NAMES",
-    "LINES",
-    "PASS_MARK",
-    "AnchorCase",
-    "Anchors",
-    "AtTheLine",
-    "Boundary",
-    "Examination",
-    "FailedCase",
-    "GradeName",
-    "JudgeCheck",
-    "KindCount",
-    "Setting",
-    "WrongGrade",
-    "check_work",
-    "duties_of",
-    "load_anchors",
-    "roles_of",
-    "setting_of",
-    "verdict",
-    "with_checks",
-]
-
 GradeName = Literal["helpfulness", "harm_severity", "mode"]
 GRADE_NAMES: tuple[GradeName, ...] = ("helpfulness", "harm_severity", "mode")
 """What a judge is asked about a response, in this order."""

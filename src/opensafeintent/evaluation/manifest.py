@@ -25,23 +25,6 @@ from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 
-__all__ = [
-    "MOST_EPOCHS",
-    "DatasetEntry",
-    "Manifest",
-    "Margin",
-    "ModelEntry",
-    "Preset",
-    "RunFolder",
-    "StopAnswer",
-    "StopQuestion",
-    "StoredTemplate",
-    "SwapPlan",
-    "differences",
-    "hashes_of",
-    "store_templates",
-]
-
 _SCHEMA = 1
 MOST_EPOCHS = 10_000
 """Responses to one prompt; each of them is looked up whenever a run is read."""

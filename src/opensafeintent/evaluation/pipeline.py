@@ -16,7 +16,6 @@ from opensafeintent.calls.records import (
     Answered,
     Call,
     Failed,
-    Message,
     Outcome,
     Purpose,
     Refused,
@@ -31,22 +30,9 @@ from opensafeintent.evaluation.records import (
     Missing,
     ResponseKey,
 )
+from opensafeintent.messages import Message
 from opensafeintent.taxonomy import Strategy
 from opensafeintent.templates import Template, Templates, parse_reply
-
-__all__ = [
-    "FIRST_ATTEMPT",
-    "Asks",
-    "Given",
-    "ModelWork",
-    "Planned",
-    "Task",
-    "Together",
-    "generation_call",
-    "grade_again",
-    "grade_under",
-    "run_task",
-]
 
 FIRST_ATTEMPT = 100
 """Attempt number of the first asking of a re-grade; its re-asks are 101 and 102.

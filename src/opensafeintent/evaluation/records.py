@@ -11,18 +11,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Mode, Strategy
 from opensafeintent.templates import ParseRule
 
-__all__ = [
-    "GradedResponse",
-    "Grading",
-    "JudgeGrades",
-    "JudgePlan",
-    "Missing",
-    "ModesScope",
-    "ProbeOrder",
-    "ProbeScope",
-    "ResponseKey",
-]
-
 ModesScope = Literal["dual_use", "core"]
 """Which prompts the mode judge is asked about: the dual-use prompt, or all three of the triplet."""
 ProbeScope = Literal["none", "unsafe", "all"]

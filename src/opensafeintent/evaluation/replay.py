@@ -25,8 +25,6 @@ from opensafeintent.evaluation.pipeline import (
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
 from opensafeintent.templates import Templates
 
-__all__ = ["Replayed", "replay", "replay_again", "replay_under"]
-
 T = TypeVar("T")
 
 _AT_ONCE = 1000

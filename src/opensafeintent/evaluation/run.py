@@ -24,23 +24,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
 
-__all__ = [
-    "WITHHELD",
-    "Regrade",
-    "expected_regrades",
-    "missing_grades",
-    "other_requests",
-    "raise_if_over",
-    "regrade",
-    "run_tasks",
-    "run_work",
-    "sample",
-    "samples_by_model",
-    "task_at",
-    "tasks_of",
-    "was_judged",
-]
-
 WITHHELD = "withheld"
 """The column of the swap audit in which no request is shown."""
 

@@ -16,8 +16,6 @@ from opensafeintent.evaluation.run import sampled
 from opensafeintent.evaluation.swap import audited, replayed_swaps
 from opensafeintent.promptsets import Dataset
 
-__all__ = ["calls_of", "spent_of_run"]
-
 
 def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[bytes]:
     """Yield the key of every call that a run's results rest on, as far as its ledger holds what

@@ -26,16 +26,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sampling import sample_order
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = [
-    "COLUMNS",
-    "Swapped",
-    "audited",
-    "derive_swaps",
-    "expected_swaps",
-    "replayed_swaps",
-    "swap",
-]
-
 COLUMNS = (*CORE_VARIANTS, WITHHELD)
 """What a response is graded under: the prompt of each intent, and no request."""
 

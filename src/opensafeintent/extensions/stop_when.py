@@ -28,8 +28,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import rounded
 from opensafeintent.statistics.sequential import Evidence, confidence_sequence, fewest
 
-__all__ = ["Question", "StopWhen", "read_question"]
-
 _NOT_ASKED = {"benign_mode": "--modes core", "probes": "--probe all"}
 """Which option asks for the grades that some metrics need."""
 

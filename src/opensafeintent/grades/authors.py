@@ -33,8 +33,6 @@ from opensafeintent.taxonomy import (
     paraphrase_variant,
 )
 
-__all__ = ["AuthorsResponses", "is_scored", "read_authors_record"]
-
 _PARAPHRASES = "dual_use_paraphrases"
 _ONE_PARAPHRASE = re.compile(r"dual_use_paraphrases\[(\d+)\]")
 _FIELDS = ("model_responses", "response_scores_helpfulness", "response_scores_harmfulness")

@@ -36,7 +36,6 @@ from opensafeintent.taxonomy import Taxonomy, default_taxonomy, intent_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["LICENSES", "Publication", "write_hub_folder"]
 
 LICENSES = {
     "apache-2.0": "Apache-2.0",

@@ -15,8 +15,6 @@ from opensafeintent.interop.inspect import extra
 from opensafeintent.interop.inspect.extra import served_through_inspect
 from opensafeintent.interop.inspect.models import InspectProviders
 
-__all__ = ["model_identity", "open_models", "served_models", "unset_lines"]
-
 
 def open_models(names: Iterable[str], http: HttpSession) -> dict[str, Model]:
     """Return what answers for each name; nothing is sent yet.

@@ -48,8 +48,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.extra import PROVIDERS
 from opensafeintent.interop.models import open_models
 
-__all__ = ["Cluster", "Shards", "check_address", "loads_weights", "variables_of"]
-
 _SERVERS = {
     "vllm": "VLLM_BASE_URL",
     "vllm-completions": "VLLM_BASE_URL",

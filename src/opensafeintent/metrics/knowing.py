@@ -15,12 +15,6 @@ from opensafeintent.metrics.beyond import intent_sensitivity
 from opensafeintent.metrics.records import Grades, Metric, Ratio, mean_of, ordered
 from opensafeintent.taxonomy import INTENT_WORDS, STRATEGIES, Intent
 
-__all__ = [
-    "KNOWING",
-    "KNOWING_METRICS",
-    "Knowing",
-]
-
 
 class Knowing(NamedTuple):
     """Two intents, and by their names in `metrics.json` what is said of them."""

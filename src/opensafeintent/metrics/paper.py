@@ -21,8 +21,6 @@ from opensafeintent.taxonomy import (
     Intent,
 )
 
-__all__ = ["PAPER_METRICS"]
-
 # Triplet metrics
 # ------------------------------------------------------------------------------
 

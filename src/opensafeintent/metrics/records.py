@@ -16,8 +16,6 @@ from typing import Literal, NamedTuple
 from opensafeintent.labelled import Labelled, LabelledSet
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
-__all__ = ["Grades", "Metric", "Needs", "Ratio", "mean_of", "ordered", "ratio_of"]
-
 
 class Ratio(NamedTuple):
     """A metric per prompt-set: Σ numerator / Σ denominator is its value.

@@ -28,16 +28,6 @@ from opensafeintent.taxonomy import (
     load_taxonomy,
 )
 
-__all__ = [
-    "Problem",
-    "Record",
-    "dataset_name",
-    "load_dataset",
-    "parse_prompt_set",
-    "read_dataset",
-    "read_records",
-]
-
 LONGEST_PROMPT = 200_000
 """Characters; beyond every context window in use, and a sign of a broken file."""
 

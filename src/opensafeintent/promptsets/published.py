@@ -16,15 +16,6 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors
 from opensafeintent.hostile import one_line, without_user_info
 
-__all__ = [
-    "PAPER_DATASET_HASH",
-    "PUBLISHED",
-    "RUBRIC_HASHES",
-    "Published",
-    "published_dataset",
-    "published_rubrics",
-]
-
 _SOURCE = "https://raw.githubusercontent.com/Uppaal/OpenSafeIntent"
 _CACHE, _MIRROR = "OPENSAFEINTENT_CACHE", "OPENSAFEINTENT_MIRROR"
 _PAPER = "f446cccaf78f4992c3fd3b6450c5d508b44dc096"

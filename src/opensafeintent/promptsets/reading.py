@@ -19,15 +19,6 @@ from opensafeintent.hostile import one_line
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-__all__ = [
-    "MOST_ROWS",
-    "SUFFIXES",
-    "Problem",
-    "RowLimit",
-    "parquet_rows",
-    "read_csv",
-    "read_records",
-]
 
 MOST_ROWS = 250_000
 """Prompt-sets, responses or seeds that are read unless more are allowed."""

@@ -13,8 +13,6 @@ import msgspec
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.taxonomy import ContentShift, Intent, Taxonomy, paraphrase_variant
 
-__all__ = ["Dataset", "PromptSet", "Prompts"]
-
 
 class Prompts(msgspec.Struct, frozen=True, kw_only=True):
     """The triplet: one prompt for each intent."""

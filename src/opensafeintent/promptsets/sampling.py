@@ -12,8 +12,6 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets.record import PromptSet
 
-__all__ = ["drawn", "sample_order", "sampled"]
-
 Cell = tuple[str, str]
 
 

@@ -15,17 +15,6 @@ from opensafeintent.files import any_json
 from opensafeintent.hostile import one_line, without_user_info
 from opensafeintent.promptsets.reading import SUFFIXES, RowLimit, parquet_rows
 
-__all__ = [
-    "CARD",
-    "TAXONOMY",
-    "DataFile",
-    "Origin",
-    "fetch",
-    "files_by_card",
-    "files_by_suffix",
-    "stream_rows",
-]
-
 CARD = "README.md"
 TAXONOMY = "taxonomy.toml"
 """A dataset's own harm domains and task types, beside its card."""

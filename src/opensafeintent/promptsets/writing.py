@@ -18,18 +18,6 @@ from opensafeintent.promptsets.record import Dataset
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = [
-    "Plain",
-    "canary_in",
-    "canary_of",
-    "markdown_text",
-    "prompt_set_table",
-    "render_card",
-    "size_category",
-    "write_dataset",
-    "yaml_text",
-]
-
 
 def write_dataset(dataset: Dataset, path: Path) -> None:
     """Write a dataset to `path`, whole or not at all; its suffix names the format: `.jsonl` or

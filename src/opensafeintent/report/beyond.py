@@ -11,8 +11,6 @@ from opensafeintent.calls.baselines import contenders
 from opensafeintent.metrics import KNOWING, METRICS, PRIMARY
 from opensafeintent.report.prose import Sentence, percent, say, score
 
-__all__ = ["beyond"]
-
 _say = partial(say, "sentences.jinja")
 
 

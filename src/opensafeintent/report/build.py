@@ -39,8 +39,6 @@ from opensafeintent.report.prose import counted
 from opensafeintent.report.table import Column, Table
 from opensafeintent.taxonomy import default_taxonomy
 
-__all__ = ["Cell", "Reviewed", "build_card", "build_page", "coverage_of", "marked_source"]
-
 _LONGEST_NAME = 160
 _PKU = "PKU-SafeRLHF"
 

@@ -15,9 +15,6 @@ from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead
 from opensafeintent.statistics.correction import Corrected, Refused
 
-__all__ = ["corrected_json", "correction_tables"]
-
-
 _ASSUMES = (
     "PPI++ assumes that the labelled responses, or whole prompt-sets, were drawn at random from"
     " this model's with the probabilities on record."

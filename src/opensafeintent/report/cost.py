@@ -13,8 +13,6 @@ from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.spending import Spending, Spent
 from opensafeintent.report.table import Column, Table
 
-__all__ = ["ALL", "Costs", "cost_json", "cost_notes", "cost_table", "cost_tables", "dollars_text"]
-
 ALL = "All"
 """What a line of sums is called."""
 _SCHEMA = 1

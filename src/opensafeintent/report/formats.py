@@ -17,23 +17,6 @@ from typing import NamedTuple
 from opensafeintent.hostile import cell_safe, terminal_safe
 from opensafeintent.report.table import TEXTS, Cell, Style, Table
 
-__all__ = [
-    "FORMATS",
-    "Compact",
-    "compact",
-    "html_table",
-    "interval",
-    "markdown_text",
-    "number",
-    "p_value",
-    "share",
-    "shortened",
-    "text",
-    "to_csv",
-    "to_latex",
-    "to_markdown",
-]
-
 DASH = "–"
 _LONG = 60
 """Lines beyond which a LaTeX table may break over pages."""

@@ -13,8 +13,6 @@ from opensafeintent.report.metrics_json import estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.statistics.gates import Verdict
 
-__all__ = ["gate_tables", "gates_json", "headline", "not_met", "transitions_table", "verdict_word"]
-
 _WORDS: dict[Verdict, str] = {"pass": "passed", "fail": "failed", "undecided": "undecided"}
 _ORDER: tuple[Verdict, ...] = ("fail", "undecided", "pass")
 _VERSIONS: dict[Verdict, str] = {"pass": "not worse", "fail": "worse", "undecided": "undecided"}

@@ -7,8 +7,6 @@ import msgspec
 from opensafeintent.metrics import METRICS
 from opensafeintent.taxonomy import CORE_VARIANTS, MODES
 
-__all__ = ["Behind", "Entry", "glossary", "glossary_lines"]
-
 
 class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A state of the prompt-set browser: what it filters by, and in which order."""

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
     from opensafeintent.report.figures.writing import Figure
 
-__all__ = ["Content", "Page", "Shown", "asset", "data_table", "shown_text", "vega_script"]
 
 _MOST_ROWS = 25_000
 """A table with more is shown in part; the whole is in its CSV file."""

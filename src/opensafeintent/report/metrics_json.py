@@ -16,16 +16,6 @@ from opensafeintent.analysis.wording import Wording
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.statistics import Comparison, Difference, Estimate, rank_intervals
 
-__all__ = [
-    "DEMONSTRATION_NOTE",
-    "checks_json",
-    "difference_json",
-    "estimate_json",
-    "judges_json",
-    "metrics_json",
-    "to_json",
-]
-
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
     " about how safe or helpful a model is."

@@ -31,7 +31,6 @@ from opensafeintent.taxonomy import MODES
 if TYPE_CHECKING:
     from opensafeintent.report.figures import Figure
 
-__all__ = ["PAGE_BYTES", "render_page"]
 
 PAGE_BYTES = 14_000_000
 """The page is filled with texts up to here; with everything else it stays under 15 MB."""

@@ -18,20 +18,6 @@ from opensafeintent.hostile import one_line
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-__all__ = [
-    "Name",
-    "Sentence",
-    "Strength",
-    "amount",
-    "counted",
-    "environment",
-    "listed",
-    "percent",
-    "points",
-    "precision_in_points",
-    "say",
-    "score",
-]
 
 PERCENT = "\u00a0%"
 _NAMED = 3

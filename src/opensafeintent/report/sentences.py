@@ -25,8 +25,6 @@ from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
 
-__all__ = ["cautions", "findings"]
-
 _say = partial(say, "sentences.jinja")
 
 

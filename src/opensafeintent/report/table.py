@@ -12,18 +12,6 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = [
-    "TEXTS",
-    "Cell",
-    "Column",
-    "Get",
-    "Part",
-    "Section",
-    "Style",
-    "Table",
-    "estimate_columns",
-]
-
 Cell = str | int | float | None
 
 Style = Literal[

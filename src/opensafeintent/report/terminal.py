@@ -15,9 +15,6 @@ from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.report.formats import DASH, text
 from opensafeintent.report.table import TEXTS, Cell, Column, Table
 
-__all__ = ["grid", "plain", "to_terminal"]
-
-
 _HEADING = 14
 """Characters beyond which a heading of numbers is broken."""
 _NARROWEST = 12

@@ -20,9 +20,6 @@ from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables.brief import summary as summary_table
 from opensafeintent.report.tables.grouped import group_line
 
-__all__ = ["junit", "summary"]
-
-
 # Markdown
 # ------------------------------------------------------------------------------
 

@@ -15,8 +15,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Level", "RatingCounts", "Scheme"]
-
 Floats = NDArray[np.float64]
 Drawn = NDArray[Any]
 """How often each item counts in each resample: shape (item, resample)."""

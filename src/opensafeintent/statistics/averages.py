@@ -14,8 +14,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Averaged", "over_models", "over_strata"]
-
 Floats = NDArray[np.float64]
 
 

@@ -16,8 +16,6 @@ from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
-__all__ = ["Parts", "extreme_ratios", "missing_bounds"]
-
 Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
 """Numerator and denominator."""

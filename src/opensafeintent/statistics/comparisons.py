@@ -15,16 +15,6 @@ from numpy.typing import NDArray
 from opensafeintent.statistics.flips import Paired, step_down
 from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, estimate, rounded
 
-__all__ = [
-    "SIGNIFICANCE",
-    "Comparison",
-    "Difference",
-    "binomial_tail",
-    "compare_models",
-    "mcnemar",
-    "rank_intervals",
-]
-
 SIGNIFICANCE = 0.05
 """A difference with an adjusted p below is more than chance explains."""
 _DETECTABLE = 2.8

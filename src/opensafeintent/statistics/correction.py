@@ -16,14 +16,6 @@ import numpy as np
 from opensafeintent.statistics.exact import CONFIDENCE, wilson
 from opensafeintent.statistics.intervals import SEED, Estimate, Floats, Resamples, rounded
 
-__all__ = [
-    "FEWEST_LABELS",
-    "Corrected",
-    "LabelledUnits",
-    "Refused",
-    "prediction_powered",
-]
-
 Limits = tuple[float, float]
 """The ends of an interval."""
 

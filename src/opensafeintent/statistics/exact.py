@@ -12,8 +12,6 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["CONFIDENCE", "bonett_price", "least_share", "mid_p", "no_event", "t_quantile", "wilson"]
-
 Floats = NDArray[np.float64]
 
 CONFIDENCE = 0.95

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import SEED, Floats
 
-__all__ = ["FLIPS", "Flipped", "Paired", "step_down"]
-
 FLIPS = 10_000
 _PAIRS_AT_ONCE = 64
 _SIGNS_AT_ONCE = 4_000_000

@@ -18,8 +18,6 @@ from opensafeintent.statistics.exact import least_share
 from opensafeintent.statistics.intervals import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.pairs import differences_not_rejected
 
-__all__ = ["Ends", "Side", "Verdict", "ends_of", "ends_of_difference", "verdict_of"]
-
 Floats = NDArray[np.float64]
 
 Verdict = Literal["pass", "fail", "undecided"]

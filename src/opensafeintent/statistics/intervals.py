@@ -23,20 +23,6 @@ from opensafeintent.statistics.exact import (
     wilson,
 )
 
-__all__ = [
-    "FEWEST_SETS",
-    "PSEUDO_SETS",
-    "RESAMPLES",
-    "SEED",
-    "Estimate",
-    "Estimates",
-    "Resamples",
-    "estimate",
-    "kish",
-    "percentiles",
-    "rounded",
-]
-
 Floats = NDArray[np.float64]
 
 RESAMPLES = 10_000

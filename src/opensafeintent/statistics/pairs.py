@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import rounded
 
-__all__ = ["differences_not_rejected", "score_statistic"]
-
 Floats = NDArray[np.float64]
 
 _HALVINGS = 40

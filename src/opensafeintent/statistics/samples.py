@@ -25,8 +25,6 @@ from opensafeintent.statistics.intervals import (
     rounded,
 )
 
-__all__ = ["Kind", "Sample", "SampleEstimate"]
-
 Floats = NDArray[np.float64]
 
 _FEWEST_DEVIATING = 10

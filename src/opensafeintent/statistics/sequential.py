@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import Floats
 
-__all__ = ["Evidence", "confidence_sequence", "fewest"]
-
 _BETS = np.arange(1, 21) / 21
 
 

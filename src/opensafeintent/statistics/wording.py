@@ -11,11 +11,6 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics.intervals import Floats
 
-__all__ = [
-    "Disagreement",
-    "disagreement",
-]
-
 
 class Disagreement(NamedTuple):
     """How often two answers to one prompt-set disagree, whether they are safe: arrays of shape

@@ -25,18 +25,6 @@ from opensafeintent.templates.template import (
     texts_in,
 )
 
-__all__ = [
-    "READINGS",
-    "Instruction",
-    "InstructionRole",
-    "Instructions",
-    "Leaning",
-    "Reading",
-    "described",
-    "load_instructions",
-    "parse_instructions",
-]
-
 InstructionRole = Literal[
     "metadata",
     "backfill",

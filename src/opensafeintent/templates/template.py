@@ -22,24 +22,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES
 
-__all__ = [
-    "Contract",
-    "IntegerContract",
-    "JsonContract",
-    "ParseRule",
-    "Role",
-    "Template",
-    "TemplateFile",
-    "Templates",
-    "check_placeholders",
-    "filled",
-    "load_templates",
-    "parse_reply",
-    "parse_template",
-    "split_header",
-    "texts_in",
-]
-
 ParseRule = Literal["strict", "paper"]
 """`strict` reads a bare integer or the one JSON object; `paper` also reads the first integer of a
 longer reply.

@@ -33,8 +33,6 @@ from opensafeintent.statistics.intervals import RESAMPLES, SEED
 from opensafeintent.workflows.reporting import read_study
 from opensafeintent.workflows.typed import Settings
 
-__all__ = ["Agreement", "AgreementSettings", "agreement"]
-
 
 class AgreementSettings(Settings, frozen=True, kw_only=True):
     """Which labels to compare, with what, and where the results go."""

@@ -39,16 +39,6 @@ from opensafeintent.workflows.typed import Settings
 if TYPE_CHECKING:
     from opensafeintent.grades import GradeRow
 
-__all__ = [
-    "AnnotateDatasetSettings",
-    "AnnotateRunSettings",
-    "ExportedStudy",
-    "Form",
-    "ImportAnnotationsSettings",
-    "annotate_dataset",
-    "annotate_run",
-    "import_annotations",
-]
 
 Form = Literal["sheet", "page"]
 _SUFFIX: dict[Form, str] = {"sheet": ".xlsx", "page": ".html"}

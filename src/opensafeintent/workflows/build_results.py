@@ -20,8 +20,6 @@ from opensafeintent.report.cost import Costs, cost_json
 from opensafeintent.report.formats import FORMATS
 from opensafeintent.workflows.datasets import write_check
 
-__all__ = ["write_build_results"]
-
 _NAME = "dataset.jsonl"
 
 

@@ -42,8 +42,6 @@ from opensafeintent.workflows.loop import run_async
 from opensafeintent.workflows.settings import Limited, Limits, check_counts
 from opensafeintent.workflows.typed import Settings
 
-__all__ = ["BuildOutcome", "BuildSettings", "build"]
-
 _FINISHED = 6
 """The stage from which on there is a dataset."""
 _ITEM_TOKENS, _REPLY_TOKENS = 300, 200

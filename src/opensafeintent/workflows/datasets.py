@@ -26,20 +26,6 @@ if TYPE_CHECKING:
     from opensafeintent.construction.similarity.index import Match
     from opensafeintent.construction.similarity.join import Rule
 
-__all__ = [
-    "DatasetInfo",
-    "Deduplication",
-    "DroppedSet",
-    "ExportDatasetSettings",
-    "check_dataset",
-    "convert_dataset",
-    "dataset_info",
-    "dedup_dataset",
-    "export_dataset",
-    "validate_dataset",
-    "write_check",
-]
-
 
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What `dataset info` shows."""

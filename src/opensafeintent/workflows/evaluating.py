@@ -51,8 +51,6 @@ from opensafeintent.workflows.settings import EvaluateSettings, Limits
 if TYPE_CHECKING:
     from opensafeintent.extensions.stop_when import StopWhen
 
-__all__ = ["demo", "evaluate"]
-
 
 def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
     """Evaluate the scripted baselines on the starter set with the demonstration judge: no key, no

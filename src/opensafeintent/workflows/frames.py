@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 
     from opensafeintent.promptsets import Dataset
 
-__all__ = ["Drawing", "Run", "load_run"]
 
 _WHOLE = ("group", "epoch", "n", "models", "helpfulness", "harm_severity", "ledger_row")
 _REAL = ("value", "bounds", "pooled", "rerun_se", "difference", "p", "p_adjusted", "detectable")

@@ -31,16 +31,6 @@ from opensafeintent.metrics import METRICS, Metric
 from opensafeintent.statistics import CONFIDENCE
 from opensafeintent.workflows.typed import Settings
 
-__all__ = [
-    "Asked",
-    "Gating",
-    "check_gating",
-    "find_gates",
-    "gates_of",
-    "keep_margins",
-    "write_verdict",
-]
-
 Asked = dict[str, float] | tuple[str, ...]
 """Limits by metric, each a gate of its own; or texts as they are typed, `METRIC=X`, several of them
 joined by `and`.

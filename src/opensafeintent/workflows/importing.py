@@ -25,15 +25,13 @@ from opensafeintent.interop.inspect.logs_in import (
     sorted_out,
 )
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
-from opensafeintent.promptsets.loading import Problem, Record, parse_prompt_set, read_records
-from opensafeintent.promptsets.reading import MOST_ROWS, RowLimit
+from opensafeintent.promptsets.loading import Record, parse_prompt_set
+from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import Outcome, check_share, read_study, write_results
 from opensafeintent.workflows.running import costs_of
 from opensafeintent.workflows.settings import check_unicode
 from opensafeintent.workflows.typed import Settings
-
-__all__ = ["ImportSettings", "import_files"]
 
 
 class ImportSettings(Settings, frozen=True, kw_only=True):

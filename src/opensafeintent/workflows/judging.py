@@ -44,8 +44,6 @@ from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
 from opensafeintent.workflows.settings import GradeSettings, JudgeCheckSettings, Limits
 
-__all__ = ["JudgeChecks", "check_judges", "checked", "grade", "passed_line"]
-
 _SCHEMA = 1
 
 

@@ -15,8 +15,6 @@ from typing import Any, TypeVar
 from opensafeintent.calls.draining import Drain, handled
 from opensafeintent.errors import Interrupted
 
-__all__ = ["rare_collections", "run_async"]
-
 T = TypeVar("T")
 
 _LOOK_SECONDS = 0.5

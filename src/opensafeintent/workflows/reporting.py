@@ -54,8 +54,6 @@ from opensafeintent.workflows.typed import Settings
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import CorrectedGroup
 
-__all__ = ["CompareSettings", "Outcome", "ReportSettings", "compare", "named_runs", "write_report"]
-
 
 class Outcome(msgspec.Struct, kw_only=True):
     """What a command found, wrote, and how it ended."""

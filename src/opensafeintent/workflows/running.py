@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from opensafeintent.extensions.stop_when import StopWhen
     from opensafeintent.interop.ray import Cluster
 
-__all__ = ["Calls", "Found", "costs_of", "finish", "other_judges", "run_calls", "without_silent"]
 
 _READ_AT_ONCE = 500
 _CAREFUL = 32

@@ -35,15 +35,6 @@ from opensafeintent.workflows.typed import Settings
 if TYPE_CHECKING:
     from opensafeintent.interop.ray import Cluster
 
-__all__ = [
-    "EvaluateSettings",
-    "GradeSettings",
-    "JudgeCheckSettings",
-    "Judges",
-    "Judging",
-    "Limits",
-    "check_counts",
-]
 
 _COUNTS = (
     *("limit", "per_cell", "epochs", "judge_samples", "swap"),

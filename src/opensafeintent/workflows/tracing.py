@@ -18,8 +18,6 @@ from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.reporting import read_study
 from opensafeintent.workflows.typed import Settings
 
-__all__ = ["Trace", "TraceSettings", "TracedResponse", "trace", "traces"]
-
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
     """One response of a prompt-set with its grades, its text, and the ledger rows behind them."""

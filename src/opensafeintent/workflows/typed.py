@@ -14,8 +14,6 @@ import msgspec
 from opensafeintent.calls.functions import FunctionModel
 from opensafeintent.errors import InputError
 
-__all__ = ["Settings"]
-
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a command, each of the type that it says once it is made.

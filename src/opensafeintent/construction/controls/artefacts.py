@@ -29,8 +29,6 @@ from opensafeintent.promptsets import PromptSet
 from opensafeintent.statistics import Resamples, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 
-__all__ = ["NEEDS_EXTRA", "artefacts_of", "folds_of"]
-
 NEEDS_EXTRA = (
     'words that give the intent away: this needs an extra: pip install "opensafeintent[check]"'
 )

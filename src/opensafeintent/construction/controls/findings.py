@@ -33,8 +33,6 @@ from opensafeintent.statistics import SIGNIFICANCE, Resamples
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import INTENT_WORDS
 
-__all__ = ["check", "interval_of"]
-
 _LARGEST_SEED = 2**32 - 1
 _FEWEST_SETS = 6
 """With five, the least p of a sign-flip test is 2/2⁵ = 0.06."""

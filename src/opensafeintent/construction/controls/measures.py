@@ -39,18 +39,6 @@ from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
-__all__ = [
-    "PAIRS",
-    "balance_of",
-    "evenness_of",
-    "has_spaces",
-    "near_duplicates_of",
-    "parity_of",
-    "readability_index",
-    "tokens",
-    "within_sets_of",
-]
-
 # Words, sentences and scripts
 # ------------------------------------------------------------------------------
 

@@ -10,26 +10,6 @@ import msgspec
 
 from opensafeintent.taxonomy import Intent
 
-__all__ = [
-    "Accuracy",
-    "Alike",
-    "Artefacts",
-    "Balance",
-    "Classification",
-    "ContentShifts",
-    "Count",
-    "DatasetCheck",
-    "Difference",
-    "Evenness",
-    "Likeness",
-    "Measure",
-    "NearDuplicates",
-    "Parity",
-    "Spread",
-    "TellingWord",
-    "WithinSets",
-]
-
 Measure = Literal["words", "characters", "readability"]
 
 

@@ -27,8 +27,6 @@ from rapidfuzz.process import cpdist
 
 from opensafeintent.construction.similarity.rouge import Overlap, Threshold, words
 
-__all__ = ["CellIndex", "Encoder", "Entry", "Match", "SignatureIndex"]
-
 Number = TypeVar("Number", bound=np.generic)
 
 _FOLDS = (1, 2, 4, 8, 16)

@@ -23,17 +23,6 @@ from opensafeintent.construction.similarity.index import (
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Overlap, Threshold
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-__all__ = [
-    "Deduplicated",
-    "Item",
-    "Rule",
-    "duplicates",
-    "nearest_prompts",
-    "nearest_sets",
-    "score_blocks",
-    "similar_pairs",
-]
-
 Rule = Literal["paper", "authors"]
 """`paper`: every prompt against every prompt, above the threshold. `authors`: the three core
 prompts joined by line ends against those of the other set, at the threshold or above, as the

@@ -11,8 +11,6 @@ from rapidfuzz.distance import LCSseq
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
-__all__ = ["PAPER_THRESHOLD", "Overlap", "Threshold", "overlap", "words"]
-
 PAPER_THRESHOLD = Fraction(7, 10)
 """Prompts with a higher score are dropped (paper, section 3, stage 5)."""
 

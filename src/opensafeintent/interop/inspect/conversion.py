@@ -13,7 +13,6 @@ from opensafeintent.interop.inspect.extra import to_inspect
 if TYPE_CHECKING:
     from inspect_ai.model import ChatMessage, ChatMessageAssistant, ModelOutput
 
-__all__ = ["chat_messages", "complaint_in", "completion_of", "model_output", "sampling_fields"]
 
 _FINISH = {"max_tokens": "length"}
 _STOP = {

@@ -14,18 +14,6 @@ from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import FOREIGN
 from opensafeintent.errors import InputError
 
-__all__ = [
-    "OLDEST",
-    "PROVIDERS",
-    "ForeignProvider",
-    "from_inspect",
-    "installed",
-    "require_inspect",
-    "served_through_inspect",
-    "to_inspect",
-    "unset",
-]
-
 OLDEST = (0, 3, 285)
 """The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
 reason.

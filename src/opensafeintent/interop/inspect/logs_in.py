@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample
     from inspect_ai.scorer import Score
 
-__all__ = ["InspectLog", "is_inspect_log", "read_inspect_log", "sorted_out"]
 
 _JSON_LOG = re.compile(rb'\s*\{\s*"version":\s*\d+,\s*"status":\s*"')
 _SETS = "opensafeintent_sets"

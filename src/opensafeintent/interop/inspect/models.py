@@ -53,10 +53,6 @@ from opensafeintent.interop.inspect.extra import PROVIDERS, installed, require_i
 if TYPE_CHECKING:
     from inspect_ai.model import GenerateConfig, Model
 
-__all__ = [
-    "InspectModel",
-    "InspectProviders",
-]
 
 _STARTS_A_SERVER = ("vllm", "vllm-completions", "sglang")
 _BATCH = 32

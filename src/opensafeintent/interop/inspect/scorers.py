@@ -54,24 +54,6 @@ from opensafeintent.templates import ParseRule, Templates, load_templates
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
 
-__all__ = [
-    "GRADER",
-    "SCORERS",
-    "Grading",
-    "graders",
-    "grades_of",
-    "labelled_array",
-    "opensafeintent_harm_severity",
-    "opensafeintent_helpfulness",
-    "opensafeintent_mode",
-    "opensafeintent_sets",
-    "opensafeintent_strategy",
-    "prompt_set_metrics",
-    "scores_of",
-    "set_coverage",
-    "subject_of",
-    "templates_for",
-]
 
 GRADER = "grader"
 """The model role of the judge, or of the judges when it is bound to several."""

@@ -10,22 +10,19 @@ from contextvars import ContextVar
 from typing import Any
 
 # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
-from inspect_ai._util.error import (
-    # the one error that Inspect AI shows as a line, without the place in the code
-    PrerequisiteError as Refusal,
-)
+from inspect_ai._util.error import PrerequisiteError
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelAPI, ModelOutput, ModelUsage
 from inspect_ai.tool import ToolChoice, ToolInfo
 
 from opensafeintent.calls.baselines import ScriptedModel
 from opensafeintent.calls.models import ReplayModel
-from opensafeintent.calls.records import Call, Failure, Message, Replied, Sampling, Subject
+from opensafeintent.calls.records import Call, Failure, Replied, Sampling, Subject
 from opensafeintent.errors import InputError
 from opensafeintent.interop.inspect.conversion import model_output
+from opensafeintent.messages import Message
 
-__all__ = ["NotRecorded", "Refusal", "ScriptedAPI", "asking_about"]
-
-
+# The one error that Inspect AI shows as a line, without the place in the code.
+Refusal = PrerequisiteError
 _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 

@@ -30,8 +30,6 @@ from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
-__all__ = ["NAME", "VERSION", "opensafeintent", "sample_id", "sample_metadata", "task_metadata"]
-
 NAME = "opensafeintent/opensafeintent"
 VERSION = "1-A"
 """Before the dash what makes results comparable, after it the interface, as the register of Inspect

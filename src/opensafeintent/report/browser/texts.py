@@ -13,8 +13,6 @@ from opensafeintent.analysis.groups import TextSource
 from opensafeintent.promptsets import PromptSet, sample_order
 from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member, Unit
 
-__all__ = ["add_texts"]
-
 _WORST_SHARE = 0.5
 """Of the room for texts: this much for the most telling sets, the rest for a sample of all."""
 _QUOTED = 24

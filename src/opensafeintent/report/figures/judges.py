@@ -29,10 +29,6 @@ from opensafeintent.report.figures.kit import (
     whole,
 )
 
-__all__ = [
-    "by_judge",
-]
-
 _COLOURS = (BLUE, ORANGE, GREEN, VERMILION, SKY, PURPLE)
 _TOGETHER = {JUDGE_AVERAGE: "average over judges", PANEL: PANEL}
 """What is not one judge, and how it is called."""

@@ -36,8 +36,6 @@ from opensafeintent.report.figures.kit import (
     whole,
 )
 
-__all__ = ["failures", "safety", "stability", "unsafe_by_mode"]
-
 _WIDTH = 400
 _ROOM = 0.1
 """Share of a bar's length that a number takes."""

@@ -31,8 +31,6 @@ from opensafeintent.report.figures.kit import (
 )
 from opensafeintent.report.formats import interval
 
-__all__ = ["frontier", "knowing"]
-
 _SIDE = 440
 _NAMED = 8
 """Models that are named where they stand; more are numbered, with a key."""

@@ -26,8 +26,6 @@ from opensafeintent.report.figures.kit import (
 )
 from opensafeintent.statistics import FEWEST_SETS
 
-__all__ = ["FEW", "panels"]
-
 FEW = 5
 """Models that are drawn one by one; of more, the average is, and points without names."""
 _WIDTH = 235

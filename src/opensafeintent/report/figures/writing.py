@@ -19,8 +19,6 @@ from opensafeintent.report.figures.kit import THEMES, Spec
 from opensafeintent.report.formats import to_csv
 from opensafeintent.report.table import Section, Table
 
-__all__ = ["FORMATS", "Figure", "Format", "drawing", "titled", "to_svg", "write_figures"]
-
 Format = Literal["svg", "pdf", "png"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 

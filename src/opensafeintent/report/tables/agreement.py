@@ -13,8 +13,6 @@ from opensafeintent.annotation.quality import Consistency, Quality
 from opensafeintent.report.table import Column, Get, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED
 
-__all__ = ["DIMENSION_NAMES", "QUESTION_NAMES", "agreement_tables"]
-
 QUESTION_NAMES = {
     "domain_right": "Harm domain right",
     "type_right": "Task type right",

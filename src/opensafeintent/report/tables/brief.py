@@ -19,17 +19,6 @@ from opensafeintent.report.tables.long import pairs
 from opensafeintent.statistics import rank_intervals
 from opensafeintent.taxonomy import Taxonomy
 
-__all__ = [
-    "cells",
-    "expected",
-    "knowing",
-    "lengths",
-    "pairs_of",
-    "ranks_of",
-    "served",
-    "summary",
-]
-
 _SUMMARY = {
     "mean_utility": "Mean\nUtility",
     "worst_case_utility": "Worst-Case\nUtility",

@@ -21,9 +21,6 @@ from opensafeintent.report.table import Column, Part, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
 from opensafeintent.statistics import Estimate, mid_p
 
-__all__ = ["JUDGE_TABLES", "agreement", "by_judge", "judge_checks", "noise"]
-
-
 # By judge
 # ------------------------------------------------------------------------------
 

@@ -17,15 +17,6 @@ from opensafeintent.report.tables.grouped import UNDEFINED, Line, averaged_notes
 from opensafeintent.statistics import Estimate, rank_intervals
 from opensafeintent.taxonomy import INTENT_LABELS, MODES
 
-__all__ = [
-    "harm_threshold",
-    "knowing",
-    "modes",
-    "probe",
-    "utility",
-    "utility_range",
-]
-
 _PARTS: tuple[Part, ...] = ("n", "bounds", "models")
 _SHOWN_MODES = (*MODES, "refusal")
 

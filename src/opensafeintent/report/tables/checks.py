@@ -21,8 +21,6 @@ from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.table import Column, Table
 from opensafeintent.statistics import Estimate
 
-__all__ = ["check_page", "check_tables"]
-
 _ESCAPED = str.maketrans({char: f"\\{char}" for char in string.punctuation})
 """Markdown takes a backslash before any ASCII punctuation."""
 

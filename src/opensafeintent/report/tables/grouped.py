@@ -13,8 +13,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.table import Column
 
-__all__ = ["UNDEFINED", "Line", "averaged_notes", "group_line", "group_notes", "lead", "numbered"]
-
 UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
 
 

@@ -29,22 +29,6 @@ from opensafeintent.report.tables.grouped import (
 from opensafeintent.statistics import Difference
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Category, Taxonomy
 
-__all__ = [
-    "TESTED",
-    "Pair",
-    "comparisons",
-    "coverage",
-    "distributions",
-    "domains",
-    "metrics",
-    "numbers_table",
-    "pairs",
-    "reference",
-    "strata",
-    "task_types",
-    "with_and_without",
-]
-
 
 def metrics(groups: Sequence[Group]) -> Table:
     """Return every metric of every model, and of their average."""

@@ -11,8 +11,6 @@ from opensafeintent.analysis.paper import beside_paper, same_as_paper
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, measured, numbered
 
-__all__ = ["beside", "ticks"]
-
 
 def ticks(group: Group) -> str:
     """Say what a group shares with the paper."""

@@ -9,8 +9,6 @@ from opensafeintent.analysis.groups import Group
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead
 
-__all__ = ["wording"]
-
 _ESTIMATES = {
     "flip": "Safety flip",
     "between": "Two wordings disagree",

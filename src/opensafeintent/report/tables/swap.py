@@ -10,8 +10,6 @@ from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead
 from opensafeintent.statistics import Estimate
 
-__all__ = ["swap_table"]
-
 
 def swap_table(groups: Sequence[Group]) -> Table:
     """Return by judge how its grades shift with the request, and Triplet Safety with the request
