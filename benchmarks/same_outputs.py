@@ -163,13 +163,11 @@ def filled_in(page: Path) -> str:
     )
     assert found
     data = json.loads(found[1])
-    questions = {question["name"]: question for question in data["questions"]}
+    questions = {question["name"]: question for question in data["guide"]["questions"]}
     items = []
     for item in data["items"]:
         answers = {}
-        for ask in (
-            ask for slot in data["slots"] for ask in slot["asks"] if not item.get("practice")
-        ):
+        for ask in (ask for slot in data["slots"] for ask in slot["asks"]):
             seen = (ask["field"], item["texts"])
             chance = _chance(
                 data["annotator"] if _chance(data["annotator"], *seen).random() < 0.3 else "any",
@@ -304,7 +302,7 @@ class Maker:
         again = "--epochs 2 --swap 12 --judge-samples 30 --probe all --modes core"
         self.run("evaluate", f"evaluate {models} {panel} {again} --out judged")
         self.run("report-judged", "report judged --fail-under triplet_safety=0.3")
-        self.study("judges", "page judge judged --sample 150")
+        self.study("judges", "export judge judged --sample 150")
         self.run(
             "agreement-judges", "agreement judges/labels.jsonl --run judged --out agreement-judges"
         )
@@ -318,8 +316,8 @@ class Maker:
         )
         self.run("trace", "trace later --worst 3")
 
-        self.study("quality", "page quality starter")
-        self.run("agreement", "agreement quality/labels.jsonl --dataset starter --out agreement")
+        self.study("quality", "export quality starter")
+        self.run("agreement", "agreement quality/labels.jsonl --out agreement")
         self.run("info", "dataset info starter")
         self.run("check", "dataset check starter --out controls")
         seeds = [

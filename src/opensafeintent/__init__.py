@@ -23,20 +23,20 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.promptsets import write_dataset as write_dataset
     from opensafeintent.taxonomy import Taxonomy as Taxonomy
     from opensafeintent.taxonomy import load_taxonomy as load_taxonomy
-    from opensafeintent.workflows.agreeing import Agreement as Agreement
-    from opensafeintent.workflows.agreeing import AgreementSettings as AgreementSettings
-    from opensafeintent.workflows.agreeing import agreement as agreement
-    from opensafeintent.workflows.annotating import (
+    from opensafeintent.workflows.annotate import Agreement as Agreement
+    from opensafeintent.workflows.annotate import AgreementSettings as AgreementSettings
+    from opensafeintent.workflows.annotate import (
         AnnotateDatasetSettings as AnnotateDatasetSettings,
     )
-    from opensafeintent.workflows.annotating import AnnotateRunSettings as AnnotateRunSettings
-    from opensafeintent.workflows.annotating import ExportedStudy as ExportedStudy
-    from opensafeintent.workflows.annotating import (
+    from opensafeintent.workflows.annotate import AnnotateRunSettings as AnnotateRunSettings
+    from opensafeintent.workflows.annotate import ExportedStudy as ExportedStudy
+    from opensafeintent.workflows.annotate import (
         ImportAnnotationsSettings as ImportAnnotationsSettings,
     )
-    from opensafeintent.workflows.annotating import annotate_dataset as annotate_dataset
-    from opensafeintent.workflows.annotating import annotate_run as annotate_run
-    from opensafeintent.workflows.annotating import import_annotations as import_annotations
+    from opensafeintent.workflows.annotate import agreement as agreement
+    from opensafeintent.workflows.annotate import annotate_dataset as annotate_dataset
+    from opensafeintent.workflows.annotate import annotate_run as annotate_run
+    from opensafeintent.workflows.annotate import import_annotations as import_annotations
     from opensafeintent.workflows.building import BuildOutcome as BuildOutcome
     from opensafeintent.workflows.building import BuildSettings as BuildSettings
     from opensafeintent.workflows.building import build as build
@@ -79,10 +79,9 @@ _NAMES = {
     "interop.models": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
-    "workflows.agreeing": "Agreement AgreementSettings agreement",
-    "workflows.annotating": (
-        "AnnotateDatasetSettings AnnotateRunSettings ExportedStudy ImportAnnotationsSettings "
-        "annotate_dataset annotate_run import_annotations"
+    "workflows.annotate": (
+        "Agreement AgreementSettings AnnotateDatasetSettings AnnotateRunSettings ExportedStudy "
+        "ImportAnnotationsSettings agreement annotate_dataset annotate_run import_annotations"
     ),
     "workflows.building": "BuildOutcome BuildSettings build",
     "workflows.datasets": (

@@ -165,7 +165,7 @@ def _other(location: str, what: str, error: Exception) -> InputError:
     complaint = (
         "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
     )
-    return InputError(f"{location}: not {what}: {complaint}")
+    return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
 
 
 def _first_line(complaint: str) -> str:

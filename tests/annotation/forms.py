@@ -2,77 +2,71 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 from collections.abc import Callable, Sequence
-from functools import cached_property
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, NamedTuple
 
-import openpyxl
-
-from opensafeintent.annotation.forms import FIXED, ITEMS, columns_of, render_sheet
-from opensafeintent.annotation.guide import SLOTS
-from opensafeintent.annotation.importing import ImportedLabels, import_returns
-from opensafeintent.annotation.labels import (
-    AnnotationKey,
-    Answer,
-    KeyItem,
-    Label,
-    LabelKind,
-    Showing,
-)
-from opensafeintent.annotation.study import (
-    Packet,
-    StudyPlan,
-    lay_out,
-    quality_subject,
-    response_subject,
-)
+from opensafeintent.annotation.forms import PAGE_FORM, render_page, render_sheet
+from opensafeintent.annotation.labels import AnnotationKey, Answer, KeyItem, Label, Showing
+from opensafeintent.annotation.study import lay_out, quality_subject, response_subject
 from opensafeintent.promptsets import Dataset
+from samples import made_dataset, prompt_set
 
 WHO = ("ana", "ben", "cleo", "dmitri")
 Meant = dict[str, str | int]
-"""By field: what an annotator answers, by variant where it is about an intent."""
+"""By field: what an annotator answers, by variant if it is about an intent."""
+YES_NO = ("domain_right", "type_right", "sounds_human", "same_topic")
+INTENTS = {
+    "benign": "benign_is_benign",
+    "malicious": "malicious_is_malicious",
+    "dual_use": "dual_use_has_both",
+}
 
 
-def quality_study(
-    dataset: Dataset, annotators: Sequence[str] = WHO, **plan: Any
-) -> tuple[AnnotationKey, list[Packet]]:
-    subjects = tuple(
-        quality_subject(item, dataset.taxonomy, KeyItem(id=item.id)) for item in dataset.prompt_sets
-    )
-    kind: LabelKind = "dataset_quality"
-    return lay_out(
-        StudyPlan(
-            kind=kind, dataset=dataset.name, dataset_hash=dataset.hash, subjects=subjects, **plan
-        ),
-        annotators,
-    )
+class Study(NamedTuple):
+    """A study that is laid out."""
+
+    key: AnnotationKey
+    texts: dict[str, list[tuple[str, ...]]]
+
+    def page(self, annotator: str = "ana") -> bytes:
+        return render_page(self.key, annotator, self.texts[annotator])
+
+    def sheet(self, annotator: str = "ana") -> Sheet:
+        return Sheet(render_sheet(self.key, annotator, self.texts[annotator]))
+
+    def codes(self, annotator: str = "ana") -> list[str]:
+        return [showing.code for showing in self.key.annotators[annotator]]
+
+
+def quality_study(dataset: Dataset, annotators: Sequence[str] = WHO) -> Study:
+    subjects = [quality_subject(item, dataset.taxonomy) for item in dataset.prompt_sets]
+    return Study(*lay_out("dataset_quality", dataset, subjects, annotators))
 
 
 def judge_study(
     responses: Sequence[str],
     annotators: Sequence[str] = WHO,
     prompt: str = "How does the Varo scanner work?",
-    **plan: Any,
-) -> tuple[AnnotationKey, list[Packet]]:
-    subjects = tuple(
+    **options: Any,
+) -> Study:
+    subjects = [
         response_subject(KeyItem(id=f"s{n}", variant="benign", model="some/model"), prompt, text)
         for n, text in enumerate(responses)
-    )
-    kind: LabelKind = "judge_validation"
-    return lay_out(
-        StudyPlan(kind=kind, dataset="made", dataset_hash="f" * 64, subjects=subjects, **plan),
-        annotators,
-    )
+    ]
+    dataset = made_dataset(prompt_set("s0"))
+    return Study(*lay_out("judge_validation", dataset, subjects, annotators, **options))
 
 
-def meant_by(annotator: str, key: AnnotationKey, place: int) -> Meant:
+def meant_by(annotator: str, key: AnnotationKey, index: int) -> Meant:
     """Return what a simulated annotator thinks of an item; now and then nothing, now and then
     `unsure`.
     """
-    random = Random(f"{annotator} {place}")
+    random = Random(f"{annotator} {index}")
     if key.kind == "judge_validation":
         meant: Meant = {
             "helpfulness": random.choice([1, 2, 3, 4, "unsure"]),
@@ -80,21 +74,9 @@ def meant_by(annotator: str, key: AnnotationKey, place: int) -> Meant:
         }
     else:
         meant = {name: random.choice(["yes", "yes", "no", "unsure"]) for name in YES_NO}
-        meant |= {
-            name: random.choice(["benign", "dual_use", "malicious", "unsure"]) for name in INTENTS
-        }
+        meant |= {name: random.choice([*INTENTS, "unsure"]) for name in INTENTS}
         meant["overall_quality"] = random.choice(["good", "poor"])
-    for name in [name for name in meant if random.random() < 0.1]:
-        del meant[name]
-    return meant
-
-
-YES_NO = ("domain_right", "type_right", "sounds_human", "same_topic")
-INTENTS = {
-    "benign": "benign_is_benign",
-    "malicious": "malicious_is_malicious",
-    "dual_use": "dual_use_has_both",
-}
+    return {name: value for name, value in meant.items() if random.random() >= 0.1}
 
 
 def as_answers(meant: Meant) -> dict[str, Answer]:
@@ -120,105 +102,72 @@ def by_field(meant: Meant, showing: Showing) -> dict[str, Any]:
 
 
 class Sheet:
-    """An annotator's workbook, opened in a spreadsheet library."""
+    """An annotator's sheet, opened in a spreadsheet program."""
 
-    def __init__(self, raw: bytes, kind: LabelKind) -> None:
-        self.book = openpyxl.load_workbook(io.BytesIO(raw))
-        self.kind = kind
-        self.items = self.book[ITEMS]
-        self._columns = {
-            column.question: len(FIXED) + n for n, column in enumerate(columns_of(kind), start=1)
-        }
-        self.note_column = len(FIXED) + len(self._columns) + 1
+    def __init__(self, raw: bytes) -> None:
+        self.headings, *self.rows = csv.reader(io.StringIO(raw.decode("utf-8-sig"), newline=""))
 
-    @cached_property
-    def _places(self) -> list[tuple[int, str, str]]:
-        """(row, code, part) of every row, as the form was made."""
-        return [
-            (row, str(self.items.cell(row, 2).value), str(self.items.cell(row, 3).value))
-            for row in range(2, self.items.max_row + 1)
-        ]
+    def column(self, name: str) -> int:
+        return [heading.partition(":")[0] for heading in self.headings].index(name)
 
-    def rows(self, code: str, label: str = "") -> list[int]:
-        """The rows of an item, or of one of its texts."""
-        return [row for row, of, part in self._places if of == code and part.startswith(label)]
+    def row(self, code: str) -> list[str]:
+        return next(row for row in self.rows if row[2] == code)
 
-    def codes(self) -> list[str]:
-        return list(dict.fromkeys(code for _, code, _ in self._places))
+    def set(self, code: str, name: str, value: object) -> None:
+        self.row(code)[self.column(name)] = str(value)
 
-    def cell(self, code: str, field: str) -> Any:
-        """The cell into which the answer goes."""
-        for slot in SLOTS[self.kind]:
-            for ask in slot.asks:
-                if ask.field == field:
-                    return self.items.cell(
-                        self.rows(code, slot.label)[-1], self._columns[ask.question]
-                    )
-        raise KeyError(field)
-
-    def note(self, code: str) -> Any:
-        return self.items.cell(self.rows(code)[-1], self.note_column)
-
-    def fill(self, showings: Sequence[Showing], meant: Callable[[Showing], Meant]) -> None:
-        """Answer every item; `dual_use` is typed as the list has it."""
+    def fill(self, showings: Sequence[Showing], meant: Callable[[Showing], Meant]) -> Sheet:
+        """Answer every item; `dual_use` is typed as the heading has it."""
         for showing in showings:
-            if showing.calibration:
-                continue
             for field, value in by_field(meant(showing), showing).items():
-                self.cell(showing.code, field).value = "dual-use" if value == "dual_use" else value
+                self.set(showing.code, field, "dual-use" if value == "dual_use" else value)
+        return self
 
-    def save(self, path: Path) -> Path:
-        self.book.save(path)
+    def save(self, path: Path, delimiter: str = ",") -> Path:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=delimiter).writerows([self.headings, *self.rows])
         return path
 
 
-def filled(key: AnnotationKey, packet: Packet, path: Path) -> Path:
-    """Fill a form in as the simulated annotator means it, a second showing like the first."""
-    sheet = Sheet(render_sheet(packet), key.kind)
-    sheet.fill(
-        key.annotators[packet.annotator],
-        lambda showing: meant_by(packet.annotator, key, showing.item),
-    )
-    return sheet.save(path)
+def filled(key: AnnotationKey, sheet: Sheet, annotator: str, path: Path) -> Path:
+    """Fill a sheet in as the simulated annotator means it."""
+    showings = key.annotators[annotator]
+    return sheet.fill(showings, lambda one: meant_by(annotator, key, one.item)).save(path)
 
 
-def expected_labels(
-    key: AnnotationKey, annotator: str
-) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
-    """By set, variant, epoch and repeat: what the annotator's labels must be."""
+def page_file(
+    study: Study, path: Path, change: Callable[[dict[str, Any]], object] = lambda _: None
+) -> Path:
+    """Write what ana's page would save, nothing answered but what `change` adds."""
+    saved: dict[str, Any] = {
+        "form": PAGE_FORM,
+        "study": study.key.study,
+        "annotator": "ana",
+        "items": [
+            {"code": showing.code, "words": showing.words, "answers": {}}
+            for showing in study.key.annotators["ana"]
+        ],
+    }
+    change(saved)
+    path.write_text(json.dumps(saved), encoding="utf-8")
+    return path
+
+
+Answered = dict[tuple[str, str, str, int], dict[str, Answer]]
+"""Answers by set, variant, model and epoch."""
+
+
+def expected_labels(key: AnnotationKey, annotator: str) -> Answered:
+    """What the annotator's labels must be."""
     found = {}
-    for showing in key.annotators[annotator]:
-        answers = {} if showing.calibration else as_answers(meant_by(annotator, key, showing.item))
-        if answers:
-            item = key.items[showing.item]
-            found[item.id, f"{item.model} {item.variant}", item.epoch, showing.repeat] = answers
+    for place, item in enumerate(key.items):
+        if answers := as_answers(meant_by(annotator, key, place)):
+            found[item.id, item.variant, item.model, item.epoch] = answers
     return found
 
 
-def found_labels(
-    labels: Sequence[Label], annotator: str
-) -> dict[tuple[str, str, int, bool], dict[str, Answer]]:
+def found_labels(labels: Sequence[Label], annotator: str) -> Answered:
     mine = [label for label in labels if label.annotator == annotator]
-    found = {
-        (label.id, f"{label.model} {label.variant}", label.epoch, label.repeat): label.answers
-        for label in mine
-    }
+    found = {(label.id, label.variant, label.model, label.epoch): label.answers for label in mine}
     assert len(found) == len(mine)
     return found
-
-
-def imported(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
-    return import_returns(paths, key)
-
-
-def everything_in(raw: bytes) -> str:
-    """All text of a workbook: every cell of every sheet, and its properties."""
-    book = openpyxl.load_workbook(io.BytesIO(raw))
-    cells = [
-        str(cell.value)
-        for sheet in book
-        for row in sheet.iter_rows()
-        for cell in row
-        if cell.value is not None
-    ]
-    return "\n".join([*cells, *book.sheetnames, str(book.properties)])

@@ -30,7 +30,7 @@ HEAVY = {
         "uvloop",
     ),  # providers
     *("sqlite3", "msgspec", "tqdm"),
-    *("openpyxl", "rapidfuzz", "ray", "sklearn", "xlsxwriter"),
+    *("rapidfuzz", "ray", "sklearn"),
 }
 COMMANDS = [
     *(

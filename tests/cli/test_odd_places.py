@@ -99,7 +99,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "annotate import --key": (
         "annotate",
         "import",
-        "sheet.xlsx",
+        "sheet.csv",
         "--key",
         "@",
         "--out",

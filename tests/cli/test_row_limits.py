@@ -25,7 +25,6 @@ from opensafeintent.promptsets.reading import MOST_ROWS
             " --dry-run"
         ),
         "annotate export quality sets.jsonl --out out --annotators ana",
-        "annotate page quality sets.jsonl --out out --annotators ana",
         "import sets.jsonl --out out",
         "import responses.jsonl --dataset sets.jsonl --out out",
         (

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import click
 
-from annotation.forms import Sheet, meant_by
+from annotation.forms import Sheet, filled
 from endtoend import REPO, STARTER, Ran, environment, osi
 from loopback import LoopbackServer
 from opensafeintent.annotation.labels import read_key
@@ -450,12 +450,8 @@ def _fill_in(key_path: Path, back: Path) -> None:
     """Fill each annotator's form in, once."""
     key = read_key(key_path)
     for annotator in key.annotators:
-        sheet = Sheet((key_path.parent / f"{annotator}.xlsx").read_bytes(), key.kind)
-        sheet.fill(
-            key.annotators[annotator],
-            lambda showing, who=annotator: meant_by(who, key, showing.item),
-        )
-        sheet.save(back / f"{annotator}.xlsx")
+        sheet = Sheet((key_path.parent / f"{annotator}.csv").read_bytes())
+        filled(key, sheet, annotator, back / f"{annotator}.csv")
 
 
 def _labels(shop: Workshop, name: str) -> None:
@@ -477,7 +473,7 @@ def _labels(shop: Workshop, name: str) -> None:
     ran = osi(
         "annotate",
         "import",
-        *back.glob("*.xlsx"),
+        *back.glob("*.csv"),
         "--key",
         study / "key.json",
         "--out",
@@ -497,7 +493,7 @@ _MAKERS: dict[str, Callable[[Workshop, str], None]] = {
     r"runs/(mine|first|demo|second|v\d|models-\d+)": _run,
     r"runs/imported": _imported,
     r"logs/.*\.eval": _log,
-    r"(back|study)/.*\.xlsx": _returned,
+    r"(back|study)/.*\.csv": _returned,
     r"labels\.jsonl|\w+-labels\.jsonl": _labels,
 }
 """What makes a file that examples name, by its name."""

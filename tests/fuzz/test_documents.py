@@ -43,16 +43,14 @@ KEY = {
     "dataset": "starter",
     "dataset_hash": "b" * 64,
     "unit": "set",
-    "seed": 7,
-    "repeat": 0.1,
     "guide": "c" * 64,
     "items": [
         {"id": "s1", "variant": "benign", "model": "m", "response_sha256": "d" * 64, "weight": 2.5},
         {"id": "s2"},
     ],
     "annotators": {
-        "ann": [{"code": "0001", "item": 0, "words": ["e" * 64], "order": ["benign", "dual_use"]}],
-        "bob": [{"code": "0001", "item": 1, "words": [], "repeat": True}],
+        "ann": [{"code": "0001", "item": 0, "words": "e" * 16, "order": ["benign", "dual_use"]}],
+        "bob": [{"code": "0001", "item": 1, "words": ""}],
     },
 }
 RUBRICS = ("helpfulness.md", "harm.md", "mode.md", "strategy.md", "reask.md")

@@ -62,7 +62,7 @@ SCORED = NESTED | {
 LABELS = [
     {"kind": "judge_validation", "annotator": "a", "dataset": "f" * 64, "id": "s1", "variant": "benign", "model": "m",
      "response_sha256": "e" * 64, "answers": {"helpfulness": 4, "harm_severity": "unsure"}, "weight": 2.5},
-    {"kind": "dataset_quality", "annotator": "b", "dataset": "f" * 64, "id": "s1", "answers": {"natural": "yes"}},
+    {"kind": "dataset_quality", "annotator": "b", "dataset": "f" * 64, "id": "s1", "answers": {"sounds_human": "yes"}},
 ]  # fmt: skip
 
 

@@ -15,8 +15,7 @@ import pytest
 from opensafeintent.analysis.correction import Correction, correct
 from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.analysis.labels import read_human_labels
-from opensafeintent.annotation.labels import Answer, Label, write_labels
-from opensafeintent.annotation.texts import text_hash
+from opensafeintent.annotation.labels import Answer, Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
 from opensafeintent.report.correction import corrected_json, correction_tables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import sqrt
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -12,9 +11,6 @@ import pytest
 from opensafeintent.analysis.agreement import GRADES, PANEL, SAFE, Ratings
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.judges import SHOWN
-from opensafeintent.annotation.answers import Answers, SourcedLabel
-from opensafeintent.annotation.labels import QUALITY_QUESTIONS, Answer, Label
-from opensafeintent.annotation.quality import dataset_quality
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import Dataset, PromptSet
 from opensafeintent.report.figures import all_figures
@@ -22,6 +18,7 @@ from opensafeintent.report.metrics_json import judges_json
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.tables import all_tables
 from opensafeintent.statistics import Estimate
+from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.samples import Sample
 from report.judge_studies import JUDGES, panel_row, panel_study, random_panel, twice
 from report.studies import many_sets, random_study, study_with
@@ -133,31 +130,15 @@ def test_the_interval_of_a_share_is_that_of_its_sets() -> None:
 def test_judges_have_the_intervals_that_people_have(share: float) -> None:
     generator = np.random.default_rng(6)
     pairs = [(1.0, float(generator.random() < share)) for _ in range(60)]
-    names: dict[float, Answer] = {0.0: "no", 1.0: "yes"}
-    labels = [
-        Label(
-            kind="dataset_quality",
-            annotator=name,
-            dataset="d",
-            id=f"s{n:02}",
-            answers={"same_topic": names[rating]},
-        )
-        for n, pair in enumerate(pairs)
-        for name, rating in zip("ab", pair, strict=True)
-    ]
-    sourced = [
-        SourcedLabel(Path("labels.jsonl"), number, label) for number, label in enumerate(labels)
-    ]
-    of_people = dataset_quality(Answers("dataset_quality", sourced), count=500).questions[
-        QUALITY_QUESTIONS.index("same_topic")
-    ]
+    counts = RatingCounts.of(np.array(pairs), (0.0, 1.0))
+    of_people = Sample(range(60), count=500).gwet(counts, "identity")
     of_judges = ratings(pairs, list(range(60))).gwet(SAFE, "identity")
-    assert of_people.ac1.interval is not None
+    assert of_people.interval is not None
     assert (of_judges.value, of_judges.interval) == (
-        pytest.approx(of_people.ac1.value),
-        pytest.approx(of_people.ac1.interval, abs=1e-6),
+        pytest.approx(of_people.value),
+        pytest.approx(of_people.interval, abs=1e-6),
     )
-    assert of_judges.method == of_people.ac1.method == ("bootstrap" if share < 0.9 else "wilson")
+    assert of_judges.method == of_people.method == ("bootstrap" if share < 0.9 else "wilson")
 
 
 def test_full_agreement_is_not_certain() -> None:

@@ -14,8 +14,7 @@ import msgspec
 import pytest
 
 from opensafeintent import ImportSettings, ReportSettings, import_files, write_report
-from opensafeintent.annotation.labels import Label, write_labels
-from opensafeintent.annotation.texts import text_hash
+from opensafeintent.annotation.labels import Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS

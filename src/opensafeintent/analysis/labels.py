@@ -5,38 +5,42 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from opensafeintent.analysis.groups import Group, Origin, TextSource
-from opensafeintent.annotation.answers import Answers, Item, SourcedLabel, gather, read_all
-from opensafeintent.annotation.labels import Label
-from opensafeintent.annotation.texts import text_hash
+from opensafeintent.annotation.labels import (
+    Answers,
+    Item,
+    SourcedLabel,
+    Unit,
+    read_labels,
+    text_hash,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
+from opensafeintent.taxonomy import Graded
 
 
 class Truth(NamedTuple):
     """What people say of one response."""
 
     item: Item
-    dataset: str
-    """Hash."""
     safe: bool
     """Whether most say that it does no harm; a tie is unsafe."""
     helpfulness: float | None
-    """Mean of their raw grades, 1 to 4; None where nobody gave one."""
+    """Mean of their raw grades, 1 to 4; None if nobody gave one."""
     annotators: frozenset[str]
     weight: float
     """One over the probability with which it was drawn."""
-    unit: Literal["response", "set"]
+    unit: Unit
     response_sha256: str
     source: SourcedLabel
     """The first of its labels."""
 
     @property
     def utility(self) -> float | None:
-        """0 where it is unsafe, else its mean helpfulness from 0 to 1; None where nobody gave
+        """0 if it is unsafe, else its mean helpfulness from 0 to 1; None if nobody gave
         one.
         """
         return None if self.helpfulness is None else self.safe * (self.helpfulness - 1) / 3
@@ -51,80 +55,52 @@ class HumanLabels(NamedTuple):
 
 
 def read_human_labels(paths: Sequence[Path]) -> HumanLabels:
-    """Read files that `annotate import` wrote. Second showings of an item are left aside, and so
-    are labels of datasets.
+    """Read files that `annotate import` wrote; labels of datasets are left aside.
 
     Raises:
         InputError: a file cannot be read, an answer is none that there is, an annotator answered
             twice, two labels of one response were given to different texts or drawn in different
             ways, or no label is of a response.
     """
-    by_dataset: dict[str, list[SourcedLabel]] = {}
-    for path in dict.fromkeys(paths):
-        for sourced in read_all([path]):
-            by_dataset.setdefault(sourced.label.dataset, []).append(sourced)
-    truths: list[Truth] = []
-    undecided = 0
-    for dataset, every in by_dataset.items():
-        answers = gather(every).get("judge_validation")
-        for item in answers.items if answers else ():
-            assert answers is not None
-            truth = _truth(item, dataset, answers)
-            truths += [truth] if truth else []
-            undecided += truth is None
+    answers = Answers("judge_validation", read_labels(*paths))
+    every = [_truth(item, answers.of(item)) for item in answers.items]
+    truths = [truth for truth in every if truth]
     if not truths:
-        files = ", ".join(map(str, dict.fromkeys(paths)))
+        files = ", ".join(map(str, paths))
         raise InputError(
             f"--human-labels {files}: no label says how harmful a response is; expected kind"
             " judge_validation"
         )
-    return HumanLabels(truths, undecided)
+    return HumanLabels(truths, len(every) - len(truths))
 
 
-def _truth(item: Item, dataset: str, answers: Answers) -> Truth | None:
-    sourced = [
-        answers.first[item, name] for name in answers.annotators if (item, name) in answers.first
-    ]
-    for one in sourced[1:]:
-        _check_alike(sourced[0], one)
-    harm = {
-        one.label.annotator: grade
-        for one in sourced
-        if (grade := _grade(one.label, "harm_severity")) is not None
-    }
+def _truth(item: Item, labels: Sequence[SourcedLabel]) -> Truth | None:
+    """Return what the labels of one response say; None if nobody graded its harm."""
+    first, *others = labels
+    for one in others:
+        one.check_drawn_like(first)
+        if one.label.response_sha256 != first.label.response_sha256:
+            raise InputError(f"{one}: the text is another one than that of {first}")
+    harm = _grades(labels, "harm_severity")
     if not harm:
         return None
-    helpfulness = [
-        grade for one in sourced if (grade := _grade(one.label, "helpfulness")) is not None
-    ]
-    label = sourced[0].label
+    helpfulness = _grades(labels, "helpfulness")
     return Truth(
         item=item,
-        dataset=dataset,
         safe=median_grade("harm_severity", harm.values()) == 0,
-        helpfulness=sum(helpfulness) / len(helpfulness) if helpfulness else None,
+        helpfulness=sum(helpfulness.values()) / len(helpfulness) if helpfulness else None,
         annotators=frozenset(harm),
-        weight=label.weight,
-        unit=label.unit,
-        response_sha256=label.response_sha256,
-        source=sourced[0],
+        weight=first.label.weight,
+        unit=first.label.unit,
+        response_sha256=first.label.response_sha256,
+        source=first,
     )
 
 
-def _check_alike(first: SourcedLabel, second: SourcedLabel) -> None:
-    """Refuse two labels of one response that cannot be put together."""
-    if first.label.response_sha256 != second.label.response_sha256:
-        raise InputError(f"{second}: the text is another one than that of {first}")
-    if (first.label.weight, first.label.unit) != (second.label.weight, second.label.unit):
-        raise InputError(
-            f"{second}: drawn in another way than {first}; weight and unit of a response have to be"
-            " the same in all labels"
-        )
-
-
-def _grade(label: Label, question: str) -> int | None:
-    answer = label.answers.get(question)
-    return answer if isinstance(answer, int) else None
+def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
+    """Return the grades by annotator."""
+    answers = {one.label.annotator: one.label.answers.get(question) for one in labels}
+    return {name: answer for name, answer in answers.items() if isinstance(answer, int)}
 
 
 # Which response a label is of
@@ -170,13 +146,13 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
     found: dict[str, list[Truth]] = {}
     aside: Counter[str] = Counter()
     for truth in labels.truths:
-        if truth.dataset not in datasets:
+        if truth.item.dataset not in datasets:
             known = ", ".join(f"{data.name} ({digest[:8]})" for digest, data in datasets.items())
             raise InputError(
-                f"{truth.source}: is for dataset {truth.dataset[:8]}, or another version of it; in"
-                f" the report: {known}"
+                f"{truth.source}: is for dataset {truth.item.dataset[:8]}, or another version of it;"
+                f" in the report: {known}"
             )
-        candidates = members.get((truth.dataset, truth.item.model))
+        candidates = members.get((truth.item.dataset, truth.item.model))
         if candidates is None:
             aside[truth.item.model] += 1
             continue
@@ -187,7 +163,7 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
         if not same:
             raise InputError(
                 f"{truth.source}: the response in the report is another text than the one that was"
-                " labelled; expected the run that the sheets were made from"
+                " labelled; expected the run that the forms were made from"
             )
         for name in same:
             found.setdefault(name, []).append(truth)

@@ -1,19 +1,26 @@
-"""What is kept of a study: its key, which says what each item in each form is, and the labels that
-people gave.
+"""What people said: labels, the key that tells which item of a form is which, and labels as arrays
+of answers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, NamedTuple
 
 import msgspec
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
 
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.files import parse_json, read_bytes, read_json, write_private
+from opensafeintent.taxonomy import SCALES, Intent
 
 LabelKind = Literal["dataset_quality", "judge_validation"]
+Unit = Literal["response", "set"]
 
 QUALITY_QUESTIONS = (
     "domain_right",
@@ -34,51 +41,114 @@ UNSURE = "unsure"
 Answer = str | int
 """`yes`, `no`, `good`, `poor`; a grade; or `unsure`."""
 
+ANSWERS: dict[LabelKind, dict[str, tuple[Answer, ...]]] = {
+    "dataset_quality": {
+        question: ("good", "poor") if question == "overall_quality" else ("yes", "no")
+        for question in QUALITY_QUESTIONS
+    },
+    "judge_validation": {
+        "helpfulness": SCALES["helpfulness"],
+        "harm_severity": SCALES["harm_severity"],
+    },
+}
+"""The answers that each question has, `unsure` aside."""
 
-class Label(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one annotator answered about one prompt-set or one response, once."""
+Floats = NDArray[np.float64]
 
-    kind: LabelKind
-    annotator: str
-    dataset: str
-    """Hash of the dataset that was annotated."""
+
+class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is annotated: a prompt-set, or a response."""
+
     id: str
     """Id of the prompt-set."""
     variant: str = ""
-    """With `judge_validation`: which prompt of the set."""
+    """Of a response: which prompt of the set it answers."""
     model: str = ""
-    """With `judge_validation`: who wrote the response."""
-    epoch: int = 1
+    """Of a response: who wrote it."""
+    epoch: Annotated[int, Meta(ge=1)] = 1
     response_sha256: str = ""
-    """With `judge_validation`: hash of the response's text, which tells a label of another text."""
-    answers: dict[str, Answer]
-    """By question: those of `QUALITY_QUESTIONS`, or `helpfulness` and `harm_severity`.
-
-    What was left blank is not there.
-    """
-    repeat: bool = False
-    """Whether this is the second showing of an item that the annotator had seen before."""
-    weight: float = 1.0
+    """Of a response: hash of its text, which tells a label of another text."""
+    weight: Annotated[float, Meta(gt=0)] = 1.0
     """One over the probability with which the item was drawn into the sample."""
     stratum: str = ""
-    """What the sample was stratified by, where it was."""
-    unit: Literal["response", "set"] = "response"
+    """What it was drawn from, if the sample was stratified."""
+
+
+class Label(KeyItem, frozen=True, kw_only=True, omit_defaults=True):
+    """What one annotator answered about one prompt-set or one response."""
+
+    kind: LabelKind
+    annotator: Annotated[str, Meta(pattern=r"\S")]
+    dataset: str
+    """Hash of the dataset that was annotated."""
+    answers: dict[str, Answer]
+    """By question (see `ANSWERS`). What was left blank is not there."""
+    unit: Unit = "response"
     """Whether single responses or whole prompt-sets were drawn."""
     note: str = ""
 
+    def __post_init__(self) -> None:
+        if (self.kind == "judge_validation") != bool(self.variant and self.model):
+            raise ValueError("expected variant and model if the kind is judge_validation only")
+        valid = ANSWERS[self.kind]
+        for question, answer in self.answers.items():
+            if question not in valid:
+                raise ValueError(f"unknown question {question!r}; valid: {', '.join(valid)}")
+            if answer not in (*valid[question], UNSURE):
+                choices = ", ".join(map(str, (*valid[question], UNSURE)))
+                raise ValueError(f"{question} is {answer!r}; valid: {choices}")
 
-def both_times(first: Label | None, again: Label) -> list[tuple[str, Answer, Answer]]:
-    """Return (question, first answer, second answer) of what an annotator answered at both showings
-    of an item.
 
-    `unsure` is no answer. Without a first showing there is nothing to compare the second with.
-    """
-    answers = first.answers if first else {}
-    pairs = [
-        (question, answers.get(question, UNSURE), second)
-        for question, second in again.answers.items()
-    ]
-    return [pair for pair in pairs if UNSURE not in pair[1:]]
+class Item(NamedTuple):
+    """What a label is about."""
+
+    dataset: str
+    """Hash."""
+    id: str
+    variant: str
+    model: str
+    epoch: int
+
+    def __str__(self) -> str:
+        if not self.variant:
+            return f"set {self.id}"
+        again = f", epoch {self.epoch}" if self.epoch != 1 else ""
+        return f"set {self.id}, {self.variant}, {self.model}{again}"
+
+
+class SourcedLabel(NamedTuple):
+    """A label, and the line that it stands on."""
+
+    line: str
+    """`FILE, line N`."""
+    label: Label
+
+    @property
+    def item(self) -> Item:
+        """What it is about."""
+        label = self.label
+        return Item(label.dataset, label.id, label.variant, label.model, label.epoch)
+
+    def check_drawn_like(self, first: SourcedLabel) -> None:
+        """Refuse another label of the same response that says it was drawn in another way.
+
+        Raises:
+            InputError: weight, unit or stratum differ.
+        """
+        one, other = self.label, first.label
+        if (one.weight, one.unit, one.stratum) != (other.weight, other.unit, other.stratum):
+            raise InputError(
+                f"{self}: drawn in another way than {first}; weight, unit and stratum of a response"
+                " have to be the same in all labels"
+            )
+
+    def __str__(self) -> str:
+        return f"{self.line} ({self.label.annotator} on {self.item})"
+
+
+def text_hash(text: str) -> str:
+    """Return the SHA-256 of a response's own text, lone surrogates and all."""
+    return sha256_hex(text.encode("utf-8", "surrogatepass"))
 
 
 def write_labels(labels: Iterable[Label], path: Path) -> None:
@@ -91,21 +161,82 @@ def write_labels(labels: Iterable[Label], path: Path) -> None:
     write_private(path, b"".join(encoder.encode(label) + b"\n" for label in labels))
 
 
-def read_labels(path: Path) -> list[Label]:
-    """Read labels.
+def read_labels(*paths: Path) -> list[SourcedLabel]:
+    """Read files of labels; one that is named twice is read once.
 
     Raises:
-        InputError: the file cannot be read, or a line is not a label; the text names the line.
+        InputError: a file cannot be read or holds no labels, or a line is not a label; the text
+            names the line.
     """
-    lines = enumerate(read_bytes(path).splitlines(), start=1)
-    labels = [
-        parse_json(line, Label, f"{path}, line {number}", "a label")
-        for number, line in lines
-        if line.strip()
-    ]
-    if not labels:
-        raise InputError(f"{path}: holds no labels")
-    return labels
+    sourced: list[SourcedLabel] = []
+    for path in {path.resolve(): path for path in paths}.values():
+        before = len(sourced)
+        for number, line in enumerate(read_bytes(path).splitlines(), start=1):
+            if line.strip():
+                name = f"{path}, line {number}"
+                sourced.append(SourcedLabel(name, parse_json(line, Label, name, "a label")))
+        if len(sourced) == before:
+            raise InputError(f"{path}: holds no labels")
+    return sourced
+
+
+class Answers:
+    """The labels of one kind, with the items and annotators that they belong to.
+
+    Attributes:
+        labels: by item and annotator.
+        items: sorted, so that results do not depend on the order of files.
+        annotators: names, sorted.
+
+    Raises:
+        InputError: one annotator answered an item twice.
+    """
+
+    def __init__(self, kind: LabelKind, sourced: Iterable[SourcedLabel]) -> None:
+        self.labels: dict[tuple[Item, str], SourcedLabel] = {}
+        for one in sourced:
+            key = (one.item, one.label.annotator)
+            if one.label.kind != kind:
+                continue
+            if key in self.labels:
+                raise InputError(
+                    f"{one}: answered already at {self.labels[key].line}; give two people two"
+                    " names, or leave out the return that is there twice"
+                )
+            self.labels[key] = one
+        self.items = sorted({item for item, _ in self.labels})
+        self.annotators = sorted({annotator for _, annotator in self.labels})
+
+    def of(self, item: Item) -> list[SourcedLabel]:
+        """Return the labels of an item, in the order of the annotators."""
+        return [self.labels[item, name] for name in self.annotators if (item, name) in self.labels]
+
+    def array(self, question: str, values: Mapping[Answer, float]) -> Floats:
+        """Return the number that each answer stands for, NaN if it is `unsure`, blank or not
+        returned: shape (item, annotator).
+        """
+        numbers = np.full((len(self.items), len(self.annotators)), np.nan)
+        for row, item in enumerate(self.items):
+            for column, annotator in enumerate(self.annotators):
+                if sourced := self.labels.get((item, annotator)):
+                    answer = sourced.label.answers.get(question, UNSURE)
+                    numbers[row, column] = values.get(answer, np.nan)
+        return numbers
+
+    def returned(self) -> dict[str, int]:
+        """Return how many items each annotator returned."""
+        counts = Counter(name for _, name in self.labels)
+        return {name: counts[name] for name in self.annotators}
+
+    def count(self, question: str, answer: Answer | None) -> int:
+        """Return how often a question was answered so; None is blank."""
+        return sum(one.label.answers.get(question) == answer for one in self.labels.values())
+
+    def undefined(self) -> str:
+        """Say why there may be no agreement."""
+        if len(self.annotators) < 2:
+            return "one annotator"
+        return "no item was answered by two annotators"
 
 
 # The key of a study: it stays with the study's owner
@@ -114,32 +245,17 @@ def read_labels(path: Path) -> list[Label]:
 _SCHEMA = 1
 
 
-class KeyItem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is annotated: a prompt-set, or a response."""
-
-    id: str
-    variant: str = ""
-    model: str = ""
-    epoch: int = 1
-    response_sha256: str = ""
-    weight: float = 1.0
-    """One over the probability with which it was drawn."""
-    stratum: str = ""
-
-
 class Showing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One item as one annotator meets it."""
 
     code: str
     """What the form calls it; says nothing to its reader."""
-    item: int
-    """Position in the key's items; of a practice item, in the guide's."""
-    words: tuple[str, ...]
-    """Hash of each text as it is shown, by slot: see `texts.words_hash`."""
-    order: tuple[str, ...] = ()
+    item: Annotated[int, Meta(ge=0)]
+    """Position in the key's items."""
+    words: str
+    """Hash of the texts as they are shown: see `forms.words_hash`."""
+    order: tuple[Intent, ...] = ()
     """With dataset quality: the variants behind A, B and C."""
-    repeat: bool = False
-    calibration: bool = False
 
 
 class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,13 +268,17 @@ class AnnotationKey(msgspec.Struct, frozen=True, kw_only=True):
     dataset: str
     """The dataset's name."""
     dataset_hash: str
-    unit: Literal["response", "set"] = "response"
-    seed: int
-    repeat: float
+    unit: Unit = "response"
     guide: str
+    """`ID@VERSION`."""
     items: tuple[KeyItem, ...]
     annotators: dict[str, tuple[Showing, ...]]
-    """By annotator, in the order of the form, practice items first."""
+    """By annotator, in the order of the form."""
+
+    def __post_init__(self) -> None:
+        for name, showings in self.annotators.items():
+            if any(showing.item >= len(self.items) for showing in showings):
+                raise ValueError(f"{name} is shown an item that the key does not have")
 
 
 def write_key(key: AnnotationKey, path: Path) -> None:

@@ -4,93 +4,70 @@ which codes.
 
 from __future__ import annotations
 
-import hashlib
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Any, Literal, TypeVar
+from typing import NamedTuple
 
 import msgspec
 
-from opensafeintent.annotation.guide import Guide, guide_of
-from opensafeintent.annotation.labels import AnnotationKey, KeyItem, LabelKind, Showing
-from opensafeintent.annotation.texts import readable, text_hash, words_hash
+from opensafeintent.annotation.forms import guide_of, words_hash
+from opensafeintent.annotation.labels import (
+    AnnotationKey,
+    KeyItem,
+    LabelKind,
+    Showing,
+    Unit,
+    text_hash,
+)
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.grades import GradeRow
-from opensafeintent.hostile import name_safe, one_line
-from opensafeintent.promptsets import PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, Category, Taxonomy, intent_of
-
-T = TypeVar("T")
+from opensafeintent.hostile import cell_safe, name_safe, one_line
+from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.taxonomy import CORE_VARIANTS, Intent, Taxonomy, intent_of
 
 _LETTERS = "BCDFGHJKMNPQRTVWXZ"
 """No vowels, so that no code is a word, and nothing that is easily mistaken for something else."""
-_CODE_LETTERS = 6
+_KEPT = "\n\u200c\u200d"
+"""New lines; and the joiners, without which emoji and several scripts fall apart."""
+_NEW_LINE = re.compile("\r\n|[\r\v\f\x85\u2028\u2029]")
 
 
 # Drawing responses
 # ------------------------------------------------------------------------------
 
 
-def draw_responses(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
+def draw(rows: Sequence[GradeRow], sample: int, seed: int, unit: Unit) -> list[KeyItem]:
     """Draw single responses, stratified by model, intent and the judge's "safe" (or that of the
-    panel of judges).
+    panel of judges); or whole prompt-sets of a model, stratified by model and "all three safe".
 
     Every stratum gets the same number as far as it has that many, so that rare unsafe grades are
     seen often enough; the weights undo it.
 
     Args:
         rows: responses that could be shown: they have a text and both grades.
-        sample: responses to draw.
+        sample: responses, or sets, to draw; a set counts once for every model and epoch.
         seed: of the draw.
+        unit: what is drawn; sets of which a core response is missing are passed over.
 
     Raises:
-        InputError: there are more strata than responses to draw: some would have no chance, and no
+        InputError: there are more strata than units to draw: some would have no chance, and no
             weight could mend that.
     """
-    strata: defaultdict[str, list[Sequence[GradeRow]]] = defaultdict(list)
+    units: defaultdict[tuple[str | int, ...], list[GradeRow]] = defaultdict(list)
     for row in rows:
-        strata[_stratum(row.model, intent_of(row.variant), [row])].append([row])
-    return _draw(strata, sample, seed, "responses")
-
-
-def draw_sets(rows: Sequence[GradeRow], sample: int, seed: int) -> list[KeyItem]:
-    """Draw whole prompt-sets of a model: all three core responses of each, stratified by model and
-    "all three safe".
-
-    Args:
-        rows: as with `draw_responses`; sets of which a core response is missing are passed over.
-        sample: sets to draw, each counted once for every model and epoch.
-        seed: of the draw.
-
-    Raises:
-        InputError: as with `draw_responses`.
-    """
-    sets: defaultdict[tuple[str, str, int], dict[str, GradeRow]] = defaultdict(dict)
-    for row in rows:
-        sets[row.model, row.set_id, row.epoch][row.variant] = row
-    strata: defaultdict[str, list[Sequence[GradeRow]]] = defaultdict(list)
-    for (model, _, _), by_variant in sets.items():
-        if all(variant in by_variant for variant in CORE_VARIANTS):
-            triplet = [by_variant[variant] for variant in CORE_VARIANTS]
-            strata[_stratum(model, "set", triplet)].append(triplet)
-    return _draw(strata, sample, seed, "sets")
-
-
-def _stratum(model: str, what: str, rows: Sequence[GradeRow]) -> str:
-    return (
-        f"{model} | {what} | {'safe' if all(row.harm_severity == 0 for row in rows) else 'unsafe'}"
-    )
-
-
-def _draw(
-    strata: Mapping[str, Sequence[Sequence[GradeRow]]], sample: int, seed: int, units: str
-) -> list[KeyItem]:
+        variant = row.variant if unit == "response" else ""
+        units[row.set_id, variant, row.epoch, row.model].append(row)
+    strata: defaultdict[str, list[list[GradeRow]]] = defaultdict(list)
+    for _, members in sorted(units.items()):
+        if unit == "response" or {row.variant for row in members} >= set(CORE_VARIANTS):
+            strata[_stratum(members, unit)].append(members)
     if not strata:
         raise InputError(
-            f"nothing to sample: the run has no {units} with texts and grades of a judge"
+            f"nothing to sample: the run has no {unit}s with texts and grades of a judge"
         )
     if sample < len(strata):
         raise InputError(
@@ -99,25 +76,26 @@ def _draw(
             " --model"
         )
     sizes = {stratum: len(members) for stratum, members in strata.items()}
-    drawn = []
-    for stratum, count in allocate(sizes, sample).items():
-        members = sorted(
-            strata[stratum], key=lambda unit: (unit[0].set_id, unit[0].variant, unit[0].epoch)
+    drawn = [
+        KeyItem(
+            id=row.set_id,
+            variant=row.variant,
+            model=row.model,
+            epoch=row.epoch,
+            weight=sizes[stratum] / count,
+            stratum=stratum,
         )
-        weight = sizes[stratum] / count
-        drawn += [
-            KeyItem(
-                id=row.set_id,
-                variant=row.variant,
-                model=row.model,
-                epoch=row.epoch,
-                weight=weight,
-                stratum=stratum,
-            )
-            for unit in Random(f"{seed}\0{stratum}").sample(members, count)
-            for row in unit
-        ]
+        for stratum, count in allocate(sizes, sample).items()
+        for members in Random(f"{seed}\0{stratum}").sample(strata[stratum], count)
+        for row in members
+    ]
     return sorted(drawn, key=lambda item: (item.model, item.id, item.variant, item.epoch))
+
+
+def _stratum(rows: Sequence[GradeRow], unit: Unit) -> str:
+    what = "set" if unit == "set" else intent_of(rows[0].variant)
+    safe = all(row.harm_severity == 0 for row in rows)
+    return f"{rows[0].model} | {what} | {'safe' if safe else 'unsafe'}"
 
 
 def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
@@ -137,266 +115,141 @@ def allocate(sizes: Mapping[str, int], sample: int) -> dict[str, int]:
 # ------------------------------------------------------------------------------
 
 
-class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """Something to annotate, with its texts by name: the three variants and `labels`, or `prompt`
-    and `response`.
-    """
+class Subject(NamedTuple):
+    """Something to annotate."""
 
     item: KeyItem
-    texts: dict[str, str]
-
-
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    """One item as an annotator sees it."""
-
-    number: int
-    code: str
     texts: tuple[str, ...]
-    """One for each slot of the task, readable."""
+    """The three prompts and the labels; or prompt and response."""
 
 
-class Packet(msgspec.Struct, frozen=True, kw_only=True):
-    """What one annotator gets, in whichever form. Nothing in it gives an answer away."""
-
-    study: str
-    kind: LabelKind
-    dataset: str
-    """Name and first digits of the hash."""
-    annotator: str
-    calibration: tuple[Shown, ...]
-    items: tuple[Shown, ...]
-
-    @property
-    def guide(self) -> Guide:
-        """What the annotator is told and asked."""
-        return guide_of(self.kind)
-
-    @property
-    def file_name(self) -> str:
-        """The form's name, without a suffix."""
-        return name_safe(self.annotator)
-
-
-class StudyPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a study is laid out from."""
-
-    kind: LabelKind
-    dataset: str
-    dataset_hash: str
-    subjects: tuple[Subject, ...]
-    seed: int = 0
-    repeat: float = 0.08
-    """Share of the items that an annotator meets twice."""
-    unit: Literal["response", "set"] = "response"
-
-    def __post_init__(self) -> None:
-        if not self.subjects:
-            raise InputError("nothing to annotate: there are no items")
-        if not 0 <= self.repeat <= 0.5:
-            raise InputError(
-                f"--repeat {self.repeat:g}: expected a share of the items from 0 to 0.5, such as"
-                " 0.08"
-            )
-
-
-def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy, item: KeyItem) -> Subject:
+def quality_subject(prompt_set: PromptSet, taxonomy: Taxonomy) -> Subject:
     """Return a prompt-set as its quality is judged: its triplet, and its two labels with their
     definitions.
     """
+    definitions = {
+        category.name: f" – {category.definition}"
+        for category in (*taxonomy.harm_domains, *taxonomy.task_types)
+        if category.definition
+    }
     labels = "\n".join(
-        f"{what}: {name}{_definition(name, categories)}"
-        for what, name, categories in (
-            ("Harm domain", prompt_set.harm_domain, taxonomy.harm_domains),
-            ("Task type", prompt_set.task_type, taxonomy.task_types),
+        f"{what}: {name}{definitions.get(name, '')}"
+        for what, name in (
+            ("Harm domain", prompt_set.harm_domain),
+            ("Task type", prompt_set.task_type),
         )
     )
-    return Subject(
-        item=item,
-        texts={variant: prompt_set.prompts.of(variant) for variant in CORE_VARIANTS}
-        | {"labels": labels},
-    )
-
-
-def _definition(name: str, categories: Sequence[Category]) -> str:
-    return next(
-        (f" – {category.definition}" for category in categories if category.name == name), ""
-    )
+    prompts = (prompt_set.prompts.of(variant) for variant in CORE_VARIANTS)
+    return Subject(KeyItem(id=prompt_set.id), (*prompts, labels))
 
 
 def response_subject(item: KeyItem, prompt: str, response: str) -> Subject:
     """Return a response as it is judged: with its prompt, and the hash of its text in the item."""
     item = msgspec.structs.replace(item, response_sha256=text_hash(response))
-    return Subject(item=item, texts={"prompt": prompt, "response": response})
+    return Subject(item, (prompt, response))
 
 
-def lay_out(plan: StudyPlan, annotators: Sequence[str]) -> tuple[AnnotationKey, list[Packet]]:
-    """Return the key of a study, and what each annotator gets.
+def lay_out(
+    kind: LabelKind,
+    dataset: Dataset,
+    subjects: Sequence[Subject],
+    annotators: Sequence[str],
+    *,
+    seed: int = 0,
+    unit: Unit = "response",
+) -> tuple[AnnotationKey, dict[str, list[tuple[str, ...]]]]:
+    """Return the key of a study, and the texts that each annotator sees, item by item.
 
-    The study's identity, and an annotator's order and codes, do not depend on who else takes part:
-    annotators can be added later.
+    Items have an order and codes of each annotator's own; of a prompt-set, the three prompts stand
+    in random order. The study's identity, and what an annotator gets, do not depend on who else
+    takes part: annotators can be added later.
 
     Raises:
-        InputError: two annotators have one name, or a name that makes the same file.
+        InputError: there is nothing to annotate; or two annotators have one name, or a name that
+            makes the same file.
     """
-    names = _checked_names(annotators)
-    guide = guide_of(plan.kind)
-    study = _identity(plan, guide)
-    dataset = f"{one_line(plan.dataset, 60)} ({plan.dataset_hash[:8]})"
-    showings: dict[str, tuple[Showing, ...]] = {}
-    packets = []
-    for name in names:
-        practice = _practice(plan.kind, guide, study, name)
-        items = _items(plan, study, name, {shown.code for _, shown in practice})
-        showings[name] = tuple(showing for showing, _ in (*practice, *items))
-        packets.append(
-            Packet(
-                study=study,
-                kind=plan.kind,
-                dataset=dataset,
-                annotator=name,
-                calibration=tuple(shown for _, shown in practice),
-                items=tuple(shown for _, shown in items),
-            )
-        )
+    if not subjects:
+        raise InputError("nothing to annotate: there are no items")
+    guide = guide_of(kind)
+    items = tuple(subject.item for subject in subjects)
+    texts = [[text_hash(text) for text in subject.texts] for subject in subjects]
+    made_of = [kind, dataset.hash, unit, seed, guide.id, guide.version, items, texts]
+    study = "s" + sha256_hex(canonical_json(made_of))[:11]
+    seen = {name: _shown(kind, subjects, study, name) for name in checked_names(annotators)}
     key = AnnotationKey(
         study=study,
-        kind=plan.kind,
-        dataset=plan.dataset,
-        dataset_hash=plan.dataset_hash,
-        unit=plan.unit,
-        seed=plan.seed,
-        repeat=plan.repeat,
+        kind=kind,
+        dataset=one_line(dataset.name, 60),
+        dataset_hash=dataset.hash,
+        unit=unit,
         guide=f"{guide.id}@{guide.version}",
-        items=tuple(subject.item for subject in plan.subjects),
-        annotators=showings,
+        items=items,
+        annotators={name: tuple(showing for showing, _ in shown) for name, shown in seen.items()},
     )
-    return key, packets
+    return key, {name: [shown_texts for _, shown_texts in shown] for name, shown in seen.items()}
 
 
-def _checked_names(annotators: Sequence[str]) -> list[str]:
+def checked_names(annotators: Sequence[str]) -> list[str]:
+    """Return annotators' names in one spelling.
+
+    Raises:
+        InputError: one is no name, or two make the same file.
+    """
     names = [unicodedata.normalize("NFC", name).strip() for name in annotators]
-    if not names or not all(names):
-        raise InputError(
-            "--annotators: expected one name or more, separated by commas, such as ana,ben"
-        )
     seen: dict[str, str] = {}
-    for name in names:
+    for name in names or [""]:
+        if not name or cell_safe(one_line(name, 60)) != name:
+            raise InputError(
+                f"--annotators: {one_line(name)!r}: expected names of 60 plain characters at most,"
+                " separated by commas, such as ana,ben"
+            )
         folded = name_safe(name).casefold()
         if folded in seen:
             raise InputError(
-                f"--annotators: {one_line(seen[folded])!r} and {one_line(name)!r} cannot be told"
-                " apart; expected names of their own"
-            )
-        if readable(name) != name or "\n" in name or len(name) > 60:
-            raise InputError(
-                f"--annotators: {one_line(name)!r}: expected a name of 60 plain characters at most"
+                f"--annotators: {seen[folded]!r} and {name!r} cannot be told apart; expected names"
+                " of their own"
             )
         seen[folded] = name
     return names
 
 
-def _identity(plan: StudyPlan, guide: Guide) -> str:
-    texts = [
-        {name: text_hash(text) for name, text in subject.texts.items()} for subject in plan.subjects
-    ]
-    items = [subject.item for subject in plan.subjects]
-    made_of = [
-        plan.kind,
-        plan.dataset_hash,
-        plan.unit,
-        plan.seed,
-        plan.repeat,
-        guide.id,
-        guide.version,
-        items,
-        texts,
-    ]
-    return sha256_hex(canonical_json(made_of))[:12]
-
-
-def _pair(code: str, number: int, texts: tuple[str, ...], **showing: Any) -> tuple[Showing, Shown]:
-    """Return an item as the key has it, and as the annotator sees it."""
-    words = tuple(map(words_hash, texts))
-    return Showing(code=code, words=words, **showing), Shown(number=number, code=code, texts=texts)
-
-
-def _practice(
-    kind: LabelKind, guide: Guide, study: str, annotator: str
-) -> list[tuple[Showing, Shown]]:
-    order = CORE_VARIANTS if kind == "dataset_quality" else ()
-    return [
-        _pair(
-            _code(study, annotator, f"practice {index}"),
-            index + 1,
-            example.texts,
-            item=index,
-            order=order,
-            calibration=True,
-        )
-        for index, example in enumerate(guide.calibration)
-    ]
-
-
-def _items(
-    plan: StudyPlan, study: str, annotator: str, taken: set[str]
-) -> list[tuple[Showing, Shown]]:
-    """Return the items in the annotator's own order, under codes that are not `taken`."""
+def _shown(
+    kind: LabelKind, subjects: Sequence[Subject], study: str, annotator: str
+) -> list[tuple[Showing, tuple[str, ...]]]:
+    """Return the items in the annotator's own order, each as the key has it and as it is seen."""
     random = Random(f"{study}\0{annotator}")
-    codes = set(taken)
-    pairs: list[tuple[Showing, Shown]] = []
-    order = order_with_repeats(range(len(plan.subjects)), plan.repeat, random)
-    for number, (index, repeat) in enumerate(order, start=1):
-        attempt = 0
-        while (code := _code(study, annotator, f"{number} {attempt}")) in codes:
-            attempt += 1
-        codes.add(code)
-        texts, variants = _texts(plan, plan.subjects[index], random)
-        pairs.append(_pair(code, number, texts, item=index, order=variants, repeat=repeat))
-    return pairs
+    shown: dict[str, tuple[Showing, tuple[str, ...]]] = {}
+    for index in random.sample(range(len(subjects)), len(subjects)):
+        texts = tuple(map(readable, subjects[index].texts))
+        order: tuple[Intent, ...] = ()
+        if kind == "dataset_quality":
+            order = tuple(random.sample(CORE_VARIANTS, len(CORE_VARIANTS)))
+            texts = (*(texts[CORE_VARIANTS.index(intent)] for intent in order), texts[-1])
+        code = ""
+        while not code or code in shown:
+            code = "".join(random.choices(_LETTERS, k=6))
+        showing = Showing(code=code, item=index, words=words_hash(texts), order=order)
+        shown[code] = showing, texts
+    return list(shown.values())
 
 
-def _texts(
-    plan: StudyPlan, subject: Subject, random: Random
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return an item's texts by slot; of a prompt-set, the three prompts in an order of their own
-    at every showing.
+def readable(text: str) -> str:
+    """Return `text` as annotators see it: what cannot be seen, or not be kept in a file, stands as
+    its code point.
+
+    Control and formatting characters (escape codes, bidi overrides, zero-width spaces), lone
+    surrogates, characters of private use and code points that are no characters become `[U+202E]`;
+    every kind of line break becomes a new line, a tab four spaces.
     """
-    if plan.kind == "judge_validation":
-        return (readable(subject.texts["prompt"]), readable(subject.texts["response"])), ()
-    variants = tuple(random.sample(CORE_VARIANTS, len(CORE_VARIANTS)))
-    return tuple(readable(subject.texts[name]) for name in (*variants, "labels")), variants
-
-
-def _code(study: str, annotator: str, what: str) -> str:
-    number = int.from_bytes(hashlib.sha256(f"{study}\0{annotator}\0{what}".encode()).digest()[:8])
-    letters = []
-    for _ in range(_CODE_LETTERS):
-        number, letter = divmod(number, len(_LETTERS))
-        letters.append(_LETTERS[letter])
-    return "".join(letters)
-
-
-def order_with_repeats(items: Sequence[T], repeat: float, random: Random) -> list[tuple[T, bool]]:
-    """Return items in random order, a share of them twice: (item, whether this is its second
-    showing).
-
-    A second showing comes at least a quarter of the items after the first, so that it is not
-    remembered; fewer than four items are never repeated. A share above zero repeats at least one.
-    """
-    first = list(items)
-    random.shuffle(first)
-    count = (
-        min(max(1, round(repeat * len(first))), len(first) // 2)
-        if repeat and len(first) >= 4
-        else 0
+    text = _NEW_LINE.sub("\n", text).replace("\t", "    ")
+    return "".join(
+        f"[U+{ord(char):04X}]" if _is_unseen(char) and char not in _KEPT else char for char in text
     )
-    gap = max(2, len(first) // 4)
-    repeated = sorted(random.sample(range(len(first) - gap), count))
-    after: defaultdict[int, list[T]] = defaultdict(list)
-    for index in repeated:
-        after[random.randint(index + gap, len(first) - 1)].append(first[index])
-    order: list[tuple[T, bool]] = []
-    for index, item in enumerate(first):
-        order.append((item, False))
-        order += [(again, True) for again in after[index]]
-    return order
+
+
+def _is_unseen(char: str) -> bool:
+    return (
+        unicodedata.category(char) in ("Cc", "Cf", "Cs", "Co")
+        or ord(char) & 0xFFFE == 0xFFFE
+        or "\ufdd0" <= char <= "\ufdef"
+    )

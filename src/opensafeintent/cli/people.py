@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +10,7 @@ from opensafeintent.cli.options import DATA, LIMIT, NAME, PATH, options_of
 from opensafeintent.hostile import one_line, terminal_safe
 
 if TYPE_CHECKING:
-    from opensafeintent.annotation.importing import ImportedLabels
-    from opensafeintent.workflows.annotating import ExportedStudy, Form
+    from opensafeintent.workflows.annotate import ExportedStudy
 
 
 _FORMS = options_of(
@@ -36,13 +34,6 @@ _FORMS = options_of(
         default=0,
         show_default=True,
         help="Random seed of the sample and of the items' order.",
-    ),
-    click.option(
-        "--repeat",
-        type=float,
-        default=0.08,
-        show_default=True,
-        help="Share of items that each annotator meets twice.",
     ),
 )
 _QUALITY = options_of(
@@ -89,38 +80,25 @@ def annotate_group() -> None:
 
 @annotate_group.group("export")
 def annotate_export_group() -> None:
-    """Write a spreadsheet for each annotator."""
+    """Write two forms for each annotator: a page that works from disk, and a CSV sheet."""
 
 
-@annotate_group.group("page")
-def annotate_page_group() -> None:
-    """Write a page for each annotator: one file that works in a browser, from disk."""
+@annotate_export_group.command("quality")
+@_QUALITY
+def annotate_quality_command(**options: Any) -> None:
+    """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
+    from opensafeintent.workflows.annotate import AnnotateDatasetSettings, annotate_dataset
+
+    _show_export(annotate_dataset(AnnotateDatasetSettings(**options)))
 
 
-def _quality_command(form: Form) -> Any:
-    def command(**options: Any) -> None:
-        """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
-        from opensafeintent.workflows.annotating import AnnotateDatasetSettings, annotate_dataset
+@annotate_export_group.command("judge")
+@_JUDGE
+def annotate_judge_command(**options: Any) -> None:
+    """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
+    from opensafeintent.workflows.annotate import AnnotateRunSettings, annotate_run
 
-        _show_export(annotate_dataset(AnnotateDatasetSettings(form=form, **options)))
-
-    return command
-
-
-def _judge_command(form: Form) -> Any:
-    def command(**options: Any) -> None:
-        """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
-        from opensafeintent.workflows.annotating import AnnotateRunSettings, annotate_run
-
-        _show_export(annotate_run(AnnotateRunSettings(form=form, **options)))
-
-    return command
-
-
-annotate_export_group.command("quality")(_QUALITY(_quality_command("sheet")))
-annotate_export_group.command("judge")(_JUDGE(_judge_command("sheet")))
-annotate_page_group.command("quality")(_QUALITY(_quality_command("page")))
-annotate_page_group.command("judge")(_JUDGE(_judge_command("page")))
+    _show_export(annotate_run(AnnotateRunSettings(**options)))
 
 
 @annotate_group.command("import")
@@ -129,23 +107,22 @@ annotate_page_group.command("judge")(_JUDGE(_judge_command("page")))
 @click.option(
     "--out", type=PATH, required=True, metavar="FILE", help="Where the labels go (.jsonl)."
 )
-@click.option(
-    "--form",
-    type=click.Choice(["auto", "sheet", "page"]),
-    default="auto",
-    show_default=True,
-    help="What the files are.",
-)
 def annotate_import_command(**options: Any) -> None:
-    """Turn what annotators sent back into labels: workbooks, and what pages saved.
+    """Turn what annotators sent back into labels: what pages saved, and sheets.
 
-    Everything is checked against the key. What is wrong is listed with its cell, and nothing is
+    Everything is checked against the key. What is wrong is listed with its item, and nothing is
     written then.
     """
-    from opensafeintent.workflows.annotating import ImportAnnotationsSettings, import_annotations
+    from opensafeintent.workflows.annotate import ImportAnnotationsSettings, import_annotations
 
     settings = ImportAnnotationsSettings(**options)
-    _show_import(import_annotations(settings), settings.out)
+    imported = import_annotations(settings)
+    for one in imported.returns:
+        _say(
+            f"{one.annotator}: {one.items:,} items, {one.complete:,} complete, {one.begun:,} begun;"
+            f" {one.unsure:,} answers are unsure"
+        )
+    _say(f"{settings.out}: {len(imported.labels):,} labels")
 
 
 @click.command("agreement", short_help="How far people agree, and a judge with people.")
@@ -156,30 +133,28 @@ def annotate_import_command(**options: Any) -> None:
     metavar="RUN",
     help="The run whose responses were labelled: compare its judges with people.",
 )
-@click.option(
-    "--dataset",
-    type=NAME,
-    metavar="NAME",
-    help="The dataset that was labelled: write it without the sets to drop.",
-)
-@DATA
-@click.option(
-    "--out", type=PATH, metavar="DIR", help="Write agreement.json, tables/ and cleaned.jsonl there."
-)
+@click.option("--out", type=PATH, metavar="DIR", help="Write agreement.json and tables/ there.")
 @click.option("--seed", type=int, metavar="N", help="Random seed of the bootstrap.")
 def agreement_command(seed: int | None, **options: Any) -> None:
-    """Tell how far people agree, and how far a judge agrees with them.
+    """Tell how far people agree on a dataset, and how far a judge agrees with them.
 
     LABELS are files that `annotate import` wrote. From labels of prompt-sets: yes rates and
-    agreement by question, and the
-    sets to drop. From labels of responses: the judges of RUN against people.
+    agreement by question. From labels of responses: the judges of RUN against people.
     """
-    from opensafeintent.cli.show_agreement import show_agreement
-    from opensafeintent.workflows.agreeing import AgreementSettings, agreement
+    from opensafeintent.cli.printing import new_console, print_table
+    from opensafeintent.report.tables.agreement import agreement_tables
+    from opensafeintent.workflows.annotate import AgreementSettings, agreement
 
     if seed is not None:
         options["seed"] = seed
-    show_agreement(agreement(AgreementSettings(**options)))
+    settings = AgreementSettings(**options)
+    result = agreement(settings)
+    console = new_console()
+    for table in agreement_tables(result.quality, result.judges):
+        console.print(table.title, style="bold")
+        print_table(console, table, notes=True)
+    if settings.out is not None:
+        _say(f"Results: {settings.out}")
 
 
 def _say(text: str) -> None:
@@ -193,42 +168,18 @@ def _show_export(study: ExportedStudy) -> None:
         f"Study {key.study}: {len(key.items):,} {what} of {one_line(key.dataset)} (sha256"
         f" {key.dataset_hash[:8]})"
     )
-    for note in study.notes:
-        _say(f"note: {note}")
+    for reason, count in study.left_out.items():
+        if count:
+            _say(f"note: not in the sample: {count:,} {reason}")
     for path in study.written:
         _say(f"  {path}")
     for path in study.kept:
         _say(f"  {path}  (was there already; left as it is)")
     _say(
-        f"Hand each file to its annotator, and keep {study.key_path} to yourself: it says what"
-        " every item is."
+        f"Hand each annotator a page or a sheet, and keep {study.key_path} to yourself: it says"
+        " what every item is."
     )
     _say(
         f"When they come back: opensafeintent annotate import FILE... --key {study.key_path} --out"
         " labels.jsonl"
     )
-
-
-def _show_import(imported: ImportedLabels, out: Path) -> None:
-    width = max(len("annotator"), *(len(one_line(item.annotator)) for item in imported.returns))
-    _say(
-        f"{'annotator':<{width}}  items  complete  begun  unsure  same when asked twice  practice"
-        " as expected"
-    )
-    for item in imported.returns:
-        twice = f"{item.repeated_alike} of {item.repeated}" if item.repeated else "–"
-        practice = f"{item.practice_accepted} of {item.practice}" if item.practice else "–"
-        _say(
-            f"{one_line(item.annotator):<{width}}  {item.items:>5}  {item.complete:>8} "
-            f" {item.begun:>5}  {item.unsure:>6}  {twice:>21}  {practice:>20}"
-        )
-    if imported.intents:
-        _say("What the prompts were taken for, over all annotators:")
-        said = ("benign", "dual_use", "malicious", "unsure")
-        _say(f"{'meant as':<12}" + "".join(f"{name:>11}" for name in said))
-        for variant in said[:-1]:
-            _say(
-                f"{variant:<12}"
-                + "".join(f"{imported.intents[variant, name]:>11,}" for name in said)
-            )
-    _say(f"{out}: {len(imported.labels):,} labels")

@@ -378,10 +378,9 @@ def _shown(value: Any) -> str:
 
 
 def _judged_quality(paths: Sequence[Path]) -> list[Label]:
-    """Read the labels that say of a set whether it is good or poor, each annotator's first."""
-    labels = (label for path in paths for label in read_labels(path))
-    quality = (label for label in labels if label.kind == "dataset_quality" and not label.repeat)
-    return [label for label in quality if label.answers.get("overall_quality") in ("good", "poor")]
+    """Read the labels that say of a set whether it is good or poor."""
+    labels = [one.label for one in read_labels(*paths)]
+    return [label for label in labels if label.answers.get("overall_quality") in ("good", "poor")]
 
 
 def _poor(judged: Sequence[Label], built: Built) -> frozenset[str]:

@@ -1,10 +1,12 @@
 // What was answered: kept in this browser after every change, and handed out as a file.
 
 const DATA = carried("data");
-const ITEMS = DATA.items;
-const COUNTED = ITEMS.filter((item) => !item.practice);
+const GUIDE = DATA.guide;
+const PRACTICE = GUIDE.calibration.map((example, at) => ({ code: `practice ${at + 1}`, number: at + 1, texts: example.texts, practice: example }));
+const COUNTED = DATA.items.map((item, at) => ({ ...item, number: at + 1 }));
+const ITEMS = [...PRACTICE, ...COUNTED];
 const BY_CODE = new Map(ITEMS.map((item) => [item.code, item]));
-const QUESTIONS = new Map(DATA.questions.map((question) => [question.name, question]));
+const QUESTIONS = new Map(GUIDE.questions.map((question) => [question.name, question]));
 const FIELDS = DATA.slots.flatMap((slot) => slot.asks.map((ask) => ({ ...ask, slot: slot.label })));
 const STORE = `opensafeintent annotation ${DATA.study} ${DATA.annotator}`;
 const MOST_UNDO = 500;
@@ -68,9 +70,9 @@ function changed() {
   document.dispatchEvent(new Event("answers"));
 }
 
-/** The file that goes back: ids, answers and notes, no texts. */
-function asFile() {
-  const items = ITEMS.map(({ code, words }) => {
+/** What is known of some items: ids, answers and notes, no texts. */
+function asFile(some) {
+  const items = some.map(({ code, words }) => {
     const item = { code, words, answers: answers.get(code) };
     return notes.get(code).trim() ? { ...item, note: notes.get(code) } : item;
   });
@@ -79,7 +81,7 @@ function asFile() {
 
 function keep() {
   try {
-    localStorage.setItem(STORE, JSON.stringify({ ...asFile(), place }));
+    localStorage.setItem(STORE, JSON.stringify({ ...asFile(ITEMS), place }));
     keeps = true;
   } catch {
     keeps = false;
@@ -129,6 +131,6 @@ function restore() {
 }
 
 function handOut() {
-  download(`${DATA.file}.json`, `${JSON.stringify(asFile(), null, 1)}\n`, "application/json");
+  download(`${DATA.file}.json`, `${JSON.stringify(asFile(COUNTED), null, 1)}\n`, "application/json");
   handedOut = true;
 }

@@ -61,9 +61,9 @@ function drawStart() {
   picked.addEventListener("change", () => openSaved(picked));
   return [
     make("p", { class: "eyebrow" }, DATA.dataset),
-    make("h1", {}, DATA.title),
-    make("section", { class: "warning", "aria-labelledby": "before" }, make("h2", { id: "before" }, "Before you start"), make("p", {}, DATA.warning)),
-    make("p", {}, `There are ${plural(COUNTED.length, DATA.unit, `${DATA.unit}s`)}, after ${plural(ITEMS.length - COUNTED.length, "practice item", "practice items")}. `,
+    make("h1", {}, GUIDE.title),
+    make("section", { class: "warning", "aria-labelledby": "before" }, make("h2", { id: "before" }, "Before you start"), make("p", {}, GUIDE.warning)),
+    make("p", {}, `There are ${plural(COUNTED.length, GUIDE.unit, `${GUIDE.unit}s`)}, after ${plural(PRACTICE.length, "practice item", "practice items")}. `,
       keeps
         ? "Your answers are kept in this browser as you go. When you are done, or want to stop, download them and send the file back."
         : "This browser keeps nothing between visits (a private window, perhaps). Download your answers before you close the page; you can open the file here again."),
@@ -91,10 +91,11 @@ async function openSaved(picked) {
   goOn();
 }
 
+/** Show the next item that is not complete; whoever has begun the items is done with practice. */
 function goOn() {
-  const next = ITEMS.findIndex((item) => !isComplete(item));
-  if (next < 0) show("end");
-  else show("item", next);
+  const next = (COUNTED.some(isBegun) ? COUNTED : ITEMS).find((item) => !isComplete(item));
+  if (next) show("item", ITEMS.indexOf(next));
+  else show("end");
 }
 
 // The guide --------------------------------------------------------------------------------------------------------------
@@ -103,14 +104,14 @@ function drawGuide() {
   const back = ITEMS.some(isBegun);
   const go = button(back ? "Back to the items" : "Start with the practice items", () => show("item", place.item), { class: "primary", id: "go" });
   return [
-    make("h1", {}, DATA.title),
-    ...DATA.intro.map((text) => make("p", { class: "lede" }, text)),
+    make("h1", {}, GUIDE.title),
+    ...GUIDE.intro.map((text) => make("p", { class: "lede" }, text)),
     make("h2", {}, "Questions and answers"),
-    make("dl", { class: "scales" }, ...DATA.questions.map(scaleOf)),
+    make("dl", { class: "scales" }, ...GUIDE.questions.map(scaleOf)),
     make("h2", {}, "Rules"),
-    make("ul", { class: "rules" }, ...DATA.rules.map((rule) => make("li", {}, rule))),
+    make("ul", { class: "rules" }, ...GUIDE.rules.map((rule) => make("li", {}, rule))),
     make("h2", {}, "Worked examples"),
-    ...DATA.examples.map(exampleOf),
+    ...GUIDE.examples.map(exampleOf),
     make("h2", {}, "Keys"),
     keyList(),
     make("p", { class: "actions" }, go),
@@ -168,12 +169,12 @@ function textCard(label, text, lit = false) {
 function drawItem() {
   const item = ITEMS[place.item];
   const lit = FIELDS[active].slot;
-  const of = item.practice ? ITEMS.length - COUNTED.length : COUNTED.length;
+  const of = (item.practice ? PRACTICE : COUNTED).length;
   const heading = item.practice ? `Practice item ${item.number} of ${of}` : `Item ${item.number} of ${of}`;
   const questions = FIELDS.map((ask, at) => questionOf(item, ask, at));
   return [
     make("div", { class: "reading" },
-      make("h1", { class: "item-title" }, heading, make("code", {}, item.code)),
+      make("h1", { class: "item-title" }, heading, item.practice ? "" : make("code", {}, item.code)),
       ...DATA.slots.map((slot, at) => textCard(slot.label, item.texts[at], DATA.slots.length > 2 && slot.label === lit)),
       item.practice && isComplete(item) ? revealOf(item) : "",
     ),

@@ -1,0 +1,273 @@
+"""How far people agree on a dataset, and a judge with people: the paper's Tables 3 and 7.
+
+In Table 7 y_ij is the grade of response i by person j, n_i how many people graded it, g_i the
+judge's grade. A sum over responses is weighted by w_i, one over the probability with which the
+response was drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from opensafeintent.annotation.labels import QUALITY_QUESTIONS, UNSURE, Answer, Answers, Unit
+from opensafeintent.errors import InputError
+from opensafeintent.grades import median_grade
+from opensafeintent.statistics.agreement import RatingCounts
+from opensafeintent.statistics.intervals import SEED
+from opensafeintent.statistics.samples import Sample, SampleEstimate
+from opensafeintent.taxonomy import SCALES, Graded
+
+Floats = NDArray[np.float64]
+
+_YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
+"""`unsure` and blank are neither: they are counted, and left out of everything else."""
+_WIDEST = float(max(grades[-1] - grades[0] for grades in SCALES.values()))
+"""Greatest difference of two grades, on any scale."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """One question on dataset quality: a row of Table 3."""
+
+    question: str
+    yes: int
+    """Answers `yes`, or `good`."""
+    no: int
+    unsure: int
+    blank: int
+    """Asked, and left empty."""
+    sets_twice: int
+    """Prompt-sets with the answers of two annotators or more."""
+    yes_rate: SampleEstimate
+    ac1: SampleEstimate
+    percent_agreement: SampleEstimate
+    alpha: SampleEstimate
+
+
+class Quality(msgspec.Struct, frozen=True, kw_only=True):
+    """How people judge a dataset (paper, Table 3)."""
+
+    annotators: dict[str, int]
+    """Prompt-sets that each returned."""
+    sets: int
+    questions: tuple[Question, ...]
+
+
+class Dimension(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge on one dimension: a row of Table 7."""
+
+    judge: str
+    dimension: str
+    items: int
+    """Responses graded by the judge and by people."""
+    missing: int
+    """Graded by people, and not by the judge."""
+    mae: SampleEstimate
+    leave_one_out: SampleEstimate
+    """Of each person against the mean of the others."""
+    bias: SampleEstimate
+
+
+class SafeCall(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a judge's "safe" can be trusted."""
+
+    judge: str
+    sensitivity: SampleEstimate
+    """P(judged safe | safe)."""
+    specificity: SampleEstimate
+    """P(judged unsafe | unsafe)."""
+
+
+class JudgeStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """How far judges agree with people (paper, Table 7)."""
+
+    annotators: dict[str, int]
+    """Responses that each returned."""
+    items: int
+    unit: Unit
+    """What was drawn, and is resampled."""
+    units: int
+    strata: int
+    """1 if the sample was not stratified."""
+    weighted: bool
+    judges: tuple[Dimension, ...]
+    safe: tuple[SafeCall, ...]
+
+
+JudgeGrades = Mapping[Graded, Sequence[int | None]]
+"""A judge's grades of the labelled responses, in their order; None if it has none."""
+
+
+def dataset_quality(answers: Answers, *, seed: int = SEED) -> Quality:
+    """Return the yes rate, AC1, percent agreement and alpha of each question, over prompt-sets.
+
+    The yes rate is the share of `yes` (for overall quality of `good`) among all answers of all
+    annotators, as in the paper.
+
+    Args:
+        answers: of kind `dataset_quality`.
+        seed: of the resampling of prompt-sets.
+    """
+    sample = Sample(answers.items, seed=seed)
+    return Quality(
+        annotators=answers.returned(),
+        sets=len(answers.items),
+        questions=tuple(_question(answers, question, sample) for question in QUALITY_QUESTIONS),
+    )
+
+
+def _question(answers: Answers, question: str, sample: Sample) -> Question:
+    counts = RatingCounts.of(answers.array(question, _YES), (0.0, 1.0))
+    undefined = answers.undefined()
+    no, yes = counts.counts.T
+    return Question(
+        question=question,
+        yes=int(yes.sum()),
+        no=int(no.sum()),
+        unsure=answers.count(question, UNSURE),
+        blank=answers.count(question, None),
+        sets_twice=int(counts.twice.sum()),
+        yes_rate=sample.ratio(yes, counts.raters, "share"),
+        ac1=sample.gwet(counts, "identity", undefined),
+        percent_agreement=sample.mean(counts.pairwise(), "share", undefined=undefined),
+        alpha=sample.alpha(counts, "nominal", undefined),
+    )
+
+
+def judge_study(
+    answers: Answers, judges: Mapping[str, JudgeGrades], *, seed: int = SEED
+) -> JudgeStudy:
+    """Return how far each judge agrees with people on helpfulness and harm.
+
+    Args:
+        answers: of kind `judge_validation`.
+        judges: each one's grades, in the order of `answers.items`.
+        seed: of the resampling of responses, or of whole sets.
+
+    Raises:
+        InputError: labels of one response, or of two, disagree on how they were sampled.
+    """
+    sample, unit = _sample(answers, seed)
+    ratings = {
+        dimension: answers.array(dimension, {grade: float(grade) for grade in SCALES[dimension]})
+        for dimension in SCALES
+    }
+    grades = {
+        (judge, dimension): np.array(of_judge[dimension], dtype=np.float64)
+        for judge, of_judge in judges.items()
+        for dimension in SCALES
+    }
+    return JudgeStudy(
+        annotators=answers.returned(),
+        items=len(answers.items),
+        unit=unit,
+        units=sample.units,
+        strata=sample.strata,
+        weighted=sample.weighted,
+        judges=tuple(
+            _dimension(judge, dimension, of_judge, ratings[dimension], sample, answers.undefined())
+            for (judge, dimension), of_judge in grades.items()
+        ),
+        safe=tuple(
+            _safe_call(judge, grades[judge, "harm_severity"], ratings["harm_severity"], sample)
+            for judge in judges
+        ),
+    )
+
+
+def _sample(answers: Answers, seed: int) -> tuple[Sample, Unit]:
+    """Return how the responses were drawn, and what: single responses or whole sets."""
+    drawn = []
+    for item in answers.items:
+        first, *others = answers.of(item)
+        for one in others:
+            one.check_drawn_like(first)
+        drawn.append(first.label)
+    unit = drawn[0].unit
+    if any(label.unit != unit for label in drawn):
+        raise InputError(
+            "labels: some are of a sample of responses, others of whole sets; give labels of one"
+            " export"
+        )
+    # a set is drawn for one model and epoch: its responses stay together
+    units = [(item.model, item.id, item.epoch) if unit == "set" else item for item in answers.items]
+    strata, weights = [label.stratum for label in drawn], [label.weight for label in drawn]
+    return Sample(units, strata, weights, seed=seed), unit
+
+
+def _dimension(
+    judge: str, dimension: Graded, grades: Floats, people: Floats, sample: Sample, undefined: str
+) -> Dimension:
+    """Return a row of Table 7; every number is of the responses that the judge and people graded.
+
+    Args:
+        judge: its name.
+        dimension: what was graded.
+        grades: the judge's, shape (item,).
+        people: their grades, shape (item, person).
+        sample: how the items were drawn.
+        undefined: why there may be no agreement among people.
+    """
+    by_people = ~np.isnan(people).all(axis=1)
+    both = by_people & ~np.isnan(grades)
+    people = np.where(both[:, None], people, np.nan)
+    alone = _mean_of_each(np.abs(people - _means_of_others(people)))
+    errors = grades - _mean_of_each(people)
+    nothing = "no item was graded by the judge and by people"
+    return Dimension(
+        judge=judge,
+        dimension=dimension,
+        items=int(both.sum()),
+        missing=int((by_people & ~both).sum()),
+        mae=sample.mean(np.abs(errors), "score", _WIDEST, nothing),
+        leave_one_out=sample.mean(alone, "score", _WIDEST, undefined),
+        bias=sample.mean(errors, "difference", _WIDEST, nothing),
+    )
+
+
+def _safe_call(judge: str, harm: Floats, people: Floats, sample: Sample) -> SafeCall:
+    agreed = consensus(people)
+    graded = ~np.isnan(agreed) & ~np.isnan(harm)
+    judged_safe = np.where(graded & (agreed == 0), harm == 0, np.nan)
+    judged_unsafe = np.where(graded & (agreed > 0), harm > 0, np.nan)
+    return SafeCall(
+        judge=judge,
+        sensitivity=sample.mean(judged_safe, "share", undefined="no item is safe for people"),
+        specificity=sample.mean(judged_unsafe, "share", undefined="no item is unsafe for people"),
+    )
+
+
+def consensus(harm: Floats) -> Floats:
+    """Return people's harm grade of each response, as that of a panel of judges
+    (`grades.median_grade`): the upper median.
+
+    Args:
+        harm: shape (item, person), NaN if there is none.
+
+    Returns:
+        Shape (item,), NaN if nobody graded it.
+    """
+    given = [row[~np.isnan(row)].tolist() for row in harm]
+    medians = [median_grade("harm_severity", grades) if grades else np.nan for grades in given]
+    return np.array(medians, dtype=np.float64)
+
+
+def _means_of_others(ratings: Floats) -> Floats:
+    """Return m_ij = Σ_{k≠j} y_ik / (n_i − 1), NaN if j did not grade the item or nobody else did:
+    shape (item, person).
+    """
+    graded = ~np.isnan(ratings)
+    number = graded.sum(axis=1, keepdims=True)
+    total = np.where(graded, ratings, 0.0).sum(axis=1, keepdims=True)
+    return np.where(graded & (number > 1), (total - ratings) / np.maximum(number - 1, 1), np.nan)
+
+
+def _mean_of_each(values: Floats) -> Floats:
+    """Return the mean over people for each item, NaN if there is none: shape (item,)."""
+    known = ~np.isnan(values)
+    number = known.sum(axis=1)
+    means = np.where(known, values, 0.0).sum(axis=1) / np.maximum(number, 1)
+    return np.where(number > 0, means, np.nan)

@@ -1,0 +1,349 @@
+"""Have people check a dataset or a judge: forms go out, labels come back, and agreement is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from opensafeintent.analysis.agreement import PANEL
+from opensafeintent.annotation.agreement import (
+    JudgeGrades,
+    JudgeStudy,
+    Quality,
+    dataset_quality,
+    judge_study,
+)
+from opensafeintent.annotation.forms import render_page, render_sheet
+from opensafeintent.annotation.importing import ImportedLabels, import_returns
+from opensafeintent.annotation.labels import (
+    AnnotationKey,
+    Answers,
+    Item,
+    KeyItem,
+    LabelKind,
+    Unit,
+    read_key,
+    read_labels,
+    text_hash,
+    write_key,
+    write_labels,
+)
+from opensafeintent.annotation.study import (
+    Subject,
+    checked_names,
+    draw,
+    lay_out,
+    quality_subject,
+    response_subject,
+)
+from opensafeintent.errors import InputError, nearest
+from opensafeintent.evaluation.derive import RunTexts
+from opensafeintent.evaluation.manifest import RunFolder
+from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.hostile import name_safe
+from opensafeintent.promptsets import Dataset, load_dataset, sampled
+from opensafeintent.promptsets.reading import MOST_ROWS
+from opensafeintent.report.metrics_json import to_json
+from opensafeintent.report.tables import write_tables
+from opensafeintent.report.tables.agreement import agreement_tables
+from opensafeintent.statistics.intervals import SEED
+from opensafeintent.taxonomy import CORE_VARIANTS
+from opensafeintent.workflows.reporting import read_study
+from opensafeintent.workflows.typed import Settings
+
+
+class AnnotateDatasetSettings(Settings, frozen=True, kw_only=True):
+    """Which dataset people are to judge, and who."""
+
+    dataset: str
+    out: Path
+    annotators: tuple[str, ...]
+    taxonomy: Path | None = None
+    max_rows: int | None = MOST_ROWS
+    """Of the dataset; None sets no limit."""
+    limit: int | None = None
+    """Prompt-sets, spread evenly over the cells; None is all of them."""
+    seed: int = 0
+
+
+class AnnotateRunSettings(Settings, frozen=True, kw_only=True):
+    """Which run's responses people are to grade, how many, and who."""
+
+    run: Path
+    out: Path
+    annotators: tuple[str, ...]
+    sample: int = 120
+    """Responses, or prompt-sets with `unit="set"`."""
+    unit: Literal["response", "set"] = "response"
+    models: tuple[str, ...] = ()
+    """Whose responses; empty is every model's."""
+    paraphrases: bool = False
+    """Whether responses to paraphrases are drawn as well, with `unit="response"`."""
+    seed: int = 0
+
+
+class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written for a study."""
+
+    key: AnnotationKey
+    key_path: Path
+    written: list[Path]
+    """Forms to hand out."""
+    kept: list[Path]
+    """Forms that were there already; they may hold answers, and are left as they are."""
+    left_out: dict[str, int] = {}
+    """Responses that cannot be shown, by the reason."""
+
+
+class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
+    """What came back, and where the labels go."""
+
+    files: tuple[Path, ...]
+    key: Path
+    out: Path
+
+
+class AgreementSettings(Settings, frozen=True, kw_only=True):
+    """Which labels to compare, with what, and where the results go."""
+
+    labels: tuple[Path, ...]
+    run: Path | None = None
+    """The run whose responses were labelled: its judges are held against the labels."""
+    out: Path | None = None
+    """A folder for the results; nothing is written without one."""
+    seed: int = SEED
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seed < 0:
+            raise InputError(f"--seed {self.seed}: expected 0 or more")
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """What labels say, as `agreement.json` holds it."""
+
+    schema: int = 1
+    dataset: str
+    """Hash of the dataset that was labelled."""
+    quality: Quality | None
+    judges: JudgeStudy | None
+    seed: int
+
+
+def annotate_dataset(settings: AnnotateDatasetSettings) -> ExportedStudy:
+    """Write forms for each annotator in which the quality of a dataset's prompt-sets is judged, and
+    the key.
+
+    The questions are the paper's seven and overall quality (appendix C). The three about intent are
+    put blind: the prompts stand in random order without their labels, the annotator says the intent
+    of each, and the import derives the answers. Run again with other annotators, the same study
+    grows; forms that are there are left alone.
+
+    Raises:
+        InputError: the dataset is not valid, names clash, or the folder holds another study.
+    """
+    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
+    chosen = sampled(dataset.prompt_sets, settings.limit)
+    subjects = [quality_subject(item, dataset.taxonomy) for item in chosen]
+    return _export(settings, "dataset_quality", dataset, subjects)
+
+
+def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
+    """Write forms for each annotator in which a sample of a run's responses is graded, and the key.
+
+    Drawn are responses that have a text and both grades, stratified by model, intent and the
+    judge's "safe"; with `unit="set"` whole prompt-sets of a model. Each carries one over its
+    probability as its weight. No form tells a model, a grade or an intent.
+
+    Raises:
+        InputError: there is no run, a model is not in it, the sample is smaller than the number of
+            strata, names clash, or the folder holds another study.
+    """
+    if settings.unit == "set" and settings.paraphrases:
+        raise InputError(
+            "--paraphrases: goes with --unit response; a set is its three core prompts"
+        )
+    folder = RunFolder(settings.run)
+    manifest, dataset = folder.load()
+    for model in settings.models:
+        if model not in manifest.models:
+            raise InputError(
+                f"--model {model}: not a model of this run; {nearest(model, manifest.models)}"
+            )
+    wanted = [
+        row
+        for row in read_study(folder, settings.run.name).rows
+        if row.model in (settings.models or manifest.models)
+        and (settings.paraphrases or row.variant in CORE_VARIANTS)
+    ]
+    shown = [row for row in wanted if row.counts and not row.refused]
+    drawn = draw(shown, settings.sample, settings.seed, settings.unit)
+    with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
+        subjects = [_response(item, dataset, texts) for item in drawn]
+    study = _export(settings, "judge_validation", dataset, subjects, settings.unit)
+    left_out = {
+        "refused without a text (filtered, or empty)": sum(bool(row.refused) for row in wanted),
+        "without both grades": sum(not row.counts for row in wanted),
+    }
+    return msgspec.structs.replace(study, left_out=left_out)
+
+
+def _response(item: KeyItem, dataset: Dataset, texts: RunTexts) -> Subject:
+    text = texts.find(item.model, item.id, item.variant, item.epoch)
+    if text is None:
+        raise InputError(
+            f"{item.model}, set {item.id}, {item.variant}: the run's ledger holds grades and no"
+            " text; expected the responses themselves (a run of evaluate, or an import of files"
+            " that hold them)"
+        )
+    return response_subject(item, dataset.by_id[item.id].wordings()[item.variant], text.text)
+
+
+def _export(
+    settings: AnnotateDatasetSettings | AnnotateRunSettings,
+    kind: LabelKind,
+    dataset: Dataset,
+    subjects: Sequence[Subject],
+    unit: Unit = "response",
+) -> ExportedStudy:
+    """Write the key, and a page and a sheet for each annotator."""
+    make_private_folder(settings.out)
+    key_path = settings.out / "key.json"
+    asked = checked_names(settings.annotators)
+    before = read_key(key_path).annotators if key_path.exists() else {}
+    everyone = [*before, *(name for name in asked if name not in before)]
+    key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
+    if not before.items() <= key.annotators.items():
+        raise InputError(
+            f"{key_path}: belongs to another study than {key.study}: another dataset, sample or"
+            " seed, or forms of another version of this program; expected a folder of its own for"
+            " each study (--out DIR)"
+        )
+    write_key(key, key_path)
+    written: list[Path] = []
+    kept: list[Path] = []
+    for name in asked:
+        for suffix, render in ((".html", render_page), (".csv", render_sheet)):
+            path = settings.out / f"{name_safe(name)}{suffix}"
+            if path.exists():
+                kept.append(path)
+            else:
+                write_private(path, render(key, name, texts[name]))
+                written.append(path)
+    return ExportedStudy(key=key, key_path=key_path, written=written, kept=kept)
+
+
+def import_annotations(settings: ImportAnnotationsSettings) -> ImportedLabels:
+    """Check what annotators sent back against the study's key, and write their labels.
+
+    Returns of either form can be mixed, may be partial, and may have their rows in another order; a
+    blank is no answer.
+
+    Raises:
+        InputError: something is wrong: every bad answer stands on a line of its own, with its file,
+            item, and what would be valid. Nothing is written then.
+    """
+    imported = import_returns(settings.files, read_key(settings.key))
+    if not imported.labels:
+        raise InputError(
+            f"{', '.join(map(str, settings.files))}: nothing is answered; expected one answer or"
+            " more"
+        )
+    write_labels(imported.labels, settings.out)
+    return imported
+
+
+def agreement(settings: AgreementSettings) -> Agreement:
+    """Tell how far people agree on a dataset, and how far a run's judges agree with people.
+
+    With `out`, write `agreement.json` and `tables/` there.
+
+    Raises:
+        InputError: labels cannot be read, contradict one another, or belong to another dataset, run
+            or text; there are labels of responses and no run, or a run and none; or the results
+            cannot be written.
+    """
+    sourced = read_labels(*settings.labels)
+    first = sourced[0]
+    for one in sourced:
+        if one.label.dataset != first.label.dataset:
+            raise InputError(
+                f"{one}: is for another dataset ({one.label.dataset[:8]}) than {first}"
+                f" ({first.label.dataset[:8]}); only labels of one dataset can be put together"
+            )
+    on_sets, on_responses = (
+        Answers("dataset_quality", sourced),
+        Answers("judge_validation", sourced),
+    )
+    if settings.run is None and on_responses.items:
+        raise InputError("--run: expected the run whose responses were labelled")
+    judges = _judges_of(on_responses, settings.run) if settings.run else {}
+    result = Agreement(
+        dataset=first.label.dataset,
+        quality=dataset_quality(on_sets, seed=settings.seed) if on_sets.items else None,
+        judges=judge_study(on_responses, judges, seed=settings.seed) if judges else None,
+        seed=settings.seed,
+    )
+    if settings.out is not None:
+        make_private_folder(settings.out)
+        # beyond six decimals the order in which a machine adds decides
+        rounded = json.loads(
+            msgspec.json.encode(result), parse_float=lambda text: round(float(text), 6) + 0.0
+        )
+        write_private(settings.out / "agreement.json", to_json(rounded))
+        write_tables(agreement_tables(result.quality, result.judges), settings.out / "tables")
+    return result
+
+
+def _judges_of(answers: Answers, run: Path) -> Mapping[str, JudgeGrades]:
+    """Return each judge's grades of the labelled responses, in the order of the items, and the
+    panel's if there are several judges.
+
+    Raises:
+        InputError: there are no labels of responses; they are for another dataset, for responses
+            that the run does not have, or for other texts; or no judge graded these responses.
+    """
+    if not answers.items:
+        raise InputError(f"--run {run}: the labels are of dataset quality; none is of a response")
+    folder = RunFolder(run)
+    manifest, dataset = folder.load()
+    digest = manifest.dataset.hash
+    rows = {
+        Item(digest, row.set_id, row.variant, row.model, row.epoch): row
+        for row in read_study(folder, run.name).rows
+    }
+    with RunTexts(manifest, dataset, folder.ledger_path(manifest)) as texts:
+        for item in answers.items:
+            first, *_ = answers.of(item)
+            if item.dataset != digest:
+                raise InputError(f"{first}: is for another dataset than --run {run} ({digest[:8]})")
+            if item not in rows:
+                raise InputError(f"{first}: {run} has no such response")
+            text = texts.find(item.model, item.id, item.variant, item.epoch)
+            for one in answers.of(item):
+                if text is None or text_hash(text.text) != one.label.response_sha256:
+                    raise InputError(f"{one}: was given for another text than {run} has")
+    labelled = [rows[item] for item in answers.items]
+    names = sorted({judge for row in labelled for judge in row.by_judge})
+    if not names:
+        raise InputError(
+            f"--run {run}: no judge has graded these responses: opensafeintent grade {run} --judge"
+            " MODEL"
+        )
+    grades = {
+        name: _grades([row.by_judge.get(name, (None, None)) for row in labelled]) for name in names
+    }
+    if len(names) > 1:
+        grades[PANEL] = _grades([(row.helpfulness, row.harm_severity) for row in labelled])
+    return grades
+
+
+def _grades(pairs: Sequence[tuple[int | None, int | None]]) -> JudgeGrades:
+    return {
+        "helpfulness": [helpfulness for helpfulness, _ in pairs],
+        "harm_severity": [harm for _, harm in pairs],
+    }

@@ -1,0 +1,384 @@
+"""Tables 3 and 7 on cases worked by hand; samples with strata, sets and weights; labels that cannot
+be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from opensafeintent.annotation.agreement import (
+    JudgeStudy,
+    Question,
+    consensus,
+    dataset_quality,
+    judge_study,
+)
+from opensafeintent.annotation.labels import (
+    QUALITY_QUESTIONS,
+    Answer,
+    Answers,
+    Label,
+    LabelKind,
+    read_labels,
+    write_labels,
+)
+from opensafeintent.errors import InputError
+from opensafeintent.statistics.samples import Sample
+
+FAST = 1000
+
+
+def on_set(annotator: str, set_id: str, **answers: Answer) -> Label:
+    return Label(
+        kind="dataset_quality", annotator=annotator, dataset="d" * 64, id=set_id, answers=answers
+    )
+
+
+def on_response(
+    annotator: str, number: int, harm: Answer | None, helpfulness: Answer | None, **fields: Any
+) -> Label:
+    answers = {"harm_severity": harm, "helpfulness": helpfulness}
+    made: dict[str, Any] = {
+        "id": f"s{number:03}",
+        "variant": "dual_use",
+        "model": "m",
+        "answers": {name: grade for name, grade in answers.items() if grade is not None},
+    }
+    return Label(kind="judge_validation", annotator=annotator, dataset="d" * 64, **(made | fields))
+
+
+def told(tmp_path: Path, kind: LabelKind, labels: Sequence[Label]) -> Answers:
+    write_labels(labels, tmp_path / "labels.jsonl")
+    return Answers(kind, read_labels(tmp_path / "labels.jsonl"))
+
+
+# Table 3
+# ------------------------------------------------------------------------------
+
+
+def quality_of(tmp_path: Path, rows: dict[str, str]) -> Question:
+    """Return what letters say of one question, one letter for each annotator a, b, c …: y, n,
+    u(nsure), `_` blank, space not returned.
+    """
+    words = {"y": "yes", "n": "no", "u": "unsure"}
+    labels = [
+        on_set(name, set_id, **({"same_topic": words[letter]} if letter in words else {}))
+        for set_id, letters in rows.items()
+        for name, letter in zip("abcd", letters, strict=False)
+        if letter != " "
+    ]
+    quality = dataset_quality(told(tmp_path, "dataset_quality", labels))
+    assert tuple(line.question for line in quality.questions) == QUALITY_QUESTIONS
+    assert quality.sets == len(rows)
+    return quality.questions[QUALITY_QUESTIONS.index("same_topic")]
+
+
+def test_table_3_by_hand(tmp_path: Path) -> None:
+    found = quality_of(tmp_path, {"s1": "yyy", "s2": "yyn", "s3": "yuy", "s4": "n_ "})
+    # s3 has an unsure and s4 a blank, and c did not return s4: nine answers of eleven labels
+    assert (found.yes, found.no, found.unsure, found.blank, found.sets_twice) == (7, 2, 1, 1, 3)
+    assert found.yes_rate.value == pytest.approx(7 / 9)
+    # the same ratings as in tests/statistics/test_agreement.py: p_a 7/9, AC1 3/5, α 0
+    assert found.percent_agreement.value == pytest.approx(7 / 9)
+    assert found.ac1.value == pytest.approx(3 / 5)
+    assert found.ac1.se == pytest.approx((17964 / 5625 / 12) ** 0.5)
+    assert found.alpha.value == pytest.approx(0.0)
+    assert (found.yes_rate.n, found.ac1.n) == (4, 3)
+
+
+def test_everyone_agrees_on_a_set(tmp_path: Path) -> None:
+    found = quality_of(tmp_path, {f"s{n}": "yyyy" for n in range(40)})
+    assert (found.ac1.value, found.ac1.se, found.percent_agreement.value) == (1.0, 0.0, 1.0)
+    low, high = found.ac1.interval or (0.0, 0.0)
+    assert 0.8 < low < 1.0 == high  # 40 sets do not prove certainty
+    assert (found.alpha.value, found.alpha.interval) == (None, None)
+    assert found.alpha.undefined == "every answer is the same"
+
+
+@pytest.mark.parametrize(
+    ("rows", "yes_rate", "why"),
+    [
+        ({"s1": "y", "s2": "n"}, 1 / 2, "one annotator"),
+        ({"s1": "y ", "s2": " n", "s3": "yu"}, 2 / 3, "no item was answered by two annotators"),
+        ({"s1": "u_"}, None, "no item was answered by two annotators"),
+    ],
+)
+def test_without_two_answers_there_is_no_agreement(
+    rows: dict[str, str], yes_rate: float | None, why: str, tmp_path: Path
+) -> None:
+    found = quality_of(tmp_path, rows)
+    assert found.yes_rate.value == (None if yes_rate is None else pytest.approx(yes_rate))
+    for estimate in (found.ac1, found.percent_agreement, found.alpha):
+        assert (estimate.value, estimate.interval, estimate.n) == (None, None, 0)
+        assert estimate.undefined == why
+
+
+def test_intervals_are_over_sets_and_the_same_every_time(tmp_path: Path) -> None:
+    generator = np.random.default_rng(3)
+    labels = [
+        on_set(name, f"s{n}", same_topic="yes" if hit else "no")
+        for n in range(200)
+        for name, hit in zip("abcd", generator.random(4) < 0.75, strict=True)
+    ]
+    answers = told(tmp_path, "dataset_quality", labels)
+    first, again = (dataset_quality(answers, seed=5) for _ in range(2))
+    assert first == again != dataset_quality(answers, seed=6)
+    found = first.questions[QUALITY_QUESTIONS.index("same_topic")]
+    assert (found.ac1.method, found.alpha.method, found.yes_rate.method) == ("bootstrap",) * 3
+    assert found.ac1.interval and found.ac1.se and found.ac1.value
+    low, high = found.ac1.interval
+    # the bootstrap and Gwet's linear standard error are of one mind
+    assert (high - low) / 3.92 == pytest.approx(found.ac1.se, rel=0.12)
+    assert low < found.ac1.value < high
+
+
+# Table 7
+# ------------------------------------------------------------------------------
+
+PEOPLE = [[0, 0, 1, 3], [2, 2, 2, 2]]
+JUDGE = [1, 0]
+
+
+def study(
+    tmp_path: Path,
+    harm: Sequence[Sequence[Answer | None]],
+    judge: Sequence[int | None],
+    fields: Sequence[dict[str, Any]] | None = None,
+) -> JudgeStudy:
+    """Make a study of harm grades, an item a row and a person a column; helpfulness is the grade
+    plus 1.
+    """
+    labels = [
+        on_response(name, number, grade, grade + 1 if isinstance(grade, int) else grade, **more)
+        for number, (row, more) in enumerate(zip(harm, fields or [{}] * len(harm), strict=True))
+        for name, grade in zip("abcd", row, strict=False)
+    ]
+    helpfulness = [None if grade is None else grade + 1 for grade in judge]
+    answers = told(tmp_path, "judge_validation", labels)
+    return judge_study(answers, {"j": {"harm_severity": judge, "helpfulness": helpfulness}})
+
+
+def test_table_7_by_hand(tmp_path: Path) -> None:
+    for line in study(tmp_path, PEOPLE, JUDGE).judges:  # helpfulness is harm plus 1 throughout
+        # item 1: mean 1, judge 1: error 0. Item 2: mean 2, judge 0: error 2 (bias −2).
+        assert line.mae.value == pytest.approx(1.0)
+        assert line.bias.value == pytest.approx(-1.0)
+        # means of the others on item 1: 4/3, 4/3, 1, 1/3 (left out: 0, 0, 1, 3), people 4/3, 4/3, 0
+        # and 8/3 from them: mean 4/3; on item 2 always 2. Over items 2/3.
+        assert line.leave_one_out.value == pytest.approx(2 / 3)
+        assert (line.items, line.missing, line.mae.n) == (2, 0, 2)
+
+
+def test_what_is_missing_counts_nowhere(tmp_path: Path) -> None:
+    people: list[list[Answer | None]] = [
+        [0, 1, "unsure", None],
+        [2, None, None, None],
+        ["unsure", None, None, None],
+        [3, 3, 3, 3],
+    ]
+    harm = study(tmp_path, people, [0, 2, 1, None]).judges[1]
+    # item 1: mean ½, judge 0; item 2: one person, judge alike; item 3: no grade of people; item 4:
+    # none of the judge
+    assert (harm.items, harm.missing) == (2, 1)
+    assert harm.mae.value == pytest.approx((0.5 + 0) / 2)
+    # one person has no others: item 1 alone, |0 − 1| and |1 − 0|
+    assert (harm.leave_one_out.value, harm.leave_one_out.n) == (pytest.approx(1.0), 1)
+
+
+@pytest.mark.parametrize(
+    ("grades", "harm"),
+    [([0, 3], 3), ([0, 0, 3, 3], 3), ([0, 0, 3], 0), ([0, 3, 3], 3), ([2], 2), ([0, 0, 0, 3], 0)],
+)
+def test_a_tie_is_not_safe(grades: list[int], harm: int) -> None:
+    assert consensus(np.array([[*map(float, grades), np.nan]])).tolist() == [harm]
+
+
+def test_sensitivity_and_specificity_by_hand(tmp_path: Path) -> None:
+    # safe for people: items 0–3 (majority); a tie (item 4) and item 5 are not
+    people = [[0, 0, 0], [0, 0, 2], [0, 0, 0], [0, 0, 1], [0, 1, None], [3, 3, 3]]
+    (found,) = study(tmp_path, people, [0, 0, 1, 0, 0, 2]).safe
+    assert (found.sensitivity.value, found.sensitivity.n) == (0.75, 4)
+    assert (found.specificity.value, found.specificity.n) == (0.5, 2)
+
+
+def test_one_annotator(tmp_path: Path) -> None:
+    harm = study(tmp_path, [[0], [2], [3]], [0, 1, 3]).judges[1]
+    assert (harm.mae.value, harm.bias.value) == (pytest.approx(1 / 3), pytest.approx(-1 / 3))
+    assert (harm.leave_one_out.value, harm.leave_one_out.undefined) == (None, "one annotator")
+
+
+def test_everyone_agrees_on_a_response(tmp_path: Path) -> None:
+    found = study(tmp_path, [[0, 0, 0]] * 50, [0] * 50)
+    harm = found.judges[1]
+    assert (harm.mae.value, harm.bias.value) == (0.0, 0.0)
+    assert harm.mae.interval and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
+    assert harm.bias.interval and harm.bias.interval[0] < 0 < harm.bias.interval[1]
+    assert found.safe[0].specificity.undefined == "no item is unsafe for people"
+
+
+# How the sample was drawn
+# ------------------------------------------------------------------------------
+
+
+def test_weights_make_the_sample_stand_for_all(tmp_path: Path) -> None:
+    # one item stands for 9, the other for 1: MAE (9·2 + 1·0)/10; safe: the first is judged unsafe
+    found = study(tmp_path, [[0], [0]], [2, 0], [{"weight": 9.0}, {"weight": 1.0}])
+    assert found.weighted
+    assert [line.mae.value for line in found.judges] == pytest.approx([1.8, 1.8])
+    assert found.safe[0].sensitivity.value == pytest.approx(0.1)
+
+
+def test_weights_give_what_a_census_gives(tmp_path: Path) -> None:
+    # items that stand for two are the same as items that are there twice, for every value
+    generator = np.random.default_rng(2)
+    people = generator.integers(0, 4, size=(30, 3)).tolist()
+    judge = generator.integers(0, 4, size=30).tolist()
+    whole = study(tmp_path, [*people, *people[:10]], [*judge, *judge[:10]])
+    weights = [{"weight": 2.0 if n < 10 else 1.0} for n in range(30)]
+    sampled = study(tmp_path, people, judge, weights)
+    for name in ("mae", "leave_one_out", "bias"):
+        one, other = (getattr(found.judges[1], name).value for found in (whole, sampled))
+        assert one == pytest.approx(other), name
+    assert sampled.safe[0].specificity.value == pytest.approx(whole.safe[0].specificity.value)
+
+
+def test_whole_sets_are_resampled_together(tmp_path: Path) -> None:
+    # three responses of a set have the same error: over sets the interval is √3 times as wide as
+    # over responses
+    errors = np.random.default_rng(4).choice([0, 1, 2, 3], size=60).tolist()
+
+    def width(unit: str) -> float:
+        fields = [
+            {"id": f"s{n}", "variant": variant, "unit": unit}
+            for n in range(60)
+            for variant in ("benign", "dual_use", "malicious")
+        ]
+        judge = {one["id"] + one["variant"]: errors[n // 3] for n, one in enumerate(fields)}
+        in_order = [judge[name] for name in sorted(judge)]
+        found = study(tmp_path, [[0]] * 180, in_order, fields)
+        assert (found.unit, found.units) == (unit, 60 if unit == "set" else 180)
+        low, high = found.judges[1].mae.interval or (0.0, 0.0)
+        return high - low
+
+    assert width("set") / width("response") == pytest.approx(3**0.5, rel=0.08)
+
+
+def test_a_set_of_two_models_is_two_units(tmp_path: Path) -> None:
+    fields = [
+        {"id": f"s{n}", "model": model, "unit": "set"} for n in range(2) for model in ("m", "n")
+    ]
+    assert study(tmp_path, [[0]] * 4, [0] * 4, fields).units == 4
+
+
+def test_strata_are_resampled_within() -> None:
+    # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 500 items standing for 9,000
+    # and 100 for 1,000
+    generator = np.random.default_rng(8)
+    values = np.concatenate([generator.normal(1.0, 0.3, 500), generator.normal(2.5, 0.2, 100)])
+    strata = ["common"] * 500 + ["rare"] * 100
+    weights = [18.0] * 500 + [10.0] * 100
+    found = Sample(range(600), strata, weights).mean(values, "score", 3.0)
+    spread = np.sqrt(
+        0.9**2 * values[:500].var(ddof=1) / 500 + 0.1**2 * values[500:].var(ddof=1) / 100
+    )
+    assert found.value == pytest.approx(0.9 * values[:500].mean() + 0.1 * values[500:].mean())
+    assert found.interval is not None
+    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * spread) == pytest.approx(
+        1.0, rel=0.05
+    )
+
+
+def test_small_strata_count_what_they_should() -> None:
+    # a hundred strata of two and one of four hundred: one of two is drawn each time, and must stand
+    # for both
+    generator = np.random.default_rng(9)
+    values = np.concatenate([generator.normal(2.5, 0.2, 200), generator.normal(1.0, 0.3, 400)])
+    strata = [f"small {n // 2}" for n in range(200)] + ["large"] * 400
+    found = Sample(range(600), strata).mean(values, "score", 3.0)
+    within = (
+        sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 200, 2))
+        + values[200:].var(ddof=1) * 400
+    )
+    assert found.value is not None and found.interval is not None
+    assert sum(found.interval) / 2 == pytest.approx(found.value, abs=0.01)
+    assert (found.interval[1] - found.interval[0]) / (
+        2 * 1.96 * np.sqrt(within) / 600
+    ) == pytest.approx(1.0, rel=0.05)
+
+
+@pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])
+def test_strata_of_one_unit_are_no_obstacle(sizes: tuple[int, ...]) -> None:
+    strata = [number for number, size in enumerate(sizes) for _ in range(size)]
+    values = np.arange(len(strata)) % 4 * 1.0
+    found = Sample(range(len(strata)), strata, count=FAST).mean(values, "score", 3.0)
+    assert found.value == pytest.approx(values.mean())
+    assert found.interval is not None and found.interval[0] <= values.mean() <= found.interval[1]
+
+
+# Labels that cannot be used
+# ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [{"weight": 2.0}, {"stratum": "other"}, {"unit": "set"}])
+def test_labels_of_two_exports(tmp_path: Path, change: dict[str, Any]) -> None:
+    labels = [on_response("a", 1, 0, 1), on_response("b", 1, 0, 1, **change)]
+    answers = told(tmp_path, "judge_validation", labels)
+    with pytest.raises(InputError, match=r"line 2 \(b on .*\): drawn in another way than .*line 1"):
+        judge_study(answers, {})
+
+
+def test_labels_of_responses_and_of_sets(tmp_path: Path) -> None:
+    labels = [on_response("a", 1, 0, 1), on_response("b", 2, 0, 1, unit="set")]
+    with pytest.raises(InputError, match="some are of a sample of responses, others of whole sets"):
+        judge_study(told(tmp_path, "judge_validation", labels), {})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"answers": {"helpfulness": 5}}, "helpfulness is 5; valid: 1, 2, 3, 4, unsure"),
+        ({"answers": {"harm_severity": "2"}}, "harm_severity is '2'; valid: 0, 1, 2, 3, unsure"),
+        ({"answers": {"same_topic": "yes"}}, "unknown question 'same_topic'; valid: helpfulness"),
+        (
+            {"kind": "dataset_quality", "variant": "", "answers": {"overall_quality": "yes"}},
+            "overall_quality is 'yes'; valid: good, poor, unsure",
+        ),
+        ({"model": ""}, "expected variant and model"),
+        ({"kind": "dataset_quality"}, "expected variant and model"),
+        ({"weight": 0}, "$.weight"),
+        ({"epoch": 0}, "$.epoch"),
+        ({"annotator": " "}, "$.annotator"),
+    ],
+)
+def test_what_is_no_label_is_named_with_its_line(
+    tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    path = tmp_path / "labels.jsonl"
+    good = msgspec.to_builtins(on_response("a", 1, 0, 1))
+    path.write_bytes(msgspec.json.encode(good) + b"\n\n" + msgspec.json.encode(good | change))
+    with pytest.raises(InputError) as refused:
+        read_labels(path)
+    assert str(refused.value).startswith(f"{path}, line 3: not a label: ")
+    assert words in str(refused.value)
+    path.write_bytes(b"\n")
+    with pytest.raises(InputError, match="holds no labels"):
+        read_labels(path)
+
+
+def test_two_annotators_with_one_name(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
+    write_labels([on_set("ana", "s1", same_topic="yes"), on_set("ana", "s2")], one)
+    write_labels([on_set("ana", "s2", same_topic="no")], two)
+    with pytest.raises(
+        InputError, match=r"two.jsonl, line 1 \(ana on set s2\): .* at .*one.jsonl, line 2"
+    ):
+        Answers("dataset_quality", read_labels(one, two))
+    # the rest of one person's return in another file is no second person
+    write_labels([on_set("ana", "s3", same_topic="no")], two)
+    assert Answers("dataset_quality", read_labels(one, two, one)).returned() == {"ana": 3}
