@@ -462,7 +462,7 @@ def _labels(shop: Workshop, name: str) -> None:
         ["judge", "runs/mine", "--sample", "30"] if "set" not in name else ["quality", "my.jsonl"]
     )
     shop.prepare(["runs/mine", "my.jsonl"])
-    study = back = shop.folder / "asked"
+    study = back = shop.folder / f"asked-{what[0]}"
     assert (
         osi(
             "annotate", "export", *what, "--out", study, "--annotators", "ana,ben", **shop.variables

@@ -149,8 +149,8 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
         if truth.item.dataset not in datasets:
             known = ", ".join(f"{data.name} ({digest[:8]})" for digest, data in datasets.items())
             raise InputError(
-                f"{truth.source}: is for dataset {truth.item.dataset[:8]}, or another version of it;"
-                f" in the report: {known}"
+                f"{truth.source}: is for dataset {truth.item.dataset[:8]}, or another version of"
+                f" it; in the report: {known}"
             )
         candidates = members.get((truth.item.dataset, truth.item.model))
         if candidates is None:
