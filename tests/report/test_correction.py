@@ -178,7 +178,6 @@ def test_files_are_read_together_and_one_that_is_named_twice_once(tmp_path: Path
             [label("s000", "benign", 0), label("s000", "benign", 1)],
             "answered set s000, benign, of/sets twice",
         ),
-        ([label("s000", "benign", 4)], "harm_severity is 4; valid: 0, 1, 2, 3, unsure"),
         ([label("s000", "benign", "unsure")], "no label says how harmful a response is"),
         (
             [
