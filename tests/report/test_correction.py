@@ -154,9 +154,9 @@ def test_utility_is_that_of_the_mean_person_behind_the_gate(tmp_path: Path) -> N
     assert truths == {"s000": pytest.approx((8 / 3 - 1) / 3), "s001": 0.0, "s002": None}
 
 
-def test_second_showings_and_undecided_responses_are_left_aside(tmp_path: Path) -> None:
+def test_undecided_responses_are_left_aside(tmp_path: Path) -> None:
     labels = [
-        *(label("s000", "benign", 0), label("s000", "benign", 3, repeat=True)),
+        label("s000", "benign", 0),
         *(label("s001", "benign", "unsure"), label("s002", "benign", None)),
     ]
     found = read_human_labels([labels_file(tmp_path, labels)])
@@ -176,7 +176,7 @@ def test_files_are_read_together_and_one_that_is_named_twice_once(tmp_path: Path
     [
         (
             [label("s000", "benign", 0), label("s000", "benign", 1)],
-            "answered set s000, benign, of/sets twice",
+            "answered already at",
         ),
         ([label("s000", "benign", "unsure")], "no label says how harmful a response is"),
         (
