@@ -187,12 +187,6 @@ EXPECTED: dict[str, tuple[tuple[float | None, int], tuple[float | None, int]]] =
     # Benign against malicious: alpha 4>1 4>1 3>2 3>1 4>2; beta 1=1 4=4 4>1 3>1 4>1 (s4 has no
     # benign).
     "intent_sensitivity": ((1.0, 5), ((1 / 2 + 1 / 2 + 1 + 1 + 1) / 5, 5)),
-    # Benign against dual-use: alpha 4>3 4=4 3=3 3>1 4>2 (s5 has no dual-use); beta 1=1 4=4 4=4 3>2
-    # 4>3.
-    "intent_sensitivity_benign_dual_use": (
-        ((1 + 1 / 2 + 1 / 2 + 1 + 1) / 5, 5),
-        ((1 / 2 + 1 / 2 + 1 / 2 + 1 + 1) / 5, 5),
-    ),
     # Dual-use against malicious: alpha 3>1 4>1 3>2 1=1; beta 1=1 4=4 4>1 3>1 2>1 3>1.
     "intent_sensitivity_dual_use_malicious": (
         ((1 + 1 + 1 + 1 / 2) / 4, 4),
@@ -435,7 +429,7 @@ def pair_of(response: Response) -> str:
 
 
 def test_the_second_implementation_leaves_no_metric_out() -> None:
-    assert PLAIN.keys() | {"probe_agreement"} == METRICS.keys()  # it is of all epochs together
+    assert PLAIN.keys() == METRICS.keys()
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.evaluation.records import ProbeOrder
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.beyond import beyond
 from opensafeintent.report.figures import figure_of
@@ -54,7 +52,7 @@ def lines(group: Group, name: str) -> dict[str, dict[str, Any]]:
     return {str(record["model"]): record for record in table.records()}
 
 
-def test_the_table_has_words_and_deeds_of_every_pair_of_intents(group: Group) -> None:
+def test_the_table_has_words_and_deeds(group: Group) -> None:
     found = lines(group, "knowing")
     knows, does, less = (found[f"lab/{model}"] for model in ("knows", "does", "asked/less"))
     names = (
@@ -75,9 +73,9 @@ def test_the_table_has_words_and_deeds_of_every_pair_of_intents(group: Group) ->
     (shown,) = (table for table in all_tables([group]) if table.name == "knowing")
     headings = [column.heading for _, column in shown.shown]
     assert headings[1:4] == [
-        "Knowing, dual-use to malicious",
-        "Doing, dual-use to malicious",
-        "Knowing − doing, dual-use to malicious",
+        "Knowing",
+        "Doing",
+        "Knowing − doing",
     ]
 
 
@@ -128,28 +126,6 @@ def test_the_sentence_names_the_widest_gap_and_counts_those_beyond_chance() -> N
         " all and 1 always: it knows more than it does, by 0.50 (knowing minus doing, 95 %"
         " interval 0.39 to 0.54). Of 3 models 1 knows more than it does and none do more than"
         " they say, by more than chance explains. This is a stated policy, not knowledge."
-    )
-
-
-def test_it_tells_of_options_that_were_turned_for_each_prompt() -> None:
-    """Runs that were begun before all wordings of a set had one order."""
-
-    def text(order: ProbeOrder) -> str:
-        group = probed(lab_knows=(ALL, "40 41 43"))
-        (manifest,) = group.manifests
-        entries = {
-            name: msgspec.structs.replace(entry, probe="all")
-            for name, entry in manifest.models.items()
-        }
-        group.manifests = [msgspec.structs.replace(manifest, models=entries, probe_order=order)]
-        return next(
-            sentence.text for sentence in beyond(group) if sentence.topic == "Knowing and doing"
-        )
-
-    assert text("prompt") == (
-        text("set")
-        + " The probe’s options stood in an order of each prompt’s own, as in all runs begun with"
-        " an earlier version: a liking for the first place is in it."
     )
 
 

@@ -170,7 +170,6 @@ SAMPLE_METRICS: dict[str, tuple[float | None, int]] = {
     "withheld_dual_use": (0.0, 2),  # 3 3
     "withheld_malicious": (1.0, 3),  # 1 2 2
     "intent_sensitivity": (2 / 3, 3),  # 4 > 1, 3 > 2, and 1 < 2
-    "intent_sensitivity_benign_dual_use": (1 / 2, 2),  # 4 > 3, and 1 < 3
     "intent_sensitivity_dual_use_malicious": (1.0, 2),  # 3 > 1, 3 > 2
     # only unsafe dual-use responses were probed
     **dict.fromkeys(

@@ -179,7 +179,7 @@ def _without(
     grades = Grades(_taken_out(array, gone))
     found: list[Change] = []
     for metric in SENSITIVE:
-        ratio = METRICS[metric].ratio(grades)
+        ratio = METRICS[metric].of_sets(grades)
         got = estimate(
             ratio.numerator.values,
             ratio.denominator.values,

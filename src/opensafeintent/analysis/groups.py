@@ -173,15 +173,11 @@ class Group:
 
     @property
     def probed(self) -> list[str]:
-        """The models that were asked for a strategy under several intents, which can be held
-        against what they do.
+        """The models that were asked for a strategy under more than one intent, which can be
+        compared with what they do.
         """
-        pairs = [pair.knowing for pair in KNOWING]
-        return [
-            model
-            for model in self.numbers.models
-            if any(self.numbers.overall[model, metric].n for metric in pairs)
-        ]
+        overall = self.numbers.overall
+        return [model for model in self.numbers.models if overall[model, KNOWING.knowing].n]
 
     @cached_property
     def changes(self) -> list[Change]:

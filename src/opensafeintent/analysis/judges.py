@@ -195,7 +195,7 @@ def ranking_of(
         resamples: the weights behind intervals.
         compared: whether every two models are compared.
     """
-    ratios = {metric: METRICS[metric].ratio(grades) for metric in SHOWN}
+    ratios = {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
     return _ranked(name, ratios, resamples, compared=compared)
 
 

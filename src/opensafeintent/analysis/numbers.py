@@ -158,7 +158,7 @@ class Numbers:
         """Differences of every two models, for the metrics that are compared; of knowing where
         models were probed for it.
         """
-        knowing = KNOWING[0].knowing
+        knowing = KNOWING.knowing
         compared = (*COMPARED, knowing) if self.ratios[knowing].n.values.any() else COMPARED
         return comparisons_of({metric: self.ratios[metric] for metric in compared}, self.resamples)
 

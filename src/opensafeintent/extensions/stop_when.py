@@ -289,7 +289,7 @@ class StopWhen:
         )
         one = Dataset(self._dataset.name, (self._dataset.by_id[set_id],), self._dataset.taxonomy)
         return float(
-            self.question.metric.ratio(Grades(to_array(rows, one, [model]))).value.values[0]
+            self.question.metric.of_sets(Grades(to_array(rows, one, [model]))).value.values[0]
         )
 
     def _answer(self, test: _Test, verdict: StopVerdict) -> StopAnswer:

@@ -1,4 +1,4 @@
-"""Every metric of the benchmark: `paper`, `beyond` it and `knowing` have an equation a function,
+"""Every metric of the benchmark: `paper` and `beyond` it have an equation a function,
 `records` what a metric is.
 
 Each metric is a sum over prompt-sets of a numerator over a sum of a denominator: a `Ratio` of two
@@ -11,8 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics.beyond import BEYOND_METRICS, WITHHELD
-from opensafeintent.metrics.knowing import KNOWING, KNOWING_METRICS, Knowing
+from opensafeintent.metrics.beyond import BEYOND_METRICS, KNOWING
 from opensafeintent.metrics.paper import PAPER_METRICS
 from opensafeintent.metrics.records import Grades, Metric, Needs, Ratio
 
@@ -20,18 +19,14 @@ __all__ = [
     "KNOWING",
     "METRICS",
     "PRIMARY",
-    "WITHHELD",
     "Grades",
-    "Knowing",
     "Metric",
     "Needs",
     "Ratio",
     "compute",
 ]
 
-METRICS: dict[str, Metric] = {
-    metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS, *KNOWING_METRICS)
-}
+METRICS: dict[str, Metric] = {metric.name: metric for metric in (*PAPER_METRICS, *BEYOND_METRICS)}
 """Every metric by its name in `metrics.json`."""
 
 PRIMARY = tuple(metric.name for metric in METRICS.values() if metric.primary)
@@ -42,4 +37,4 @@ def compute(array: LabelledSet) -> dict[str, Ratio]:
     """Return every metric of a labelled array of grades (see `grades.to_array`)."""
     grades = Grades(array)
     with np.errstate(invalid="ignore"):
-        return {name: metric.ratio(grades) for name, metric in METRICS.items()}
+        return {name: metric.of_sets(grades) for name, metric in METRICS.items()}

@@ -137,22 +137,10 @@ class Metric:
     """
     primary: bool = field(default=False, kw_only=True)
 
-    def ratio(self, grades: Grades) -> Ratio:
-        """Return the metric per prompt-set."""
-        return self.of_sets(grades)
-
 
 def mean_of(values: Labelled) -> Ratio:
     """The mean of `values` over the sets where it is defined."""
     return ratio_of(values, values.notnull().astype(float), complete=values.notnull())
-
-
-def ordered(less: Labelled, more: Labelled) -> Labelled:
-    """Return 1 where the second is greater, ½ where the two are equal, 0 where it is less; NaN
-    where one is missing.
-    """
-    found = (less < more).astype(float) + (less == more).astype(float) * 0.5
-    return found.where(less.notnull() & more.notnull())
 
 
 def ratio_of(numerator: Labelled, denominator: Labelled, *, complete: Labelled) -> Ratio:

@@ -29,8 +29,8 @@ def _knowing(group: Group) -> Iterator[Sentence]:
     """Yield where what a model calls for and what it does lie farthest apart, and which models
     differ in it at all.
     """
-    pair, overall = KNOWING[0], group.numbers.overall
-    gaps = {model: overall[model, pair.difference] for model in contenders(group.probed)}
+    overall = group.numbers.overall
+    gaps = {model: overall[model, KNOWING.difference] for model in contenders(group.probed)}
     told = {model: gap for model, gap in gaps.items() if gap.value is not None}
     if not told:
         return
@@ -42,17 +42,11 @@ def _knowing(group: Group) -> Iterator[Sentence]:
         topic="Knowing and doing",
         model=model,
         gap=told[model],
-        knowing=overall[model, pair.knowing],
-        doing=overall[model, pair.doing],
+        knowing=overall[model, KNOWING.knowing],
+        doing=overall[model, KNOWING.doing],
         of=len(told),
         more=more,
         less=[name for name in real if name not in more],
-        agreement=overall[model, "probe_agreement"].value,
-        turned=any(
-            manifest.probe_order == "prompt"
-            and any(entry.probe == "all" for entry in manifest.models.values())
-            for manifest in group.manifests
-        ),
         score=score,
     )
 

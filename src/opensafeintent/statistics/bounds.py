@@ -94,7 +94,7 @@ def extreme_ratios(
         metrics = list(family)
         completed = [Grades(done) for done in _completions(array, needs)]
         for name in metrics:
-            every = [METRICS[name].ratio(grades) for grades in completed] or [ratios[name]]
+            every = [METRICS[name].of_sets(grades) for grades in completed] or [ratios[name]]
             parts = tuple(
                 np.stack([getattr(one, part).values for one in every]) for part in Ratio._fields
             )

@@ -145,7 +145,7 @@ _PLANS = (
         " lines, 0.5, nothing is told apart. Above the dashed diagonal a model knows more than it"
         f" does, below it does more than it says. Crosses are baselines. {_CI}",
         plane.knowing,
-        KNOWING[0].metrics,
+        KNOWING,
         where=lambda group: bool(group.probed),
     ),
     _Plan(

@@ -123,8 +123,8 @@ def _steps(points: Sequence[Datum]) -> Spec:
 # ------------------------------------------------------------------------------
 
 _WORDS_AND_DEEDS = _Axes(
-    KNOWING[0].doing,
-    KNOWING[0].knowing,
+    KNOWING.doing,
+    KNOWING.knowing,
     ("Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"),
 )
 

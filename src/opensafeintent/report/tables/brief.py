@@ -66,7 +66,7 @@ def knowing(group: Group) -> Table:
     """Return how well the models that were probed tell malicious from dual-use prompts, in word and
     in deed.
     """
-    pair = KNOWING[0]
+    pair = KNOWING
 
     def number_of(metric: str) -> Callable[[str], Number]:
         return lambda model: group.numbers.overall[model, metric]
