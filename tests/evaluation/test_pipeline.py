@@ -4,7 +4,6 @@ answer.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections import Counter
@@ -23,7 +22,6 @@ from endtoend import (
     evaluate,
     grades,
     metrics,
-    osi,
     probed,
     prompts_of,
     some_sets,
@@ -164,28 +162,6 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
         1
     ] * 12  # one order for the three wordings of a set
     assert len(set.union(*by_set)) == 3
-
-
-@pytest.mark.slow
-def test_a_run_from_before_sets_had_one_order_keeps_an_order_for_each_prompt(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
-    """What its probes rest on stays in force, whatever joins it: the prompts' hashes."""
-    dataset, run = some_sets(tmp_path, 12), tmp_path / "run"
-    evaluate(server, dataset, run, "--probe", "none", "--limit", 6)
-    manifest = json.loads((run / "run.json").read_text())
-    assert manifest.pop("probe_order") == "set"
-    (run / "run.json").write_text(json.dumps(manifest))
-    assert osi("report", run).code == 0
-    assert evaluate(server, dataset, run, "--probe", "all").code == 0
-    first = first_options(server)
-    assert len(first) == 36
-    for prompt, option in first.items():
-        turn = int(hashlib.sha256(prompt.encode()).hexdigest()[:8], 16) % 3
-        assert option == ("full", "constrained", "refuse")[turn]
-    before = calls(server)
-    assert evaluate(server, dataset, run, "--probe", "all").code == 0
-    assert calls(server) == before
 
 
 def first_options(server: LoopbackServer) -> dict[str, str]:

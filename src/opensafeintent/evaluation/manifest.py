@@ -17,7 +17,7 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
-from opensafeintent.evaluation.records import Grading, JudgePlan, ProbeOrder
+from opensafeintent.evaluation.records import Grading, JudgePlan
 from opensafeintent.files import make_private_folder, parse_toml, read_json, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
@@ -179,10 +179,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     system: str | None = None
     judge_sampling: Sampling | None = None
     preset: Preset | None = None
-    probe_order: ProbeOrder = "prompt"
-    """For good, whatever joins the run; a manifest that does not say was written when there was
-    this one order alone.
-    """
     models: dict[str, ModelEntry] = {}
     judges: dict[str, str] = {}
     """Identity by name."""
@@ -200,9 +196,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
         """Return the manifest of a run that begins."""
-        return cls(
-            version=__version__, dataset=DatasetEntry.of(dataset), probe_order="set", **fields
-        )
+        return cls(version=__version__, dataset=DatasetEntry.of(dataset), **fields)
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
@@ -212,7 +206,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             judge_sampling=self.judge_sampling or Sampling(),
             target_sampling=self.sampling_of(model),
             system=self.system,
-            probe_order=self.probe_order,
         )
 
     def swapping(self, sets: int | None) -> Manifest:

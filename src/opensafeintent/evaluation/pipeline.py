@@ -344,18 +344,12 @@ class _Asker:
             return Missing(
                 "not_recorded"
             )  # the target cannot be asked: its responses come from a file
-        messages = _target_messages(
-            plan.system, template.render(task.prompt, turned_by=self._turned_by)
-        )
+        question = template.render(task.prompt, turned_by=task.set_id)
+        messages = _target_messages(plan.system, question)
         reply = await self._until_parsed(
             template, task.model, "probe", messages, plan.target_sampling
         )
         return cast(Strategy, reply.lower()) if isinstance(reply, str) else cast(Missing, reply)
-
-    @property
-    def _turned_by(self) -> str:
-        """What the probe's options are rotated by."""
-        return self.task.set_id if self.plan.probe_order == "set" else self.task.prompt
 
     async def _until_parsed(
         self,
@@ -374,7 +368,7 @@ class _Asker:
         def parse(text: str) -> int | str | Unparsed:
             grade = parse_reply(contract, text, self.plan.parse)
             return (
-                Unparsed(template.reminder(self.templates.reask, self._turned_by), text)
+                Unparsed(template.reminder(self.templates.reask, self.task.set_id), text)
                 if grade is None
                 else grade
             )

@@ -17,9 +17,6 @@ ProbeScope = Literal["none", "unsafe", "all"]
 """Which prompts the strategy probe is put to the target for: none, unsafe dual-use ones, or every
 core prompt.
 """
-ProbeOrder = Literal["prompt", "set"]
-"""Whose hash rotates the probe's options: each prompt's own, as it was at first, or the
-prompt-set's id, so that all wordings of a set are shown one order."""
 
 
 class ResponseKey(NamedTuple):
@@ -108,7 +105,6 @@ class JudgePlan(Grading, frozen=True, kw_only=True):
     judge_sampling: Sampling
     target_sampling: Sampling
     system: str | None = None
-    probe_order: ProbeOrder = "set"
 
     def __post_init__(self) -> None:
         if not self.judges:

@@ -187,17 +187,17 @@ class Template(TemplateFile, frozen=True, kw_only=True):
     foreign: bool = False
     """From elsewhere: used to the letter, nothing appended."""
 
-    def render(self, prompt: str, response: str = "", *, turned_by: str | None = None) -> Message:
+    def render(self, prompt: str, response: str = "", *, turned_by: str = "") -> Message:
         """Fill the placeholders in one pass: text that looks like a placeholder stays text.
 
         The nonce in the delimiters is taken from the SHA-256 of template, prompt and response, so
         that no response can hold the delimiter that ends it. The options are rotated by the hash of
-        `turned_by`, the prompt where None.
+        `turned_by`.
         """
         nonce = sha256_hex("\0".join((self.hash, prompt, response)))[:16]
         fills = {"prompt": prompt, "response": response, "nonce": nonce}
         if self.options:
-            turned = self._turned(prompt if turned_by is None else turned_by)
+            turned = self._turned(turned_by)
             fills["options"] = "\n".join(f"- {option.text}" for option in turned)
             fills["values"] = _named(turned)
         closing = self.contract.text if self.contract is not None and not self.foreign else None
