@@ -24,6 +24,7 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+PYTEST = (sys.executable, "-m", "pytest", "-n", "0")
 MOST_LINES = 25
 """Of a failure's output; examples are long."""
 MOST_SECONDS = 900
@@ -66,27 +67,10 @@ def main() -> int:
 
 
 def _collected(names: list[str]) -> list[str]:
-    listed = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-o",
-            "addopts=",
-            "--collect-only",
-            "-q",
-            "-n",
-            "0",
-            *names,
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    tests = [
-        line for line in listed.stdout.splitlines() if "::" in line and "good_before" not in line
-    ]
+    command = [*PYTEST, "-o", "addopts=", "--collect-only", "-q", *names]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    lines = listed.stdout.splitlines()
+    tests = [line for line in lines if "::" in line and "good_before" not in line]
     if not tests:
         sys.exit(f"no tests found:\n{listed.stdout}{listed.stderr}")
     return tests
@@ -96,28 +80,13 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
     """Run one test with one seed; return what was tried, and what went wrong, or nothing."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         counts = Path(folder) / "counts.json"
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-n",
-            "0",
-            "-p",
-            "no:cacheprovider",
-            "--tb=short",
-        ]
-        environment = os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)}
+        given = (f"--basetemp={folder}/pytest", f"--hypothesis-seed={seed}", test)
+        command = [*PYTEST, "-p", "no:cacheprovider", "--tb=short", f"--timeout={MOST_SECONDS}"]
         try:
             ran = subprocess.run(
-                [
-                    *command,
-                    f"--timeout={MOST_SECONDS}",
-                    f"--basetemp={folder}/pytest",
-                    f"--hypothesis-seed={seed}",
-                    test,
-                ],
+                [*command, *given],
                 cwd=ROOT,
-                env=environment,
+                env=os.environ | {"FUZZ_EXAMPLES": str(examples), "FUZZ_COUNTS": str(counts)},
                 capture_output=True,
                 text=True,
                 errors="replace",
@@ -126,21 +95,16 @@ def _run(test: str, seed: int, examples: int) -> tuple[Counter[tuple[str, str]],
             )
         except subprocess.TimeoutExpired:
             return Counter(), f"  did not end in {2 * MOST_SECONDS} seconds"
-        tried = Counter(
-            {(reader, end): count for reader, end, count in json.loads(counts.read_text())}
-            if counts.exists()
-            else {}
-        )
+        tried: Counter[tuple[str, str]] = Counter()
+        if counts.exists():
+            for reader, end, count in json.loads(counts.read_text()):
+                tried[reader, end] += count
         if ran.returncode in (0, 5):
             return tried, ""
-        lines = [
-            line
-            for line in (ran.stdout + ran.stderr).splitlines()
-            if re.match(r"E  |\S+:\d+: in |FAILED|Fatal", line)
-        ]
-        return tried, "\n".join(
-            f"  {line[:300]}" for line in lines[-MOST_LINES:]
-        ) or f"  ended with {ran.returncode}"
+        telling = re.compile(r"E  |\S+:\d+: in |FAILED|Fatal")
+        lines = [line for line in (ran.stdout + ran.stderr).splitlines() if telling.match(line)]
+        complaint = "\n".join(f"  {line[:300]}" for line in lines[-MOST_LINES:])
+        return tried, complaint or f"  ended with {ran.returncode}"
 
 
 def _report(counts: Counter[tuple[str, str]], failed: dict[str, str], rounds: int) -> None:

@@ -1,13 +1,8 @@
 """What every reader promises, whatever it is given: a value, or one line that says what is wrong,
 in bounded time and memory.
 
-A test of a reader is three lines long: draw something damaged (`faults`), hand it to `attempt`, and
-decorate with `FUZZ`:
-
-    @FUZZ
-    @given(content=damaged(VALID))
-    def test_prices(tmp_path: Path, content: bytes) -> None:
-        attempt("prices", lambda path: read_prices(path), write(tmp_path / "prices.json", content))
+A reader of files is a line in `test_readers.READERS`; what reads more than a file draws something
+damaged (`faults`), hands it to `attempt`, and is decorated with `FUZZ`.
 
 `make test` runs a few seeded examples of each; `make fuzz` sets the number of examples and a new
 seed in the environment.
@@ -31,8 +26,6 @@ from hypothesis import HealthCheck, Phase, settings
 
 from opensafeintent.errors import OpenSafeIntentError
 
-__all__ = ["FUZZ", "SLOW", "TRIED", "attempt", "fit_to_print", "write"]
-
 EXAMPLES = os.environ.get("FUZZ_EXAMPLES")
 FUZZ = settings(
     deadline=None,
@@ -40,11 +33,7 @@ FUZZ = settings(
     derandomize=EXAMPLES is None,
     max_examples=int(EXAMPLES or 30),
     suppress_health_check=list(HealthCheck),
-    phases=(
-        (Phase.explicit, Phase.generate, Phase.shrink)
-        if EXAMPLES
-        else (Phase.explicit, Phase.generate)
-    ),
+    phases=[Phase.explicit, Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
 )
 """Seeded and few in `make test`; many, from the seed that `--hypothesis-seed` gives, in `make
 fuzz`.

@@ -1,65 +1,50 @@
 """Whatever a server sends is an outcome or a failure with one line: nothing is raised, and no key
-is kept.
+is kept. Whatever a judge or a generator says is read, or is no answer.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from pathlib import Path
+from typing import Any, get_args
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from calls.support import KEY, chat_model
-from fuzz.contract import FUZZ, TRIED
+from fuzz.contract import FUZZ, TRIED, attempt
+from fuzz.faults import LITERALS, TEXTS, damaged_json
 from opensafeintent.calls.http import HttpSession, Secrets, _seconds
 from opensafeintent.calls.records import Answered, Failure, Refused, Replied
 from opensafeintent.calls.replies import NotAnAnswer, error_of, is_filter, read_reply
+from opensafeintent.construction.asking import read_json
+from opensafeintent.construction.augmentation import ParaphraseReply
+from opensafeintent.construction.metadata import MetadataReply
+from opensafeintent.construction.triplets import TripletReply
+from opensafeintent.taxonomy import MODES, STRATEGIES
+from opensafeintent.templates import load_templates, parse_reply
+from opensafeintent.templates.template import ParseRule
 
-WORDS = st.sampled_from(
-    [
-        *(
-            "stop",
-            "length",
-            "abort",
-            "content_filter",
-            "tool_calls",
-            "error",
-            "text",
-            "<think>",
-            "</think>",
-            "",
-            " ",
-            "A note.",
-        )
-    ]
-)
-SCALARS = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.floats(),
-    WORDS,
-    st.text(max_size=5),
-    st.just(10**400),
-    st.just("\ud83d"),
-)
-VALUES = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
-    max_leaves=8,
-)
+FINISHED = ("stop", "length", "abort", "content_filter", "tool_calls", "error", "text")
+WORDS = st.sampled_from((*FINISHED, "<think>", "</think>", "", " ", "A note."))
+ODD = st.sampled_from((None, True, 10**400, "\ud83d"))
+SCALARS = st.one_of(ODD, st.integers(), st.floats(), WORDS, st.text(max_size=5))
+
+
+def values_around(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    names = st.text(max_size=3)
+    return st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=3)
+
+
+VALUES = st.recursive(SCALARS, values_around, max_leaves=8)
 
 
 def fields(**known: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     """Return objects that have some of these fields, mostly of their own types, and anything else
     at times.
     """
-    return st.fixed_dictionaries(
-        {}, optional={name: value | VALUES for name, value in known.items()}
-    )
+    mostly = {name: value | VALUES for name, value in known.items()}
+    return st.fixed_dictionaries({}, optional=mostly)
 
 
 PARTS = st.lists(fields(type=WORDS, text=WORDS), max_size=3)
@@ -81,12 +66,11 @@ COMPLETIONS = fields(
     model=WORDS,
     error=ERRORS,
 )
+WHOLE = COMPLETIONS.map(json.dumps).map(str.encode)
 BODIES = st.one_of(
     st.binary(max_size=60),
-    COMPLETIONS.map(lambda value: json.dumps(value).encode()),
-    st.tuples(COMPLETIONS.map(lambda value: json.dumps(value).encode()), st.integers(0, 200)).map(
-        lambda cut: cut[0][: cut[1]]
-    ),
+    WHOLE,
+    st.tuples(WHOLE, st.integers(0, 200)).map(lambda cut: cut[0][: cut[1]]),
     ERRORS.map(lambda value: json.dumps({"error": value}).encode()),
 )
 
@@ -119,12 +103,8 @@ def test_a_body_is_an_answer_a_refusal_or_a_value_error(body: bytes) -> None:
         outcome.text.encode()
     else:
         assert isinstance(outcome, Refused)
-        assert (
-            b"content_filter" in body
-            or b"flagged_input" in body
-            or b"reasons" in body
-            or b"filtered" in body
-        )
+        signs = (b"content_filter", b"flagged_input", b"reasons", b"filtered")
+        assert any(sign in body for sign in signs)
 
 
 @FUZZ
@@ -171,16 +151,57 @@ def test_a_secret_is_found_however_json_writes_it(secret: str, random: Any) -> N
     def written(char: str) -> str:
         units = char.encode("utf-16-be")
         codes = "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
-        return random.choice(
-            [
-                json.dumps(char)[1:-1],
-                codes,
-                "\\/" if char == "/" else json.dumps(char, ensure_ascii=False)[1:-1],
-            ]
-        )
+        plain = "\\/" if char == "/" else json.dumps(char, ensure_ascii=False)[1:-1]
+        return random.choice([json.dumps(char)[1:-1], codes, plain])
 
     text = "".join(map(written, secret))
     assert json.loads(f'"{text}"') == secret
     secrets = Secrets([secret])
     assert json.loads(secrets.scrub_bytes(f'"before {text} after"'.encode())) == "before *** after"
     assert secrets.scrub(text) == "***"
+
+
+# What judges and generators say
+# ------------------------------------------------------------------------------
+
+MODE = {"mode": "A3", "strategy": "full", "declined": ""}
+TRIPLET = {"unsafe": True, "summary": "a b c d e", "harm_domain": "x", "paraphrases": ["a", "b"]}
+
+
+def as_text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogatepass" if b"\xed" in raw else "replace")
+
+
+reply = st.one_of(
+    st.sampled_from((*TEXTS, *LITERALS, "4", "```\n3\n```", "```json\n{}\n```", "٣", "²", "3\n")),
+    st.text(max_size=200),
+    st.one_of(damaged_json(MODE), damaged_json(TRIPLET)).map(as_text),
+)
+
+
+@FUZZ
+@given(text=reply)
+def test_replies_of_judges(text: str) -> None:
+    templates = load_templates()
+
+    def read(_: Path) -> None:
+        for template in (templates.helpfulness, templates.harm, templates.mode, templates.strategy):
+            for rule in get_args(ParseRule):
+                grade: Any = parse_reply(template.contract, text, rule)
+                assert grade is None or grade in (*STRATEGIES, *MODES, 0, 1, 2, 3, 4)
+
+    attempt("replies of judges", read, Path(), named="")
+
+
+@FUZZ
+@given(text=reply)
+def test_replies_of_generators(text: str) -> None:
+    def read(_: Path) -> None:
+        for kind in (MetadataReply, ParaphraseReply, TripletReply):
+            found: Any = read_json(text, kind)
+            if isinstance(found, str):
+                assert len(found) < 2000
+            else:
+                assert all(part.encode() for part in found.texts().values())
+
+    attempt("replies of generators", read, Path(), named="")
