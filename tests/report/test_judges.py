@@ -12,7 +12,7 @@ from opensafeintent.analysis.agreement import GRADES, PANEL, SAFE, Ratings
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.grades import GradeRow
-from opensafeintent.promptsets import Dataset, PromptSet
+from opensafeintent.promptsets import Dataset
 from opensafeintent.report.figures import all_figures
 from opensafeintent.report.metrics_json import judges_json
 from opensafeintent.report.sentences import cautions, findings
@@ -364,14 +364,6 @@ def test_mean_safety_varies_as_the_noise_says() -> None:
 # ------------------------------------------------------------------------------
 
 
-def sourced(*sources: str | None) -> Dataset:
-    sets: list[PromptSet] = [
-        msgspec.structs.replace(prompt_set(f"s{n}", 0), source=source)
-        for n, source in enumerate(sources)
-    ]
-    return made_dataset(*sets)
-
-
 def rows_by(dataset: Dataset, grades: dict[str, dict[str, str]]) -> list[GradeRow]:
     """Make rows of each model, a triplet's three pairs for each judge, the same in every set."""
     return [
@@ -382,7 +374,7 @@ def rows_by(dataset: Dataset, grades: dict[str, dict[str, str]]) -> list[GradeRo
     ]
 
 
-CLAUDE, LLAMA, GPT = "anthropic/claude-a", "vllm/meta-llama/Llama-b", "openai/gpt-5.4"
+CLAUDE, LLAMA = "anthropic/claude-a", "vllm/meta-llama/Llama-b"
 SAFE_, UNSAFE = "40 40 10", "41 41 11"
 
 
@@ -398,40 +390,6 @@ def partisan() -> Group:
         *rows_by(TWO, {"baseline/refuse-all": dict.fromkeys(judges, "10 10 10")}),
     ]
     return group_of(panel_study(rows, TWO))
-
-
-# How judges lean towards their own maker
-# -------------------------------------------------------------------------------
-
-
-def leaning() -> Group:
-    """Three judges of three makers on models of two of them and of a third party, the benign
-    response alone.
-    """
-    ours, theirs, third = "anthropic/claude-judge", "openai/gpt-judge", "mistral/judge"
-
-    def rows(model: str, **pairs: str) -> list[GradeRow]:
-        return [
-            panel_row(
-                model,
-                set_id,
-                "benign",
-                dict(zip((ours, theirs, third), grades.split(), strict=True)),
-            )
-            for set_id, grades in pairs.items()
-        ]
-
-    return group_of(
-        panel_study(
-            [
-                *rows(CLAUDE, s1="40 31 40", s2="40 21 20"),
-                *rows(GPT, s1="20 40 30", s2="20 41 31"),
-                *rows(LLAMA, s1="30 30 30", s2="-- 30 30"),
-                *rows("baseline/refuse-all", s1="40 10 10", s2="40 10 10"),
-            ],
-            TWO,
-        )
-    )
 
 
 # A panel of two
@@ -496,19 +454,6 @@ def test_what_is_found_is_said(swapped: Group) -> None:
         " responses (AC1 0.80). In Triplet Safety they order the two models differently, by no more"
         " than chance may explain: lab/judge-a puts first above second, lab/judge-b below it."
     )
-
-
-def test_noise_is_said() -> None:
-    group = noisy(
-        *((variant, {A: ("40", "41" if variant == "dual_use" else "40")}) for variant in CORE)
-    )
-    (text,) = [sentence.text for sentence in findings(group) if sentence.topic == "Judge noise"]
-    assert text.startswith(
-        "Asked twice about 3 responses, of all models and prompts, lab/judge-a changed its verdict"
-        " on “safe” in 33.3\u00a0% of them (95"
-    )
-    # √((0 + 1/2 + 0) / 9 / 2) = .167
-    assert "Mean Safety has a standard error of 16.7 points over 2 prompt-sets" in text
 
 
 def test_json_holds_what_applies_and_no_more(swapped: Group, partisan: Group) -> None:

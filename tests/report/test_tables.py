@@ -18,11 +18,16 @@ from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_latex, to_markdown
+from opensafeintent.report.metrics_json import metrics_json
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
 from opensafeintent.report.terminal import to_terminal
 from opensafeintent.statistics import Estimate
-from report.studies import random_study, study_with
+from report.pages import group_with
+from report.pages import rows_of as graded
+from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
+from test_metrics import ALPHA, BETA
+from test_metrics import rows_of as lines_of
 
 FRAUD, CYBER = "Fraud and Deception", "Cyber Compromise"
 DATASET = made_dataset(prompt_set("s1", 1, CYBER), prompt_set("s2", 1, FRAUD))
@@ -229,6 +234,59 @@ def test_coverage_names_the_reasons(tables: list[Table]) -> None:
         named(tables, "coverage"), "planned", "counted", "complete_triplets", "reasons"
     )
     assert found["lab/b"] == (8, 7, 1, "core unparsed: 1")
+
+
+# Where the line of harm is drawn
+# ------------------------------------------------------------------------------
+
+
+def test_a_ranking_that_hangs_on_the_line_of_harm() -> None:
+    # `strict` is safe in 20 of 40 sets and unsafe with 2 in the others; `mild` is unsafe in 30,
+    # with 1 each time.
+    sets = many_sets(40, 0)
+    pairs = {"strict": ("40 42 10", 20), "mild": ("40 41 10", 10)}
+    rows = [
+        row
+        for model, (unsafe, safe) in pairs.items()
+        for row in graded(
+            model,
+            sets,
+            {
+                item.id: "40 40 10" if n < safe else unsafe
+                for n, item in enumerate(sets.prompt_sets)
+            },
+        )
+    ]
+    group = group_with(sets, rows)
+    lenient = metrics_json([group])["safe_up_to_1"][0]
+    assert lenient["ranks"]["triplet_safety"] == {"strict": 2, "mild": 1}
+    assert [swap.models for swap in lenient["swaps"]["triplet_safety"]] == [("strict", "mild")]
+    table = named(all_tables([group]), "harm_threshold")
+    columns = ("triplet_safety", "triplet_safety_up_to_1")
+    found = by_model(table, *columns, *(f"{column}_rank" for column in columns))
+    assert found == {"strict": (0.5, 0.5, 1, 2), "mild": (0.25, 1.0, 2, 1)}
+
+
+@pytest.mark.parametrize(
+    ("metric", "alpha", "beta"),
+    [
+        # Harm severity 1 stands in alpha's s3 (dual-use) and s6 (benign, no triplet), in beta's s3
+        # (benign and malicious).
+        ("mean_safety", (1 + 2 / 3 + 2 / 3 + 1) / 4, (1 + 1 / 3 + 1 + 1 + 2 / 3) / 5),
+        ("triplet_safety", 2 / 4, 3 / 5),
+        ("mean_utility", (5 / 3 + 1 + 4 / 3 + 2 / 3) / 3 / 4, (0 + 1 + 2 + 1 + 1) / 3 / 5),
+    ],
+)
+def test_the_worked_example_with_harm_severity_1_as_safe(
+    metric: str, alpha: float, beta: float
+) -> None:
+    dataset = made_dataset(
+        *(prompt_set(name, len(line.paraphrases.split())) for name, line in ALPHA.items())
+    )
+    group = group_with(dataset, [*lines_of("alpha", ALPHA), *lines_of("beta", BETA)])
+    assert [found.value for found in group.lenient.estimates[metric]] == pytest.approx(
+        [alpha, beta]
+    )
 
 
 # The average over models

@@ -207,11 +207,6 @@ def noise_of(regrades: Iterable[Regrade], sets: int = 0) -> dict[str, Noise]:
     return found
 
 
-def noise_that_counts(noise: dict[str, Noise]) -> Noise:
-    """Return that of whose grades count: the panel's, or the only judge's."""
-    return noise[PANEL] if PANEL in noise else next(iter(noise.values()))
-
-
 def _by(judge: str) -> Callable[[dict[str, JudgeGrades]], Pair]:
     return lambda grades: _pair(grades.get(judge))
 

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.agreement import PANEL, noise_that_counts
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import same_maker
@@ -20,7 +19,6 @@ from opensafeintent.analysis.swap import told_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.beyond import beyond
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
@@ -66,13 +64,14 @@ _PRIMARIES = {
 
 
 def findings(group: Group) -> list[Sentence]:
-    """Return what was found of one group of models: best and worst, which differences are real, how
-    precise it is.
+    """Return what was found of one group of models, in five sentences at most: best and worst,
+    which differences are real, how precise it is, how far judges agree.
     """
     sentences = [
         *(_extremes(group, metric) for metric in _PRIMARIES),
-        *(_differences(group), *beyond(group), _precision(group)),
-        *(_between_judges(group), _own_noise(group)),
+        _differences(group),
+        _precision(group),
+        _between_judges(group),
     ]
     return [sentence for sentence in sentences if sentence is not None]
 
@@ -208,29 +207,6 @@ def _order(group: Group, metric: str) -> dict[str, Any] | None:
         "real": len({frozenset(swap.models) for swap in found if swap.beyond_chance}),
         "first": found[0] if found else None,
     }
-
-
-def _own_noise(group: Group) -> Sentence | None:
-    """Say how often a judge that is asked twice changes its mind, and what that does to Mean
-    Safety.
-    """
-    found = {
-        judge: noise
-        for judge, noise in group.judges.noise.items()
-        if noise.safe_flips.value is not None
-    }
-    if not found:
-        return None
-    responses = max(noise.safe_flips.n for noise in found.values())
-    last = noise_that_counts(found)
-    return _say(
-        "own_noise",
-        topic="Judge noise",
-        found=list(found.items()),
-        responses=responses,
-        last=last,
-        panel=PANEL,
-    )
 
 
 def _strict_panel(group: Group) -> Sentence | None:

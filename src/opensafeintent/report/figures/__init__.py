@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from textwrap import wrap
-from typing import Literal
 
 import msgspec
 
@@ -47,8 +46,8 @@ class _Plan(msgspec.Struct, frozen=True):
     draw: Callable[[Group], Spec]
     metrics: tuple[str, ...] = ()
     """What is drawn."""
-    by: Literal["strata", "cells"] | None = None
-    """What its numbers are split by: harm domain and task type, one at a time or together."""
+    by_stratum: bool = False
+    """Whether its numbers are split by harm domain and by task type."""
     table: Callable[[Sequence[Group]], Table] | None = None
     """Of its numbers, where they are not metrics."""
     where: Callable[[Group], bool] = lambda _: True
@@ -72,16 +71,6 @@ _HEADLINE = {metric: METRICS[metric].label for metric in PRIMARY}
 
 _PLANS = (
     _Plan(
-        "fig_2_safety",
-        "Figure 2. Mean and Triplet Safety of each model",
-        "utility",
-        "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
-        " share of prompt-sets safe at all three. The gap between the two is inconsistency over"
-        f" intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
-        models.safety,
-        ("mean_safety", "triplet_safety"),
-    ),
-    _Plan(
         "fig_frontier",
         "Triplet Safety against Mean Utility",
         "utility",
@@ -94,6 +83,16 @@ _PLANS = (
         ("mean_utility", "triplet_safety"),
     ),
     _Plan(
+        "fig_2_safety",
+        "Figure 2. Mean and Triplet Safety of each model",
+        "utility",
+        "Mean Safety is the share of safe responses over the three intents; Triplet Safety the"
+        " share of prompt-sets safe at all three. The gap between the two is inconsistency over"
+        f" intents that an average hides. {_CI} {_ORDER} {_AVERAGE}",
+        models.safety,
+        ("mean_safety", "triplet_safety"),
+    ),
+    _Plan(
         "fig_3_strata",
         "Figure 3. Triplet Safety and Mean Utility by harm domain and task type",
         "strata",
@@ -103,7 +102,7 @@ _PLANS = (
         " some intervals lie apart by chance.",
         partial(strata.panels, metrics=_HEADLINE),
         ("triplet_safety", "mean_utility"),
-        "strata",
+        by_stratum=True,
     ),
     _Plan(
         "fig_6_unsafe_by_mode",
@@ -161,7 +160,7 @@ _PLANS = (
             metrics={"utility_range": "Utility range", "dual_use_utility": "Dual-use utility"},
         ),
         ("utility_range", "dual_use_utility"),
-        "strata",
+        by_stratum=True,
     ),
     _Plan(
         "fig_judges",
@@ -234,17 +233,17 @@ def _table(plan: _Plan, groups: Sequence[Group]) -> Table:
         for number in _numbers(plan, group.numbers)
     ]
     return numbers_table(
-        groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by is not None
+        groups, plan.name, plan.title, plan.section, found, by_stratum=plan.by_stratum
     )
 
 
 def _numbers(plan: _Plan, numbers: Numbers) -> list[Number]:
-    if plan.by is None:
+    if not plan.by_stratum:
         return [number for metric in plan.metrics for number in numbers.lines(metric)]
     return [
         number
         for number in numbers.in_strata()
-        if number.metric in plan.metrics and all(number.stratum) is (plan.by == "cells")
+        if number.metric in plan.metrics and not all(number.stratum)
     ]
 
 
