@@ -382,9 +382,9 @@ def test_a_newer_ledger_is_refused_with_both_versions_named(tmp_path: Path) -> N
     path = tmp_path / "ledger.sqlite"
     Ledger(path).close()
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 99")
     for readonly in (False, True):
-        with pytest.raises(InputError, match="is a ledger of version 3; this program reads 1 to 2"):
+        with pytest.raises(InputError, match="is a ledger of version 99; this program reads"):
             Ledger(path, readonly=readonly)
 
 

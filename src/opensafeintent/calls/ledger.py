@@ -1,7 +1,4 @@
-"""The durable record of every call, keyed by content.
-
-Rows are only ever added (one exception: `ledger_file`).
-"""
+"""The durable record of every call, keyed by content. Rows are only ever added."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ from opensafeintent.calls.ledger_file import (
 )
 from opensafeintent.calls.recorded import Imports
 from opensafeintent.calls.records import Answered, Refused, Usage
-from opensafeintent.calls.replies import REPLIED, NotAnAnswer, read_reply, usage_in
+from opensafeintent.calls.replies import REPLIED, read_reply, usage_in
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
 from opensafeintent.files import held, locked_folder, refuse, write_private
@@ -116,7 +113,7 @@ class Ledger:
 
     Raises:
         Taken: another process writes it.
-        InputError: the file is not a ledger, is of a newer version, or cannot be read or written.
+        InputError: the file is not a ledger, is of another version, or cannot be read or written.
     """
 
     def __init__(
@@ -243,8 +240,7 @@ class Ledger:
                 for key, row, *content in self._reader.execute(
                     _FIND_MANY if len(some) > 1 else _FIND_ONE, some
                 ):
-                    if (outcome := _outcome(content)) is not None:
-                        located[key] = Located(typed(row, int), outcome)
+                    located[key] = Located(typed(row, int), _outcome(content))
         return located
 
     def last_failure(self, key: bytes) -> str | None:
@@ -378,15 +374,12 @@ class Ledger:
         return messages, data.sampling
 
 
-def _outcome(row: Any) -> Answered | Refused | None:
+def _outcome(row: Any) -> Answered | Refused:
     """Return what a row says, from the columns of `_OUTCOME`."""
     status, body, error, input_tokens, output_tokens, served = typed(row, _Stored)
     if status == "refused":
         return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
-    try:
-        return read_reply(unpack(body))
-    except NotAnAnswer:  # an earlier version of the program wrote it, while we were reading
-        return None
+    return read_reply(unpack(body))
 
 
 # The folder of a run or of a build: a manifest, the ledger that it names, and one process at a time

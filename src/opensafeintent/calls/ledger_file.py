@@ -12,8 +12,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from opensafeintent.calls.records import Refused
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.messages import Role
@@ -21,11 +19,7 @@ from opensafeintent.messages import Role
 T = TypeVar("T")
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
-_SCHEMA_VERSION = 2
-_OLDEST_VERSION = 1
-"""Of the same tables; but what was no answer could stand there as answered or refused (see
-`uncounted`).
-"""
+_SCHEMA_VERSION = 3
 _LOCK_SECONDS = 0.05
 _LOCK_TRIES = 200
 _COMPRESS = 200  # bytes
@@ -100,7 +94,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
         begun: whether the file holds anything yet.
 
     Raises:
-        InputError: it is no ledger, or one of a newer version.
+        InputError: it is no ledger, or one of another version.
     """
     if (
         not (readonly and begun)
@@ -111,86 +105,13 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != _APPLICATION_ID:
         raise InputError(f"{path}: is not a ledger of opensafeintent")
-    if not _OLDEST_VERSION <= version <= _SCHEMA_VERSION:
+    if version != _SCHEMA_VERSION:
         raise InputError(
-            f"{path}: is a ledger of version {version}; this program reads {_OLDEST_VERSION} to"
+            f"{path}: is a ledger of version {version}; this program reads version"
             f" {_SCHEMA_VERSION}"
         )
-    if version < _SCHEMA_VERSION:
-        with reading(path):
-            _see_as_failed(connection) if readonly else _upgrade(connection)
     if not readonly:
         _use_log(connection)
-
-
-def why_uncounted(status: str, body: bytes, error: str) -> str:
-    """Return why a row that satisfied its key should not have, as `kind: why`; empty where it is
-    right as it is.
-
-    Raises:
-        ValueError: the body of an answer cannot be read.
-    """
-    try:
-        outcome = read_reply(body)
-    except NotAnAnswer as wrong:
-        return f"{wrong.kind}: {wrong}"
-    except ValueError:
-        if status == "answered":
-            raise
-        outcome = None
-    # rows keep no HTTP status, and need none: what a filter refused stands in the body
-    proven = isinstance(outcome, Refused) or status == "answered"
-    return "" if proven else f"rejected: no field says that a content filter refused it: {error}"
-
-
-def _uncounted(connection: sqlite3.Connection) -> Iterator[tuple[int, bytes, str]]:
-    """Yield id, key and reason of the rows of an earlier version that do not count any more."""
-    rows = connection.execute(
-        "SELECT id, key, status, error, response FROM main.calls WHERE status <> 'failed'"
-    )
-    for identity, key, status, error, response in rows:
-        if why := why_uncounted(status, unpack(response), error):
-            yield identity, key, why
-
-
-def _upgrade(connection: sqlite3.Connection) -> None:
-    """Make failed attempts of the rows that do not count any more, in one transaction: the one
-    change ever made to rows.
-    """
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        changes = [(why, identity) for identity, _, why in _uncounted(connection)]
-        connection.executemany(
-            "UPDATE calls SET status = 'failed', error = ? WHERE id = ?", changes
-        )
-        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-
-
-def _see_as_failed(connection: sqlite3.Connection) -> None:
-    """Show a ledger of an earlier version as `_upgrade` would make it, without writing to it.
-
-    A view of this connection's own takes the place of the table; each of its three parts is found
-    by an index.
-    """
-    connection.execute(
-        "CREATE TEMP TABLE uncounted (id INTEGER PRIMARY KEY, key BLOB NOT NULL, why TEXT NOT NULL)"
-    )
-    connection.executemany("INSERT INTO temp.uncounted VALUES (?, ?, ?)", _uncounted(connection))
-    connection.execute("CREATE INDEX temp.uncounted_of_key ON uncounted (key)")
-    columns = [row[1] for row in connection.execute("PRAGMA main.table_info(calls)")]
-    seen = {
-        "id": "uncounted.id",
-        "key": "uncounted.key",
-        "status": "'failed'",
-        "error": "uncounted.why",
-    }
-    as_failed = ", ".join(f"{seen.get(column, column)} AS {column}" for column in columns)
-    connection.execute(
-        "CREATE TEMP VIEW calls AS SELECT * FROM main.calls WHERE status = 'failed' UNION ALL"
-        " SELECT * FROM main.calls WHERE status <> 'failed' AND id NOT IN (SELECT id FROM"
-        f" uncounted) UNION ALL SELECT {as_failed} FROM uncounted JOIN main.calls AS held USING"
-        " (id)"
-    )
 
 
 def _use_log(connection: sqlite3.Connection) -> None:
@@ -307,8 +228,6 @@ def pack(raw: bytes) -> bytes:
     """Compress what is worth it, and have a checksum on all; the first byte tells.
 
     `z`: zlib, which ends with an Adler-32. `c`: a CRC-32 of four bytes, then the bytes themselves.
-    Ledgers of version 1 also
-    hold `r`: the bytes alone.
     """
     if len(raw) > _COMPRESS:
         return b"z" + zlib.compress(raw, 1)
@@ -330,8 +249,6 @@ def unpack(body: bytes) -> bytes:
             return raw
         case b"c" if zlib.crc32(body[5:]).to_bytes(4) == body[1:5]:
             return body[5:]
-        case b"r":
-            return body[1:]
     raise ValueError("a packed text is not what was packed")
 
 
