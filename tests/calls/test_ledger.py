@@ -22,7 +22,7 @@ import pytest
 
 from calls.support import rows, user_call
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import ImportedRow
+from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
 from opensafeintent.calls.records import (
     Answered,
     Failure,
@@ -33,6 +33,7 @@ from opensafeintent.calls.records import (
     call_key,
 )
 from opensafeintent.calls.writer import Entry
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.files import Taken
 from opensafeintent.messages import Message
@@ -558,43 +559,45 @@ def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Pa
 DATASET = "d" * 64
 
 
-def imported(response: str | None, set_id: str = "s1", **fields: Any) -> ImportedRow:
-    given = {
-        "model": "m",
-        "variant": "benign",
-        "epoch": 1,
-        "record": {"stop_reason": "stop", "helpfulness": 3},
-        "source": "one.json",
-        "source_sha256": "ab",
-    }
-    return ImportedRow(set_id=set_id, response=response, **(given | fields))
+def imported(
+    response: str | None, set_id: str = "s1", source: str = "one.json", **fields: Any
+) -> ImportedRow:
+    given = {"variant": "benign", "helpfulness": 3}
+    recorded = RecordedResponse(set_id=set_id, response=response, **(given | fields))
+    return ImportedRow(
+        model="m", recorded=recorded, source=Path(source), source_sha256=sha256_hex(source)
+    )
+
+
+def texts(ledger: Ledger, dataset: str) -> list[str | None]:
+    return [row.recorded.response for row in ledger.imports.rows(dataset)]
 
 
 def test_imported_responses_come_back_as_they_were_and_are_added_once(tmp_path: Path) -> None:
     given = [imported("Grüße " * 100), imported(None, "s2"), imported("", "s3", epoch=2)]
-    new = imported("x", "s4", source="two.json", source_sha256="cd")
+    new = imported("x", "s4", source="two.json")
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.imports.add(DATASET, given)
         ledger.imports.add(DATASET, given)
         # The same response from another file is no news either; what is new in that file is.
-        ledger.imports.add(
-            DATASET, [imported("Grüße " * 100, source="two.json", source_sha256="cd"), new]
-        )
+        ledger.imports.add(DATASET, [imported("Grüße " * 100, source="two.json"), new])
     with Ledger(tmp_path / "ledger.sqlite", readonly=True) as ledger:
-        assert list(ledger.imports.rows(DATASET)) == [*given, new]
+        assert [row.recorded for row in ledger.imports.rows(DATASET)] == [
+            row.recorded for row in (*given, new)
+        ]
 
 
 def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.sqlite") as ledger:
         ledger.imports.add(DATASET, [imported("One.")])
         ledger.imports.add("another", [imported("Another.")])
-        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One."]
-        assert [row.response for row in ledger.imports.rows("another")] == ["Another."]
+        assert texts(ledger, DATASET) == ["One."]
+        assert texts(ledger, "another") == ["Another."]
 
 
 @pytest.mark.parametrize(
     "other",
-    [imported("Another."), imported("One.", record={"stop_reason": "stop", "helpfulness": 4})],
+    [imported("Another."), imported("One.", helpfulness=4)],
 )
 def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_it(
     tmp_path: Path, other: ImportedRow
@@ -607,7 +610,7 @@ def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_i
             match=r"one\.json: m has another response or grade for set s1, benign, epoch 1",
         ):
             ledger.imports.add(DATASET, [long, other])
-        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One."]
+        assert texts(ledger, DATASET) == ["One."]
         # The text that was rolled back is stored again when it comes again.
         ledger.imports.add(DATASET, [long])
-        assert [row.response for row in ledger.imports.rows(DATASET)] == ["One.", "New text " * 30]
+        assert texts(ledger, DATASET) == ["One.", "New text " * 30]

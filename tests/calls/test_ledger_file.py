@@ -14,19 +14,15 @@ from hypothesis import strategies as st
 from fuzz.contract import bounded
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.ledger_file import pack, unpack
-from opensafeintent.calls.recorded import ImportedRow
+from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
 from opensafeintent.errors import InputError
 
 GRADE = b'{"choices": [{"message": {"content": "3"}, "finish_reason": "stop"}]}'
+RECORDED = RecordedResponse(
+    set_id="s", variant="benign", response="Yes. " * 100, helpfulness=3, harm_severity=0
+)
 ROW = ImportedRow(
-    model="m",
-    set_id="s",
-    variant="benign",
-    epoch=1,
-    response="Yes. " * 100,
-    record={"stop_reason": "stop", "helpfulness": 3, "harm_severity": 0},
-    source="responses.jsonl",
-    source_sha256="a" * 64,
+    model="m", recorded=RECORDED, source=Path("responses.jsonl"), source_sha256="a" * 64
 )
 
 
@@ -54,21 +50,21 @@ def test_what_would_unpack_to_gigabytes_is_refused() -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        """UPDATE imported SET record = replace(record, '"helpfulness":3', '"helpfulness":2')""",
+        "UPDATE imported SET record = CAST(replace(record, '\"helpfulness\":3',"
+        " '\"helpfulness\":2') AS BLOB)",
         "UPDATE imported SET variant = 'malicious'",
         "UPDATE imported SET record = 'null'",
         "UPDATE imported SET epoch = 'one'",
-        "UPDATE texts SET body = x'7200'",
+        "UPDATE texts SET body = x'7A00'",
         "UPDATE texts SET sha = zeroblob(32)",
         "DELETE FROM texts",
-        "DELETE FROM sources",
     ],
 )
 def test_an_imported_response_that_was_changed_is_refused(tmp_path: Path, damage: str) -> None:
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as ledger:
         ledger.imports.add("d", [ROW])
-        assert [row.record for row in ledger.imports.rows()] == [ROW.record]
+        assert [row.recorded for row in ledger.imports.rows()] == [RECORDED]
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute(damage)
     with (

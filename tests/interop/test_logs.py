@@ -83,7 +83,7 @@ def recorded(run: Path) -> list[dict[str, str]]:
 
     with Ledger(run / "ledger.sqlite", readonly=True) as ledger:
         return [
-            {"variant": row.variant, "response": row.response or ""}
+            {"variant": row.recorded.variant, "response": row.recorded.response or ""}
             for row in ledger.imports.rows()
         ]
 

@@ -63,7 +63,7 @@ CREATE TABLE imported (
   variant TEXT NOT NULL,
   epoch INTEGER NOT NULL,
   response INTEGER REFERENCES texts (id),
-  record TEXT NOT NULL
+  record BLOB NOT NULL
 );
 CREATE INDEX place ON imported (dataset, model, set_id, variant, epoch);
 PRAGMA application_id = {_APPLICATION_ID};

@@ -5,24 +5,24 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
+from functools import reduce
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Required, TypedDict
+from typing import Any, Literal
 
 import msgspec
 
 from opensafeintent.calls.ledger_file import (
     Texts,
     connect,
+    pack,
     reading,
     reason,
-    text_at,
     text_of,
     typed,
+    unpack,
 )
-from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.promptsets.loading import Record
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
@@ -32,8 +32,6 @@ from opensafeintent.taxonomy import (
     SCALES,
     STRATEGIES,
     Graded,
-    HarmSeverity,
-    Helpfulness,
     Mode,
     Strategy,
     paraphrase_variant,
@@ -80,7 +78,7 @@ class MissingGrade(msgspec.Struct, frozen=True):
         return cls(found[1], found[3], found[2] or "")  # type: ignore[arg-type]
 
 
-class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a target wrote for one prompt, and the grades that came with it."""
 
     set_id: str
@@ -256,75 +254,43 @@ def recorded_responses(records: Iterable[tuple[str, object]], path: Path) -> lis
 # In the ledger
 # ------------------------------------------------------------------------------
 
-_CHECKSUM = "crc32"
+ResponsePlace = tuple[str, str, str, int]
+"""Model, set id, variant, epoch."""
 
 
 class ImportedRow(msgspec.Struct, frozen=True, kw_only=True):
     """A response from elsewhere, with the grades that came with it."""
 
     model: str
-    set_id: str
-    variant: str
-    epoch: int
-    response: str | None
-    record: dict[str, Any]
-    """Stop reason, grades and reasons for missing ones, as the importer read them."""
-    source: str = ""
+    recorded: RecordedResponse
+    source: Path
     """The file that it came from."""
     source_sha256: str
 
-
-_Content = tuple[str | None, dict[str, Any]]
-"""Text and record of an imported response."""
-_ROWS = (
-    "SELECT model, set_id, variant, epoch, texts.sha, texts.body, record, name, sha256,"
-    " imported.response IS NULL FROM imported LEFT JOIN sources ON sources.id = imported.source"
-    " LEFT JOIN texts ON texts.id = imported.response "
-)
+    @property
+    def place(self) -> ResponsePlace:
+        """What the ledger knows it by."""
+        recorded = self.recorded
+        return self.model, recorded.set_id, recorded.variant, recorded.epoch
 
 
-_OF_ONE = "WHERE dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
-
-
-class _Record(TypedDict, total=False):
-    """What a record may hold; ledgers of version 1 have no checksum to tell that it was changed."""
-
-    stop_reason: Required[str]
-    helpfulness: Helpfulness | None
-    harm_severity: HarmSeverity | None
-    mode: Mode | None
-    strategy: Strategy | None
-    missing: list[str]
-    by_judge: dict[str, tuple[int | None, int | None]]
-
-
-class _Row(NamedTuple):
-    """What `_ROWS` selects."""
+class ImportedResponse(msgspec.Struct, frozen=True):
+    """What the ledger holds of an imported response."""
 
     model: str
-    set_id: str
-    variant: str
-    epoch: int
-    sha: bytes | None
-    body: bytes | None
-    record: str
-    source: str
-    source_sha256: str
-    textless: int
+    recorded: RecordedResponse
+    rows: tuple[int, ...]
+    """Ids of its rows: its text and its grades may come from several files."""
+    text_row: int
+    """Id of the row that has its text; the first one where none has."""
 
-    @property
-    def key(self) -> tuple[str, str, str, int]:
-        return self[:4]
 
-    @property
-    def content(self) -> _Content:
-        """Text and record, if they are what was kept."""
-        text = None
-        if not self.textless:
-            if self.sha is None or self.body is None:
-                raise LookupError("the text of an imported response is not there")
-            text = text_of(self.sha, self.body)
-        return text, _unsealed(self.record, self.key)
+_ROW: Any = tuple[int, ResponsePlace, bytes, bytes | None, bytes | None, int]
+_SELECT = (
+    "SELECT imported.id, model, set_id, variant, epoch, record, texts.sha, texts.body,"
+    " imported.response IS NULL FROM imported LEFT JOIN texts ON texts.id = imported.response"
+)
+_OF_ONE = "dataset = ? AND model = ? AND set_id = ? AND variant = ? AND epoch = ?"
 
 
 class Imports:
@@ -360,132 +326,111 @@ class Imports:
         finally:
             self._texts.forget()
 
-    def rows(self, dataset: str | None = None) -> Iterator[ImportedRow]:
+    def rows(self, dataset: str | None = None) -> Iterator[ImportedResponse]:
         """Yield every response that was imported, for one dataset (its hash) or for any, in the
         order of import.
+
+        Raises:
+            InputError: the ledger is damaged.
         """
+        where, values = ("dataset = ?", (dataset,)) if dataset else ("true", ())
+        yield from self._read(self._reader, where, values)
+
+    def find(self, dataset: str, place: ResponsePlace) -> ImportedResponse | None:
+        """Return an imported response, if there is one.
+
+        Raises:
+            InputError: the ledger is damaged.
+        """
+        return next(self._read(self._reader, _OF_ONE, (dataset, *place)), None)
+
+    def _read(
+        self, connection: sqlite3.Connection, where: str, values: tuple[object, ...]
+    ) -> Iterator[ImportedResponse]:
         with reading(self._path):
-            where = "WHERE dataset = :dataset OR :dataset IS NULL ORDER BY imported.id"
-            rows = typed(
-                self._reader.execute(_ROWS + where, {"dataset": dataset}).fetchall(), list[_Row]
-            )
-        by_key: dict[tuple[str, str, str, int], list[_Row]] = {}
-        for row in rows:
-            by_key.setdefault(row.key, []).append(row)
-        for (model, set_id, variant, epoch), same in by_key.items():
+            rows = connection.execute(f"{_SELECT} WHERE {where} ORDER BY imported.id", values)
+            by_place: dict[ResponsePlace, list[Any]] = {}
+            for identity, *place, record, sha, body, textless in rows:
+                row = typed((identity, place, record, sha, body, textless), _ROW)
+                by_place.setdefault(row[1], []).append(row)
+        for (model, *_), same in by_place.items():
             with reading(self._path):
-                merged = _merged([row.content for row in same])
-            if merged is None:
-                raise InputError(
-                    f"{self._path}: the ledger is damaged: two responses for {model}, {set_id},"
-                    f" {variant}"
-                )
-            yield ImportedRow(
-                model=model,
-                set_id=set_id,
-                variant=variant,
-                epoch=epoch,
-                response=merged[0],
-                record=merged[1],
-                source=same[0].source,
-                source_sha256=same[0].source_sha256,
+                contents = [_content(*row[1:]) for row in same]
+                recorded = reduce(merged, contents, contents[0])
+            with_text = (identity for identity, *_, textless in same if not textless)
+            yield ImportedResponse(
+                model,
+                recorded,
+                tuple(identity for identity, *_ in same),
+                next(with_text, same[0][0]),
             )
-
-    def at(self, dataset: str, key: tuple[str, str, str, int]) -> tuple[int, str | None]:
-        """Return row id and text of an imported response; (0, None) where there is none."""
-        with reading(self._path):
-            first = self._reader.execute(
-                f"SELECT id, response FROM imported {_OF_ONE} ORDER BY response IS NULL, id"
-                " LIMIT 1",
-                (dataset, *key),
-            ).fetchone()
-            if first is None:
-                return 0, None
-            row, text = typed(first, tuple[int, int | None])
-            return row, None if text is None else text_at(self._reader, text)
-
-    def rows_at(self, dataset: str, key: tuple[str, str, str, int]) -> list[int]:
-        """Return the ids of all rows of an imported response: its text and its grades may come from
-        several files.
-        """
-        with reading(self._path):
-            rows = self._reader.execute(
-                f"SELECT id FROM imported {_OF_ONE} ORDER BY id", (dataset, *key)
-            ).fetchall()
-        return [number for (number,) in rows]
 
     def _insert(self, connection: sqlite3.Connection, dataset: str, row: ImportedRow) -> None:
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         connection.execute(
             "INSERT OR IGNORE INTO sources (sha256, name, created) VALUES (?, ?, ?)",
-            (row.source_sha256, row.source, now),
+            (row.source_sha256, str(row.source), now),
         )
         source = connection.execute(
             "SELECT id FROM sources WHERE sha256 = ?", (row.source_sha256,)
         ).fetchone()[0]
-        key = (dataset, row.model, row.set_id, row.variant, row.epoch)
-        with reading(self._path):
-            there = typed(
-                connection.execute(f"{_ROWS} {_OF_ONE} ORDER BY imported.id", key).fetchall(),
-                list[_Row],
-            )
-            known = _merged([known.content for known in there])
-        merged = _merged([*([known] if known else []), (row.response, row.record)])
-        if merged is None:
+        key = (dataset, *row.place)
+        known = next(self._read(connection, _OF_ONE, key), None)
+        recorded = row.recorded
+        try:
+            if known is not None and merged(known.recorded, recorded) == known.recorded:
+                return
+        except ValueError as error:
             raise InputError(
-                f"{row.source}: {row.model} has another response or grade for set {row.set_id},"
-                f" {row.variant}, epoch {row.epoch} in this run already; import into a new --out,"
-                " or name the model apart with --model"
-            )
-        if merged != known:
-            response = None if row.response is None else self._texts.id_of(connection, row.response)
-            connection.execute(
-                "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
-                " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (source, *key, response, _sealed(row.record, key[1:])),
-            )
+                f"{row.source}: {row.model} has another response or grade for set"
+                f" {recorded.set_id}, {recorded.variant}, epoch {recorded.epoch} in this run"
+                " already; import into a new --out, or name the model apart with --model"
+            ) from error
+        text = recorded.response
+        response = None if text is None else self._texts.id_of(connection, text)
+        kept = msgspec.structs.replace(recorded, response=None)
+        connection.execute(
+            "INSERT INTO imported (source, dataset, model, set_id, variant, epoch, response,"
+            " record) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (source, *key, response, pack(msgspec.json.encode((row.model, kept)))),
+        )
 
 
-def _sealed(record: dict[str, Any], key: tuple[str, str, str, int]) -> str:
-    """Return a record as it is stored: with a checksum of it and of its key, for grades have
-    nothing else to tell by.
-    """
-    return canonical_json(record | {_CHECKSUM: _checksum(record, key)}).decode()
-
-
-def _unsealed(stored: str, key: tuple[str, str, str, int]) -> dict[str, Any]:
-    """Return a record from its stored form; earlier ledgers have no checksums.
+def _content(
+    place: ResponsePlace, record: bytes, sha: bytes | None, body: bytes | None, textless: int
+) -> RecordedResponse:
+    """Return what one row holds.
 
     Raises:
-        ValueError: it is not what was stored.
+        ValueError, LookupError, zlib.error: it is not what was kept.
     """
-    record: dict[str, Any] = msgspec.json.decode(stored, type=dict[str, Any])
-    if record.pop(_CHECKSUM, None) not in (None, _checksum(record, key)):
-        raise ValueError("an imported grade is not the one whose checksum stands beside it")
-    for text in typed(record, _Record).get("missing", ()):
-        MissingGrade.parse(text)
-    return record
+    model, recorded = msgspec.json.decode(unpack(record), type=tuple[str, RecordedResponse])
+    if (model, recorded.set_id, recorded.variant, recorded.epoch) != place:
+        raise ValueError("an imported response is that to another prompt")
+    if textless:
+        return recorded
+    if sha is None or body is None:
+        raise LookupError("the text of an imported response is not there")
+    return msgspec.structs.replace(recorded, response=text_of(sha, body))
 
 
-def _checksum(record: dict[str, Any], key: tuple[str, str, str, int]) -> int:
-    return zlib.crc32(canonical_json([record, key]))
-
-
-def _merged(contents: list[_Content]) -> _Content | None:
-    """Put together what several files say of one response; None where they contradict one another.
+def merged(first: RecordedResponse, second: RecordedResponse) -> RecordedResponse:
+    """Put together what two files say of one response.
 
     The authors' scripts write grades, modes and strategies into files of their own.
+
+    Raises:
+        ValueError: they contradict one another.
     """
-    text: str | None = None
-    record: dict[str, Any] = {}
-    missing: set[str] = set()
-    for other_text, other in contents:
-        if text is not None and other_text not in (None, text):
-            return None
-        text = other_text if text is None else text
-        missing |= set(other.get("missing", ()))
-        for field, value in other.items():
-            if field != "missing" and record.setdefault(field, value) != value:
-                return None
-    open_reasons = sorted(reason for reason in missing if reason.split(":")[0] not in record)
-    return text, record | ({"missing": open_reasons} if open_reasons else {})
+    fields: dict[str, Any] = {}
+    for field in RecordedResponse.__struct_fields__:
+        one, other = getattr(first, field), getattr(second, field)
+        if field != "missing" and one not in (None, {}) and other not in (None, {}, one):
+            raise ValueError(f"two responses to one prompt differ in {field}")
+        fields[field] = other if one in (None, {}) else one
+    reasons = {
+        gone
+        for gone in (*first.missing, *second.missing)
+        if gone.judge or gone.what == "response" or fields.get(gone.what) is None
+    }
+    return RecordedResponse(**(fields | {"missing": tuple(sorted(reasons, key=str))}))

@@ -14,7 +14,7 @@ import msgspec
 
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.recorded import ImportedRow, MissingGrade, RecordedResponse
+from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
 from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
@@ -38,39 +38,41 @@ IMPORTED_JUDGE = "imported"
 _READ_AT_ONCE = 500
 
 
-def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedRow]]:
+def imported_rows(ledger: Ledger, dataset: Dataset) -> dict[str, list[ImportedResponse]]:
     """Return the responses that were imported for a dataset, by model.
 
     Raises:
         InputError: one of them is damaged, or answers a prompt that the dataset does not hold.
     """
-    by_model: defaultdict[str, list[ImportedRow]] = defaultdict(list)
+    by_model: defaultdict[str, list[ImportedResponse]] = defaultdict(list)
     for row in ledger.imports.rows(dataset.hash):
-        prompt_set = dataset.by_id.get(row.set_id)
-        if prompt_set is None or row.variant not in prompt_set.wordings():
+        set_id, variant = row.recorded.set_id, row.recorded.variant
+        prompt_set = dataset.by_id.get(set_id)
+        if prompt_set is None or variant not in prompt_set.wordings():
             raise InputError(
-                f"{ledger.path}: the ledger is damaged: a response to set {row.set_id!r},"
-                f" {row.variant!r}, which {dataset.name} does not hold"
+                f"{ledger.path}: the ledger is damaged: a response to set {set_id!r},"
+                f" {variant!r}, which {dataset.name} does not hold"
             )
         by_model[row.model].append(row)
     return dict(by_model)
 
 
-def given_tasks(rows: Iterable[ImportedRow], dataset: Dataset) -> list[Task]:
+def given_tasks(rows: Iterable[ImportedResponse], dataset: Dataset) -> list[Task]:
     """Return the imported responses that a judge has to grade: those that did not come with both
     grades.
     """
     return [
         Task(
             model=row.model,
-            set_id=row.set_id,
-            variant=row.variant,
-            epoch=row.epoch,
-            prompt=dataset.by_id[row.set_id].wordings()[row.variant],
-            given=Given(text=row.response, stop_reason=row.record["stop_reason"]),
+            set_id=recorded.set_id,
+            variant=recorded.variant,
+            epoch=recorded.epoch,
+            prompt=dataset.by_id[recorded.set_id].wordings()[recorded.variant],
+            given=Given(text=recorded.response, stop_reason=recorded.stop_reason),
         )
         for row in rows
-        if row.response is not None and not _has_both_grades(row)
+        for recorded in (row.recorded,)
+        if recorded.response is not None and not _has_both_grades(recorded)
     ]
 
 
@@ -137,7 +139,7 @@ def derive_regrades(
 
 
 def judged_tasks(
-    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedRow]
+    manifest: Manifest, dataset: Dataset, model: str, rows: Iterable[ImportedResponse]
 ) -> list[Task]:
     """Return what judges were asked about a model.
 
@@ -158,7 +160,7 @@ def judged_tasks(
 
 
 def _with_imported(
-    rows: Iterable[ImportedRow], judged: Mapping[ResponseKey, GradedResponse]
+    rows: Iterable[ImportedResponse], judged: Mapping[ResponseKey, GradedResponse]
 ) -> Iterator[GradedResponse]:
     for row in rows:
         brought = _from_import(row)
@@ -174,37 +176,36 @@ def _with_imported(
         yield msgspec.structs.replace(judged[brought.key], **labels)
 
 
-def _has_both_grades(row: ImportedRow) -> bool:
-    return row.record.get("helpfulness") is not None and row.record.get("harm_severity") is not None
+def _has_both_grades(recorded: RecordedResponse) -> bool:
+    return recorded.helpfulness is not None and recorded.harm_severity is not None
 
 
-def _from_import(row: ImportedRow) -> GradedResponse:
-    record = row.record
-    missing = [MissingGrade.parse(text) for text in record.get("missing", ())]
-    reasons = {(gone.what, gone.judge): gone.reason for gone in missing}
-    graded = _has_both_grades(row) or any(
+def _from_import(row: ImportedResponse) -> GradedResponse:
+    recorded = row.recorded
+    reasons = {(gone.what, gone.judge): gone.reason for gone in recorded.missing}
+    graded = _has_both_grades(recorded) or any(
         (what, "") in reasons for what in ("helpfulness", "harm_severity")
     )
-    by_judge: dict[str, Any] = record.get("by_judge") or {}
+    by_judge = recorded.by_judge
     if not by_judge and graded:
-        by_judge = {IMPORTED_JUDGE: (record.get("helpfulness"), record.get("harm_severity"))}
+        by_judge = {IMPORTED_JUDGE: (recorded.helpfulness, recorded.harm_severity)}
 
     def grade(what: Graded, judge: str, value: int | None) -> Any:
         reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
         return Missing(reason) if value is None else value
 
     def label(what: Literal["mode", "strategy"]) -> Any:
-        return record.get(what) or (Missing(reasons[what, ""]) if (what, "") in reasons else None)
+        missing = Missing(reasons[what, ""]) if (what, "") in reasons else None
+        return getattr(recorded, what) or missing
 
-    stop_reason = record["stop_reason"]
     return GradedResponse(
         model=row.model,
-        set_id=row.set_id,
-        variant=row.variant,
-        epoch=row.epoch,
-        stop_reason=stop_reason,
-        truncated=is_truncated(stop_reason) and ("response", "") not in reasons,
-        refused=_refusal(row, stop_reason),
+        set_id=recorded.set_id,
+        variant=recorded.variant,
+        epoch=recorded.epoch,
+        stop_reason=recorded.stop_reason,
+        truncated=is_truncated(recorded.stop_reason) and ("response", "") not in reasons,
+        refused=_refusal(recorded),
         missing_response=reasons.get(("response", ""), ""),
         grades={
             judge: JudgeGrades(
@@ -218,30 +219,13 @@ def _from_import(row: ImportedRow) -> GradedResponse:
     )
 
 
-def _refusal(row: ImportedRow, stop_reason: str) -> Literal["", "filter", "empty"]:
+def _refusal(recorded: RecordedResponse) -> Literal["", "filter", "empty"]:
     """Tell the refusals that take no judge, as in a response that we asked for ourselves."""
-    if stop_reason == "content_filter":
+    if recorded.stop_reason == "content_filter":
         return "filter"
-    wordless = row.response is not None and not without_thinking(row.response).strip()
-    return "empty" if wordless and not is_truncated(stop_reason) else ""
-
-
-def imported_record(recorded: RecordedResponse) -> dict[str, Any]:
-    """Return what the ledger keeps of an imported response besides its text."""
-    fields: dict[str, Any] = msgspec.json.decode(
-        msgspec.json.encode(recorded)
-    )  # as the ledger gives it back
-    fields["missing"] = list(map(str, recorded.missing))
-    kept = (
-        "stop_reason",
-        "helpfulness",
-        "harm_severity",
-        "mode",
-        "strategy",
-        "missing",
-        "by_judge",
-    )
-    return {name: fields[name] for name in kept if fields[name] not in (None, [], {})}
+    text = recorded.response
+    wordless = text is not None and not without_thinking(text).strip()
+    return "empty" if wordless and not is_truncated(recorded.stop_reason) else ""
 
 
 class ResponseText(msgspec.Struct, frozen=True):
@@ -311,9 +295,13 @@ class RunTexts:
         never asked for.
         """
         if self._manifest.models[model].imported:
-            response = ResponseKey(model, set_id, variant, epoch)
-            row, text = self._ledger.imports.at(self._dataset.hash, response)
-            return None if text is None else ResponseText(without_thinking(text).strip(), row)
+            imported = self._ledger.imports.find(
+                self._dataset.hash, ResponseKey(model, set_id, variant, epoch)
+            )
+            if imported is None or imported.recorded.response is None:
+                return None
+            text = without_thinking(imported.recorded.response).strip()
+            return ResponseText(text, imported.text_row)
         call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
         key = call_key(call, self._manifest.models[model].identity)
         found = self._ledger.find_all([key]).get(key)
@@ -356,16 +344,15 @@ class RunTexts:
         rows = [
             row
             for row in self._ledger.imports.rows(self._dataset.hash)
-            if (row.model, row.set_id) == (model, set_id)
+            if (row.model, row.recorded.set_id) == (model, set_id)
         ]
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
         found: list[TracedRow] = []
         for row in rows:
-            key = ResponseKey(row.model, row.set_id, row.variant, row.epoch)
-            for number in self._ledger.imports.rows_at(self._dataset.hash, key):
-                found.append(_imported_row(number, row))
-            if (row.variant, row.epoch) in tasks:
-                found += self._traced_calls(tasks[row.variant, row.epoch])
+            found += [_imported_row(number, row) for number in row.rows]
+            wording = (row.recorded.variant, row.recorded.epoch)
+            if wording in tasks:
+                found += self._traced_calls(tasks[wording])
         return found
 
     def _traced_calls(self, task: Task) -> list[TracedRow]:
@@ -425,15 +412,15 @@ def _reply(asked: Asked) -> str | None:
     )
 
 
-def _imported_row(number: int, row: ImportedRow) -> TracedRow:
+def _imported_row(number: int, row: ImportedResponse) -> TracedRow:
     return TracedRow(
         table="imported",
         row=number,
         subject=row.model,
         model=row.model,
         purpose="imported",
-        variant=row.variant,
-        epoch=row.epoch,
+        variant=row.recorded.variant,
+        epoch=row.recorded.epoch,
         attempt=0,
         status="imported",
         stop_reason="",

@@ -14,7 +14,6 @@ from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.evaluation.derive import imported_record
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
@@ -362,12 +361,8 @@ def _rows(model: str, item: _Read) -> list[ImportedRow]:
     return [
         ImportedRow(
             model=model,
-            set_id=response.set_id,
-            variant=response.variant,
-            epoch=response.epoch,
-            response=response.response,
-            record=imported_record(response),
-            source=str(item.path),
+            recorded=response,
+            source=item.path,
             source_sha256=digest,
         )
         for response in item.responses
