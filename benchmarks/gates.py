@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.gates import Ends, ends_of, ends_of_difference, verdict_of
+from opensafeintent.statistics.gates import bounds_of, bounds_of_difference, verdict_of
 
 SETS = (42, 115, 700)
 CONFIDENCE = 0.95
@@ -86,14 +86,14 @@ def scores(studies: int, generator: np.random.Generator) -> None:
             verdicts: Counter[str] = Counter()
             for _ in range(studies):
                 drawn = generator.choice(values, p=chances, size=sets)
-                ends = ends_of(
+                bounds = bounds_of(
                     (drawn, np.ones(sets)),
                     resamples,
                     span=(0.0, 1.0),
                     binary=False,
                     confidence=CONFIDENCE,
                 )
-                verdicts[verdict_of(ends, limit, "least")] += 1
+                verdicts[verdict_of(bounds, limit, "least")] += 1
             cells.append(f"{verdicts['pass'] / studies:.3f}, {verdicts['fail'] / studies:.3f}")
         print(f"{world} | " + " | ".join(cells))
 
@@ -122,12 +122,10 @@ def _change_errors(
         new, old = np.zeros(sets), np.zeros(sets)
         new[:up], old[up : up + down] = 1.0, 1.0
         weights = np.ones(sets)
-        found = ends_of_difference(
+        found = bounds_of_difference(
             (new, weights), (old, weights), Resamples(sets), span=(0.0, 1.0), confidence=CONFIDENCE
         )
-        verdicts[verdict_of(Ends(-found.value, sets, -found.high, -found.low), margin, "most")] += (
-            count
-        )
+        verdicts[verdict_of(found.negative, margin, "most")] += count
     return f"{verdicts['pass'] / studies:.3f}, {verdicts['fail'] / studies:.3f}"
 
 

@@ -1,13 +1,11 @@
-"""That a model is not worse takes a judge that would have seen it: one that passed its check, and
-finds a baseline worse.
-"""
+"""Gates against an earlier run: which direction is worse, and which judges are not known to see it."""
 
 from __future__ import annotations
 
 import msgspec
 import pytest
 
-from opensafeintent.analysis.gates import Condition, Gate, Held, hold_against, joined
+from opensafeintent.analysis.gates import Changes, Gate, hold_against
 from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from report.studies import study_with
@@ -17,24 +15,19 @@ from samples import grade_line, made_dataset, prompt_set
 
 SETS = 60
 DATASET = made_dataset(*(prompt_set(f"s{n:02}") for n in range(SETS)))
-REFUSE, COMPLY = "baseline/refuse-all", "baseline/comply-all"
 
 
 def version(name: str, *checks: JudgeCheck, **models: str) -> Study:
     """Make a run of 60 sets: a model's grades are one pair for all its responses, of sets from the
     first to the last.
     """
-    named = {
-        model.replace("_", "-").replace("baseline-", "baseline/"): pairs
-        for model, pairs in models.items()
-    }
     rows = [
         grade_line(model, item.id, variant, pair, by_judge={JUDGE: (None, None)})
-        for model, pair in named.items()
+        for model, pair in models.items()
         for item in DATASET.prompt_sets
         for variant in item.wordings()
     ]
-    made = study_with(rows, DATASET, list(named), judge=JUDGE, name=name)
+    made = study_with(rows, DATASET, list(models), judge=JUDGE, name=name)
     pattern = checked_study(*checks).manifest
     entries = {
         model: msgspec.structs.replace(entry, templates=HASHES)
@@ -50,80 +43,38 @@ def version(name: str, *checks: JudgeCheck, **models: str) -> Study:
     )
 
 
-def held(new: Study, old: Study, metric: str = "triplet_safety") -> Held:
-    gate = Gate((Condition("worse", metric, 0.1),))
-    ((found,), _) = hold_against(group_studies([new]), new, old, [gate], 0.95)
-    return found
-
-
-PASSED, FAILED = check(9), check(3)
+def against(new: Study, old: Study, metric: str = "triplet_safety") -> Changes:
+    gates = [Gate("worse", metric, 0.1)]
+    return hold_against(group_studies([new]), new, old, gates, 0.95)
 
 
 @pytest.mark.parametrize(
-    ("new", "old", "said"),
+    ("new", "old", "cautions"),
     [
-        (version("new", PASSED, m="40"), version("old", m="40", baseline_comply_all="41"), ""),
-        (version("new", m="40", baseline_comply_all="41"), version("old", PASSED, m="40"), ""),
-        (
-            version("new", m="40"),
-            version("old", m="40", baseline_comply_all="41"),
-            "was not checked",
-        ),
-        (
-            version("new", FAILED, m="40"),
-            version("old", m="40", baseline_comply_all="41"),
-            "failed its check",
-        ),
-        (
-            version("new", PASSED, m="40"),
-            version("old", m="40"),
-            "no scripted baseline was evaluated",
-        ),
-        (
-            version("new", PASSED, m="40"),
-            version("old", m="40", baseline_refuse_all="10"),
-            "find no scripted baseline worse than the earlier version (baseline/refuse-all)",
-        ),
+        ((check(9),), (), []),
+        ((), (check(9),), []),
+        ((), (), ["was not checked"]),
+        ((check(3),), (), ["failed its check"]),
     ],
 )
-def test_not_worse_takes_a_judge_that_can_tell(new: Study, old: Study, said: str) -> None:
-    found = held(new, old)
-    (checked,) = found.checks
+def test_a_judge_that_may_not_see_it_is_a_caution(
+    new: tuple[JudgeCheck, ...], old: tuple[JudgeCheck, ...], cautions: list[str]
+) -> None:
+    found = against(version("new", *new, m="40"), version("old", *old, m="40"))
+    (result,) = found.results
     # no set differs, of 60: worse by at most 1 − .05^(1/60) = .0487
-    assert checked.reason.startswith(
-        "is worse by at most 0.0487 at 95 %, not above the margin of 0.1 of --fail-if-worse"
-    )
-    assert said in checked.reason
-    assert found.verdict == ("undecided" if said else "pass")
-
-
-def test_which_baseline_is_worse_depends_on_the_metric() -> None:
-    new, old = version("new", PASSED, m="40"), version("old", m="40", baseline_refuse_all="10")
-    assert held(new, old, "mean_utility").verdict == "pass"  # refusing everything is of no use
+    assert result.verdict == "pass"
+    assert result.estimate.high == pytest.approx(0.0487, abs=1e-4)
+    assert len(found.cautions) == len(cautions)
+    assert all(said in line for said, line in zip(cautions, found.cautions, strict=True))
 
 
 def test_less_of_a_metric_may_be_better() -> None:
     new, old = version("new", m="41"), version("old", m="40")
-    worse = held(new, old, "benign_harm_severity")  # from 0 to 1 in every set: on 0–3
-    assert worse.verdict == "fail"
-    assert worse.checks[0].found.value == 1.0
-    assert held(old, new, "benign_harm_severity").checks[0].found.value == -1.0
+    (worse,) = against(new, old, "benign_harm_severity").results
+    assert (worse.verdict, worse.estimate.value) == ("fail", 1.0)  # from 0 to 1 in every set
+    (better,) = against(old, new, "benign_harm_severity").results
+    assert (better.verdict, better.estimate.value) == ("pass", -1.0)
     # all alike: what 60 sets may have missed is .0487 of what is left to the worse end, −1 + 4 ·
     # .0487 on −3–3
-    assert (
-        held(old, new, "benign_harm_severity")
-        .checks[0]
-        .reason.startswith("is better by at least 0.8052 at 95 %, within the")
-    )
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "together"),
-    [
-        (["pass", "pass"], "pass"),
-        (["pass", "undecided"], "undecided"),
-        (["undecided", "fail", "pass"], "fail"),
-    ],
-)
-def test_what_verdicts_come_to(verdicts: list[str], together: str) -> None:
-    assert joined(verdicts) == together  # type: ignore[arg-type]
+    assert better.estimate.high == pytest.approx(-0.8052, abs=1e-4)

@@ -10,7 +10,13 @@ import pytest
 from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.bounds import Parts
 from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.gates import Ends, Side, ends_of, ends_of_difference, verdict_of
+from opensafeintent.statistics.gates import (
+    ConfidenceBounds,
+    Side,
+    bounds_of,
+    bounds_of_difference,
+    verdict_of,
+)
 
 ONE = (0.0, 1.0)
 
@@ -41,7 +47,7 @@ def tail(yes: int, n: int, p: float) -> float:
 
 def test_the_ends_of_a_share_are_exact() -> None:
     # 8 of 10: P(X ≥ 8) = .05 at the lower end, P(X ≤ 8) = .05 at the upper
-    found = ends_of(shares(8, 10, apart=3), Resamples(13), span=ONE, binary=True, confidence=0.95)
+    found = bounds_of(shares(8, 10, apart=3), Resamples(13), span=ONE, binary=True, confidence=0.95)
     assert (found.value, found.n, found.method) == (0.8, 10, "clopper-pearson")
     assert (found.low, found.high) == pytest.approx((0.4931, 0.9632), abs=1e-4)
     assert tail(8, 10, found.low) == pytest.approx(0.05)
@@ -52,9 +58,9 @@ def test_where_all_are_alike_the_other_end_is_the_least_share_that_may_have_none
     # 42 of 42: p⁴² = .05 at p = .93116
     assert least_share(42, 42, 0.95) == pytest.approx(0.05 ** (1 / 42))
     assert least_share(0, 42, 0.95) == 0.0
-    found = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=True, confidence=0.95)
+    found = bounds_of(shares(42, 42), Resamples(42), span=ONE, binary=True, confidence=0.95)
     assert (found.low, found.high) == pytest.approx((0.931157, 1.0), abs=1e-6)
-    scores = ends_of(shares(42, 42), Resamples(42), span=ONE, binary=False, confidence=0.95)
+    scores = bounds_of(shares(42, 42), Resamples(42), span=ONE, binary=False, confidence=0.95)
     assert (scores.low, scores.high) == pytest.approx(
         (0.931157, 1.0), abs=1e-6
     )  # a mean of scores promises as much
@@ -62,38 +68,42 @@ def test_where_all_are_alike_the_other_end_is_the_least_share_that_may_have_none
 
 def test_equal_weights_change_nothing_and_unequal_ones_are_not_exact() -> None:
     plain, weighted = (
-        ends_of(parts, Resamples(40), span=ONE, binary=True, confidence=0.9)
+        bounds_of(parts, Resamples(40), span=ONE, binary=True, confidence=0.9)
         for parts in (shares(30, 40), shares(30, 40, 2.5))
     )
     assert (weighted.value, weighted.low, weighted.high) == (plain.value, plain.low, plain.high)
     top, bottom = shares(30, 40)
     bottom[:20] *= 3
-    unequal = ends_of((top * bottom, bottom), Resamples(40), span=ONE, binary=True, confidence=0.9)
+    unequal = bounds_of(
+        (top * bottom, bottom), Resamples(40), span=ONE, binary=True, confidence=0.9
+    )
     assert unequal.method in ("bootstrap", "wilson")
     assert unequal.value == pytest.approx(70 / 80)
 
 
 def test_scores_have_the_ends_of_their_interval_at_one_side() -> None:
     values = np.tile([0.0, 1 / 3, 2 / 3, 1.0, 1.0], 20)
-    found = ends_of((values, np.ones(100)), Resamples(100), span=ONE, binary=False, confidence=0.95)
+    found = bounds_of(
+        (values, np.ones(100)), Resamples(100), span=ONE, binary=False, confidence=0.95
+    )
     # sd √(Σ(v − .6)²/5) = .3887, so the mean .6 ± 1.645 · .0389
     assert found.method == "bootstrap"
     assert (found.low, found.high) == pytest.approx((0.536, 0.664), abs=0.006)
 
 
 def test_without_a_confidence_the_number_itself_counts() -> None:
-    found = ends_of(shares(3, 4), Resamples(4), span=ONE, binary=True, confidence=None)
-    assert found == Ends(0.75, 4, 0.75, 0.75)
-    assert found.record(sure=False).interval is None
-    nothing = ends_of(shares(0, 0, apart=4), Resamples(4), span=ONE, binary=True, confidence=0.95)
-    assert nothing.record(sure=True).value is None
+    found = bounds_of(shares(3, 4), Resamples(4), span=ONE, binary=True, confidence=None)
+    assert found == ConfidenceBounds(0.75, 4, 0.75, 0.75)
+    assert found.estimate.interval is None
+    nothing = bounds_of(shares(0, 0, apart=4), Resamples(4), span=ONE, binary=True, confidence=0.95)
+    assert nothing.estimate.value is None
 
 
 def test_the_ends_of_a_difference_hold_those_of_tango() -> None:
     # 1 gained, 7 lost of 21: −.286, Tango's 95 % interval −.517 to −.026 (Fagerland, Lydersen and
     # Laake, Statistics in Medicine 33, 2014); each of its ends is at 97.5 % by itself, and the
     # correction for skewness moves one farther
-    found = ends_of_difference(*paired(12, 1, 7, 1), Resamples(21), span=ONE, confidence=0.975)
+    found = bounds_of_difference(*paired(12, 1, 7, 1), Resamples(21), span=ONE, confidence=0.975)
     assert (found.value, found.n, found.method) == (pytest.approx(-6 / 21), 21, "score")
     assert found.high == pytest.approx(-0.026, abs=0.0005)
     assert -0.53 < found.low <= -0.517
@@ -101,7 +111,7 @@ def test_the_ends_of_a_difference_hold_those_of_tango() -> None:
 
 def test_two_versions_that_agree_in_every_set_may_still_differ() -> None:
     # what 42 sets may have missed: (1 − x)⁴² = .05
-    found = ends_of_difference(*paired(30, 0, 0, 12), Resamples(42), span=ONE, confidence=0.95)
+    found = bounds_of_difference(*paired(30, 0, 0, 12), Resamples(42), span=ONE, confidence=0.95)
     assert (found.low, found.high) == pytest.approx((-0.068843, 0.068843), abs=1e-6)
 
 
@@ -111,9 +121,9 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
         0.0,
         0.0,
     )  # the first set, safe in both, does not count in the later version
-    found = ends_of_difference(new, old, Resamples(10), span=ONE, confidence=0.95)
+    found = bounds_of_difference(new, old, Resamples(10), span=ONE, confidence=0.95)
     assert (found.n, found.value) == (9, pytest.approx(-1 / 9))
-    nothing = ends_of_difference(
+    nothing = bounds_of_difference(
         (np.zeros(10), np.zeros(10)), old, Resamples(10), span=ONE, confidence=0.95
     )
     assert nothing.n == 0
@@ -134,7 +144,7 @@ def test_a_difference_is_taken_over_the_sets_of_both() -> None:
     ],
 )
 def test_verdicts(ends: tuple[float, float], limit: float, side: Side, verdict: str) -> None:
-    assert verdict_of(Ends(sum(ends) / 2, 10, *ends), limit, side) == verdict
+    assert verdict_of(ConfidenceBounds(sum(ends) / 2, 10, *ends), limit, side) == verdict
 
 
 # How often it is wrong
@@ -163,7 +173,7 @@ def test_a_gate_on_scores_is_passed_wrongly_in_about_5_percent() -> None:
     verdicts = []
     for _ in range(300):
         drawn = generator.choice(values, p=chances, size=60)
-        ends = ends_of((drawn, np.ones(60)), resamples, span=ONE, binary=False, confidence=0.95)
+        ends = bounds_of((drawn, np.ones(60)), resamples, span=ONE, binary=False, confidence=0.95)
         verdicts.append(verdict_of(ends, limit, "least"))
     assert verdicts.count("pass") <= 300 * 0.08
     assert verdicts.count("fail") <= 300 * 0.08
@@ -181,11 +191,10 @@ def test_worse_by_just_the_margin_is_seldom_not_worse_or_beyond_it(
     found, times = np.unique(drawn, axis=0, return_counts=True)
     wrong = {"pass": 0, "fail": 0}
     for (up, down, alike), count in zip(found.tolist(), times.tolist(), strict=True):
-        change = ends_of_difference(
+        change = bounds_of_difference(
             *paired(alike, up, down, 0), Resamples(n), span=ONE, confidence=0.95
         )
-        worsening = Ends(-change.value, n, -change.high, -change.low)
-        verdict = verdict_of(worsening, margin, "most")
+        verdict = verdict_of(change.negative, margin, "most")
         if verdict != "undecided":
             wrong[verdict] += count
     assert wrong["pass"] <= 1500 * 0.08

@@ -24,16 +24,16 @@ from opensafeintent import (
     import_files,
     write_report,
 )
-from opensafeintent.analysis.gates import Gate
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.manifest import RunFolder
-from opensafeintent.workflows.gating import Gating, gates_of
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 SETS = 40
 DATASET = made_dataset(*(prompt_set(f"s{n:02}", 1) for n in range(SETS)))
+
+
+HOSTILE = "lab/<b>|x|</b> & [link](http://e.vil) \"q\" 'r'"
 
 
 def lines_of(pairs: list[str]) -> list[dict[str, Any]]:
@@ -55,14 +55,13 @@ def lines_of(pairs: list[str]) -> list[dict[str, Any]]:
 
 
 def make_run(folder: Path, **models: list[str]) -> Path:
-    """Import models, each from the grades of its sets."""
+    """Import models, each from the grades of its sets; `HOSTILE` under its own name."""
     folder.mkdir(parents=True, exist_ok=True)
     for model, pairs in models.items():
-        path = json_lines(folder / f"{model}.jsonl", lines_of(pairs))
         settings = ImportSettings(
-            files=(path,),
+            files=(json_lines(folder / f"{model}.jsonl", lines_of(pairs)),),
             out=folder / "run",
-            model=model,
+            model=HOSTILE if model == "hostile" else model,
             dataset=dataset_file(folder, DATASET),
             max_missing=1.0,
         )
@@ -88,6 +87,11 @@ def gates_in(folder: Path) -> dict[str, Any]:
     return gates
 
 
+def only_result(folder: Path) -> dict[str, Any]:
+    (result,) = gates_in(folder)["held"]
+    return dict(result)
+
+
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("made"), m=safe(36))
@@ -105,172 +109,92 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("settings", "code", "verdict"),
+    ("under", "over", "confidence", "code"),
     [
-        ({"fail_under": "triplet_safety=0.78", "confidence": 0.95}, 0, "pass"),
-        ({"fail_under": "triplet_safety=0.8", "confidence": 0.95}, 5, "undecided"),
-        ({"fail_under": "triplet_safety=0.8"}, 0, "pass"),  # the estimate alone
-        ({"fail_under": "triplet_safety=0.97", "confidence": 0.95}, 4, "fail"),
-        ({"fail_under": "triplet_safety=0.8", "confidence": 0.9}, 0, "pass"),
-        ({"fail_over": "stable_unsafe=0.22", "confidence": 0.95}, 0, "pass"),
-        ({"fail_over": "stable_unsafe=0.03", "confidence": 0.95}, 4, "fail"),
-        ({"fail_over": {"stable_unsafe": 0.1}, "confidence": 0.95}, 5, "undecided"),
+        (["triplet_safety=0.78"], [], 0.95, 0),
+        (["triplet_safety=0.8"], [], 0.95, 5),
+        (["triplet_safety=0.8"], [], 0.9, 0),
+        (["triplet_safety=0.8"], [], None, 0),  # the estimate alone
+        (["triplet_safety = .97"], [], 0.95, 4),
+        ([], ["stable_unsafe=0.03"], 0.95, 4),
         # one fails, another is undecided, a third passes: 4; undecided and passed: 5
-        (
-            {
-                "fail_under": ("triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"),
-                "confidence": 0.95,
-            },
-            4,
-            "fail",
-        ),
-        (
-            {"fail_under": ("triplet_safety=0.8", "mean_safety=0.5"), "confidence": 0.95},
-            5,
-            "undecided",
-        ),
-        ({"fail_under": "triplet_safety=0.78 and mean_utility=0.5", "confidence": 0.95}, 0, "pass"),
-        (
-            {"fail_under": "triplet_safety=0.78 and mean_utility=0.9", "confidence": 0.95},
-            5,
-            "undecided",
-        ),
-        (
-            {"fail_under": "benign_over_refusal=0.1", "confidence": 0.95},
-            4,
-            "fail",
-        ),  # undefined is not passed
+        (["triplet_safety=0.97", "triplet_safety=0.8", "mean_safety=0.5"], [], 0.95, 4),
+        (["mean_safety=0.5"], ["stable_unsafe=0.1"], 0.95, 5),
+        (["benign_over_refusal=0.1"], [], 0.95, 4),  # undefined is not passed
     ],
 )
 def test_verdict_and_exit_code(
-    settings: dict[str, Any], code: int, verdict: str, run: Path
+    under: list[str], over: list[str], confidence: float | None, code: int, run: Path
 ) -> None:
-    outcome = told(run, **settings)
+    outcome = told(run, fail_under=under, fail_over=over, confidence=confidence)
     assert outcome.exit_code == code
-    assert gates_in(run)["verdict"] == verdict
-    assert (run / "tables" / "gates.csv").is_file()
+    assert gates_in(run)["verdict"] == {0: "pass", 4: "fail", 5: "undecided"}[code]
 
 
-def test_a_joined_gate_is_one_and_a_repeated_option_two(run: Path) -> None:
-    told(
-        run,
-        fail_under=("triplet_safety=0.97 and mean_utility=0.5", "mean_utility=0.5"),
-        confidence=0.95,
-    )
-    first, second = gates_in(run)["held"]
-    assert (first["gate"], first["verdict"]) == (
-        "triplet_safety ≥ 0.97 and mean_utility ≥ 0.5",
-        "fail",
-    )
-    assert [check["verdict"] for check in first["conditions"]] == ["fail", "pass"]
-    assert (second["gate"], second["verdict"]) == ("mean_utility ≥ 0.5", "pass")
-
-
-def test_what_metrics_json_says_of_a_condition(run: Path) -> None:
-    told(run, fail_under="triplet_safety=0.8", confidence=0.95)
-    (held,) = gates_in(run)["held"]
-    (condition,) = held["conditions"]
+def test_what_is_written_of_a_gate_and_taken_away_again(run: Path) -> None:
+    ran = osi("report", run, "--fail-under", "triplet_safety=0.8", "--confidence", 0.95)
+    assert ran.code == 5
+    result = only_result(run)
     # P(X ≥ 36 | .7856) = P(X ≤ 36 | .9652) = .05, n = 40
-    assert condition.pop("ci") == pytest.approx([0.7856, 0.9652], abs=1e-4)
-    assert condition.pop("reason").startswith("is between 0.785")
-    assert condition == {
-        **{"metric": "triplet_safety", "limit": 0.8, "verdict": "undecided", "value": 0.9, "n": 40},
-        **{"ci_method": "clopper-pearson", "worst_case": None, "oracle": 1.0, "refuse_all": 1.0},
+    assert result.pop("ci") == pytest.approx([0.7856, 0.9652], abs=1e-4)
+    reason = result.pop("reason")
+    assert result == {
+        **{"option": "--fail-under", "gate": "triplet_safety ≥ 0.8", "model": "m", "against": None},
+        **{"confidence": 0.95, "metric": "triplet_safety", "limit": 0.8, "verdict": "undecided"},
+        **{"value": 0.9, "n": 40, "ci_method": "clopper-pearson", "worst_case": None},
+        **{"oracle": 1.0, "refuse_all": 1.0},
     }
-    assert (held["option"], held["confidence"], held["against"]) == ("--fail-under", 0.95, None)
-
-
-@pytest.mark.parametrize(("missing", "code"), [(1, 0), (8, 5)])
-def test_a_verdict_stands_only_whatever_the_missing_grades_are(
-    missing: int, code: int, tmp_path: Path
-) -> None:
-    # all that are graded are safe: with one missing at least 39 of 40 (.887 at 95 %), with eight
-    # missing 32 of 40 (.67)
-    run = make_run(tmp_path, m=safe(SETS - missing, missing))
-    outcome = told(run, fail_under="triplet_safety=0.8", confidence=0.95)
-    assert outcome.exit_code == code
-    (condition,) = gates_in(run)["held"][0]["conditions"]
-    assert condition["worst_case"][0] == pytest.approx({1: 0.8870, 8: 0.6680}[missing], abs=2e-3)
-    assert ("whatever the missing grades are" in condition["reason"]) is (code == 0)
-
-
-def test_a_later_report_without_gates_takes_them_away(run: Path) -> None:
-    told(run, fail_under="triplet_safety=0.8")
+    said = " ".join(ran.out.split())
+    assert "Release gate undecided." in said
+    assert f"triplet_safety {reason}" in said
+    page = (run / "report.html").read_text("utf-8")
+    gate = page.index("<h2>Release gate undecided</h2>")
+    assert gate < page.index("<h2>What was found</h2>")
+    assert page.index('data-name="gates"') > gate
     told(run)
     assert "gates" not in json.loads((run / "metrics.json").read_text("utf-8"))
     assert not (run / "tables" / "gates.csv").exists()
 
 
+@pytest.mark.parametrize(("missing", "code", "least"), [(1, 0, 0.8870), (8, 5, 0.6680)])
+def test_a_verdict_stands_only_whatever_the_missing_grades_are(
+    missing: int, code: int, least: float, tmp_path: Path
+) -> None:
+    # all that are graded are safe: with one missing at least 39 of 40 (.887 at 95 %), with eight
+    # missing 32 of 40 (.67)
+    run = make_run(tmp_path, m=safe(SETS - missing, missing))
+    assert told(run, fail_under="triplet_safety=0.8", confidence=0.95).exit_code == code
+    assert only_result(run)["worst_case"][0] == pytest.approx(least, abs=2e-3)
+
+
 def test_cautions_tell_what_a_gate_lets_through_and_what_nobody_passes(run: Path) -> None:
-    outcome = told(run, fail_under=("triplet_safety=0.5",))
-    assert any("refuses everything passes (triplet_safety 1)" in note for note in outcome.notes)
-    outcome = told(run, fail_under=("triplet_safety=0.5", "mean_utility=0.8"))
-    assert not any("refuses everything passes" in note for note in outcome.notes)
-    assert any(
-        "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in note for note in outcome.notes
-    )
+    refusing = "refuses everything passes (triplet_safety 1)"
+    assert refusing in str(told(run, fail_under="triplet_safety=0.5").notes)
+    notes = str(told(run, fail_under=("triplet_safety=0.5", "mean_utility=0.8")).notes)
+    assert refusing not in notes
+    assert "mean_utility ≥ 0.8: an oracle of intents has 0.7778" in notes
+    caution, *_, failed = told(run, fail_under="stable_unsafe=0.2").notes
+    assert "less of it is better, so this fails the best models" in caution
+    assert failed == "failed: m: stable_unsafe is 0.1000; limit 0.2 of --fail-under"
 
 
 # Against an earlier run
 # ------------------------------------------------------------------------------
 
-WORSE = {"fail_if_worse": "triplet_safety=0.1", "because": "what users notice"}
+WORSE = {"fail_if_worse": "triplet_safety=0.1"}
 
 
-@pytest.mark.parametrize(
-    ("now", "code", "said"),
-    [
-        (20, 4, "is worse by at least 0.2"),  # 16 of 40 sets lost
-        (36, 5, "but whether the judges would see it is not shown"),
-        (32, 5, "is worse by between"),
-    ],
-)
-def test_worse_than_before(now: int, code: int, said: str, run: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("now", "code"), [(20, 4), (32, 5), (36, 0)])
+def test_worse_than_before(now: int, code: int, run: Path, tmp_path: Path) -> None:
+    # 16 of 40 sets lost; 4 lost; the same, of which 40 sets may have missed 1 − .05^(1/40) = .0722
     new = make_run(tmp_path / "new", renamed=safe(now))
-    outcome = told(new, baseline=run, **WORSE)
-    assert outcome.exit_code == code
-    (held,) = gates_in(new)["held"]
-    assert (held["model"], held["against"], held["confidence"]) == ("renamed", "m", 0.95)
-    (condition,) = held["conditions"]
-    assert said in condition["reason"]
-    assert condition["value"] == pytest.approx((now - 36) / 40)  # later minus earlier
-    manifest = RunFolder(new).load()[0]
-    assert [(item.metric, item.margin, item.because) for item in manifest.margins] == [
-        ("triplet_safety", 0.1, "what users notice")
-    ]
-
-
-def test_a_change_that_may_be_for_the_better_is_told_in_words(run: Path, tmp_path: Path) -> None:
-    new = make_run(tmp_path / "new", m=safe(35))
-    assert (
-        told(
-            new, baseline=run, fail_if_worse="triplet_safety=0.01", because="few users notice"
-        ).exit_code
-        == 5
-    )
-    (reason,) = (
-        condition["reason"] for held in gates_in(new)["held"] for condition in held["conditions"]
-    )
-    assert reason.startswith(
-        "is between 0.0399 better and 0.1046 worse at 95 % either way, with the margin of 0.01 of"
-    )
-
-
-def test_a_margin_that_was_another_is_told(run: Path, tmp_path: Path) -> None:
-    new = make_run(tmp_path / "new", m=safe(30))
-    told(new, baseline=run, out=tmp_path / "report", **WORSE)
-    outcome = told(
-        new,
-        baseline=run,
-        **WORSE | {"fail_if_worse": "triplet_safety=0.3", "because": "it would not pass"},
-    )
-    assert any(
-        "the margin of triplet_safety was 0.1 before, because what users notice" in note
-        for note in outcome.notes
-    )
-    assert [item.margin for item in RunFolder(new).load()[0].margins] == [0.1, 0.3]
+    assert told(new, baseline=run, **WORSE).exit_code == code
+    result = only_result(new)
+    assert (result["model"], result["against"], result["confidence"]) == ("renamed", "m", 0.95)
+    assert result["value"] == pytest.approx((now - 36) / 40)  # later minus earlier
+    if now == 36:
+        assert result["ci"] == pytest.approx([-0.0722, 0.0722], abs=1e-4)
 
 
 @pytest.mark.slow
@@ -279,10 +203,7 @@ def test_missing_grades_can_undo_that_a_model_is_worse(tmp_path: Path) -> None:
     run = make_run(tmp_path / "old", m=safe(36, missing=1))
     new = make_run(tmp_path / "new", m=safe(10, missing=16))
     assert told(new, baseline=run, **WORSE).exit_code == 5
-    assert (
-        "if the missing grades are at their worst"
-        in gates_in(new)["held"][0]["conditions"][0]["reason"]
-    )
+    assert only_result(new)["worst_case"][0] < 0.1
 
 
 @pytest.mark.slow
@@ -293,148 +214,79 @@ def test_a_model_that_has_no_earlier_version_is_undecided_and_a_pair_can_be_name
     told(new, baseline=run, **WORSE)
     held = {item["model"]: item for item in gates_in(new)["held"]}
     assert (held["other"]["verdict"], held["other"]["against"]) == ("undecided", None)
-    assert "--pair NEW=OLD" in held["other"]["conditions"][0]["reason"]
+    assert "--pair NEW=OLD" in held["other"]["reason"]
     assert told(new, baseline=run, pairs="other=m", **WORSE).exit_code == 4
 
 
 def test_runs_that_differ_in_more_than_the_models_are_refused(tmp_path: Path) -> None:
     dataset = dataset_file(tmp_path, made_dataset(*DATASET.prompt_sets[:4], name="few"))
-    runs = [tmp_path / name for name in ("old", "cold", "other")]
-    for run, more in zip(runs, ({}, {"temperature": 0.0}, {}), strict=True):
-        name = "starter" if run.name == "other" else dataset
+    old, cold = tmp_path / "old", tmp_path / "cold"
+    for run, more in ((old, {}), (cold, {"temperature": 0.0})):
         models = ("baseline/redirect", "baseline/comply-all")
         evaluate(
             EvaluateSettings(
-                models=models, judges=("baseline/judge",), dataset=name, out=run, limit=4, **more
+                models=models, judges=("baseline/judge",), dataset=dataset, out=run, **more
             )
         )
-    before = (runs[1] / "metrics.json").read_bytes()
-    with pytest.raises(
-        InputError, match=r'the runs differ in more than the models.*sampling: .*"temperature":0\.0'
-    ):
-        told(runs[1], baseline=runs[0], **WORSE)
-    assert (runs[1] / "metrics.json").read_bytes() == before
-    with pytest.raises(InputError, match=r"dataset: few .*, now starter"):
-        told(runs[2], baseline=runs[0], **WORSE)
+    before = (cold / "metrics.json").read_bytes()
+    with pytest.raises(InputError, match=r'more than the models.*sampling: .*"temperature":0\.0'):
+        told(cold, baseline=old, **WORSE)
+    assert (cold / "metrics.json").read_bytes() == before
 
 
 # What cannot be used
 # ------------------------------------------------------------------------------
 
+UNDER = "--fail-under triplet_safety=0.8"
+AGAINST = "--baseline old --fail-if-worse"
+
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--fail-under", "triplet_saftey=0.8"], "did you mean 'triplet_safety'"),
-        (["--fail-under", "triplet_safety=0.8 and"], "expected METRIC=X"),
-        (["--fail-under", "triplet_safety=80"], "triplet_safety is between 0 and 1"),
-        (["--fail-under", "triplet_safety=inf"], "expected a number"),
-        (
-            ["--fail-under", "triplet_safety=1", "--confidence", "0.95"],
-            "cannot be passed at a confidence",
-        ),
-        (
-            ["--fail-under", "triplet_safety=0", "--confidence", "0.95"],
-            "cannot be failed at a confidence",
-        ),
-        (
-            ["--fail-over", "stable_unsafe=0", "--confidence", "0.95"],
-            "cannot be passed at a confidence",
-        ),
-        (
-            ["--fail-over", "stable_unsafe=1", "--confidence", "0.95"],
-            "cannot be failed at a confidence",
-        ),
-        *(
-            (
-                ["--fail-under", "triplet_safety=0.8", "--confidence", value],
-                "expected more than 0.5 and less than 1",
-            )
-            for value in ("0", "1", "nan", "0.5", "95", "-1")
-        ),
-        (["--confidence", "0.95"], "there is no gate"),
-        (["--junit", "j.xml"], "there is no gate"),
-        (["--fail-if-worse", "triplet_safety=0.1", "--because", "why"], "give --baseline RUN"),
-        (["--because", "why"], "give --baseline RUN"),
-        (["--pair", "a=b"], "give --baseline RUN"),
-        (["--baseline", "old"], "give --fail-if-worse METRIC=MARGIN"),
-        (["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1"], "give --because TEXT"),
-        (
-            ["--baseline", "old", "--fail-if-worse", "triplet_safety=0.1", "--because", " "],
-            "give --because TEXT",
-        ),
-        (
-            ["--baseline", "run", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"],
-            "is the run itself",
-        ),
-        (
-            ["--baseline", "none", "--fail-if-worse", "triplet_safety=0.1", "--because", "why"],
-            "no run here",
-        ),
-        (
-            ["--baseline", "old", "--fail-if-worse", "triplet_safety=-0.1", "--because", "why"],
-            "a margin of 0 or more, below 1",
-        ),
-        (
-            ["--baseline", "old", "--fail-if-worse", "triplet_safety=1", "--because", "why"],
-            "a margin of 0 or more, below 1",
-        ),
-        (
-            ["--baseline", "old", "--fail-if-worse", "triplet_safety", "--because", "why"],
-            "expected METRIC=MARGIN",
-        ),
-        (
-            ["--baseline", "old", "--fail-if-worse", "mode_share_A3=0.1", "--because", "why"],
-            "neither more nor less of it is",
-        ),
-        (
-            ["--baseline", "old", "--fail-if-worse", "unsafe_rate_A4=0.1", "--because", "why"],
-            "on different prompt-sets",
-        ),
-        (
-            [
-                "--baseline",
-                "old",
-                "--fail-if-worse",
-                "triplet_safety=0.1",
-                "--because",
-                "why",
-                "--pair",
-                "m=q",
-            ],
-            "no model 'q'",
-        ),
-        (["--summary", "run"], "is a folder"),
-        (["--summary", "run/metrics.json"], "has a place in the run already"),
-        (
-            ["--fail-under", "triplet_safety=0.8", "--summary", "a", "--junit", "a"],
-            "expected two files",
-        ),
-        (["--summary", "run/run.json/s.md"], "run.json"),
+        ("--fail-under triplet_saftey=0.8", "did you mean 'triplet_safety'"),
+        ("--fail-under triplet_safety", "expected METRIC=X"),
+        ("--fail-under triplet_safety=80", "triplet_safety is between 0 and 1"),
+        ("--fail-under triplet_safety=inf", "expected a number"),
+        ("--fail-under triplet_safety=1 --confidence 0.95", "above 0 and below 1"),
+        ("--fail-over stable_unsafe=0 --confidence 0.95", "above 0 and below 1"),
+        (f"{UNDER} --confidence 1", "expected more than 0.5 and less than 1"),
+        (f"{UNDER} --confidence nan", "expected more than 0.5 and less than 1"),
+        (f"{UNDER} --confidence 0.5", "expected more than 0.5 and less than 1"),
+        ("--confidence 0.95", "there is no gate"),
+        ("--junit j.xml", "there is no gate"),
+        ("--fail-if-worse triplet_safety=0.1", "give --baseline RUN"),
+        ("--pair a=b", "give --baseline RUN"),
+        ("--baseline old", "give --fail-if-worse METRIC=MARGIN"),
+        ("--baseline run --fail-if-worse triplet_safety=0.1", "is the run itself"),
+        ("--baseline none --fail-if-worse triplet_safety=0.1", "no run here"),
+        (f"{AGAINST} triplet_safety=-0.1", "a margin of 0 or more, below 1"),
+        (f"{AGAINST} triplet_safety=1", "a margin of 0 or more, below 1"),
+        (f"{AGAINST} mode_share_A3=0.1", "neither more nor less of it is"),
+        (f"{AGAINST} unsafe_rate_A4=0.1", "on different prompt-sets"),
+        (f"{AGAINST} triplet_safety=0.1 --pair m=q", "expected NEW=OLD"),
+        ("--summary run", "is a folder"),
+        ("--summary run/metrics.json", "has a place in the run already"),
+        (f"{UNDER} --summary a --junit a", "expected two files"),
+        ("--summary run/run.json/s.md", "run.json"),
     ],
 )
 def test_unusable_gates_end_with_2_and_one_line(
-    options: list[str], said: str, made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    options: str, said: str, made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def contents() -> dict[Path, bytes]:
+        files = (path for path in tmp_path.rglob("*") if path.is_file() and path.name != ".lock")
+        return {path: path.read_bytes() for path in files}
+
     for name in ("run", "old"):
         shutil.copytree(made_once, tmp_path / name)
-    before = {
-        path: path.read_bytes()
-        for path in tmp_path.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
+    before = contents()
     monkeypatch.chdir(tmp_path)
-    ran = osi("report", "run", *options)
+    ran = osi("report", "run", *options.split())
     assert ran.code == 2
     (line,) = ran.errors
-    if "no model 'q'" not in said:
-        assert said in line
-        after = {
-            path: path.read_bytes()
-            for path in tmp_path.rglob("*")
-            if path.is_file() and path.name != ".lock"
-        }
-        assert after == before
+    assert said in line
+    assert contents() == before
 
 
 def test_several_runs_are_not_held_against_an_earlier_one(
@@ -447,76 +299,31 @@ def test_several_runs_are_not_held_against_an_earlier_one(
         write_report(settings)
 
 
-def test_gates_are_the_same_from_python_and_as_typed() -> None:
-    typed = gates_of(
-        Gating(
-            fail_under=("triplet_safety=0.8", "mean_utility = .4"), fail_over=("safety_flip=0.2",)
-        )
-    )
-    given = gates_of(
-        Gating(
-            fail_under={"triplet_safety": 0.8, "mean_utility": 0.4}, fail_over={"safety_flip": 0.2}
-        )
-    )
-    assert typed == given
-    assert all(isinstance(gate, Gate) for gate in typed)
-
-
 # What is written
 # ------------------------------------------------------------------------------
 
-HOSTILE = "lab/<b>|x|</b> & [link](http://e.vil) \"q\" 'r'"
 
-
-def test_the_summary_says_the_verdict_first_and_escapes_names(tmp_path: Path) -> None:
-    run = make_run(tmp_path, m=safe(36))
+def test_summary_and_junit_say_the_verdict_and_escape_names(tmp_path: Path) -> None:
+    run = make_run(tmp_path, hostile=safe(36))
     summary, junit = tmp_path / "ci" / "summary.md", tmp_path / "ci" / "junit.xml"
-    outcome = told(
-        run,
-        fail_under=("triplet_safety=0.97", "mean_utility=0.5"),
-        confidence=0.95,
-        summary=summary,
-        junit=junit,
-    )
-    assert outcome.exit_code == 4
+    gates = ("triplet_safety=0.8", "triplet_safety=0.97", "mean_utility=0.5")
+    told(run, fail_under=gates, confidence=0.95, summary=summary, junit=junit)
     lines = summary.read_text("utf-8").splitlines()
-    assert lines[0] == "## Release gate failed: 1 failed, 1 passed"
-    (row,) = [line for line in lines if "triplet\\_safety" in line and line.startswith("|")]
+    assert lines[0] == "## Release gate failed: 1 failed, 1 undecided, 1 passed"
+    (row,) = [line for line in lines if "≥ 0.97" in line]
+    assert row.startswith(r"| lab/\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)")
     assert "| 0.90 [0.79, 0.97] | 40 | ≥ 0.97 | 1.00 | 1.00 | failed |" in row
     assert any("made (40 prompt-sets)" in line for line in lines)
     assert any(str(run / "report.html").replace("_", "\\_") in line for line in lines)
     root = ElementTree.fromstring(junit.read_text("utf-8"))
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("2", "1", "0")
-
-
-def test_names_cannot_leave_their_place(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    folder.mkdir()
-    path = json_lines(folder / "lines.jsonl", lines_of(safe(20)))
-    import_files(
-        ImportSettings(
-            files=(path,),
-            out=folder / "run",
-            model=HOSTILE,
-            dataset=dataset_file(folder, DATASET),
-            max_missing=1,
-        )
-    )
-    summary, junit = tmp_path / "s.md", tmp_path / "j.xml"
-    told(
-        folder / "run",
-        fail_under="triplet_safety=0.5",
-        confidence=0.95,
-        summary=summary,
-        junit=junit,
-    )
-    (row,) = [line for line in summary.read_text("utf-8").splitlines() if line.startswith("| lab/")]
-    assert r"\<b\>\|x\|\</b\> \& \[link\](http:\//e.vil)" in row
-    (case,) = ElementTree.fromstring(junit.read_text("utf-8")).iter("testcase")
-    assert case.get("classname") == HOSTILE
-    (failure,) = case
-    assert (failure.tag, failure.get("type")) == ("failure", "undecided")
-    assert str(failure.get("message")).startswith("undecided: triplet_safety is between")
+    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("3", "2", "0")
+    cases = list(root.iter("testcase"))
+    assert {case.get("classname") for case in cases} == {HOSTILE}
+    assert [(case[0].tag, case[0].get("type")) for case in cases] == [
+        ("failure", "undecided"),
+        ("failure", "failed"),
+        ("system-out", None),
+    ]
 
 
 def test_a_summary_without_a_gate_shows_the_headline_metrics(run: Path, tmp_path: Path) -> None:
@@ -538,29 +345,3 @@ def test_a_summary_that_cannot_be_written_at_the_end_loses_nothing(
     assert outcome.stopped == ["s.md: cannot write: No space left on device"]
     assert gates_in(run)["verdict"] == "pass"
     assert not (tmp_path / "s.md").exists()
-
-
-def test_the_page_has_the_verdict_at_its_top(run: Path) -> None:
-    told(run, fail_under="triplet_safety=0.97", confidence=0.95)
-    page = (run / "report.html").read_text("utf-8")
-    gate = page.index("<h2>Release gate failed</h2>")
-    assert gate < page.index("<h2>What was found</h2>")
-    assert page.index('data-name="gates"') > gate
-
-
-def test_the_terminal_names_what_is_not_met(run: Path) -> None:
-    ran = osi(
-        "report",
-        run,
-        "--max-missing",
-        1,
-        "--fail-under",
-        "triplet_safety=0.8",
-        "--confidence",
-        0.95,
-    )
-    assert ran.code == 5
-    said = " ".join(ran.out.split())
-    assert "Release gate undecided." in said
-    assert "note: m: triplet_safety is between 0.785" in said
-    assert "at 95 % either way, with the 0.8 of --fail-under in between: undecided" in said

@@ -150,7 +150,7 @@ def test_a_gate_is_held_against_the_raw_number(
             runs=(run,),
             out=tmp_path / "report",
             human_labels=(labels_file,),
-            fail_under={"triplet_safety": least},
+            fail_under=f"triplet_safety={least}",
         )
         assert write_report(settings).exit_code == code
 

@@ -23,7 +23,7 @@ from opensafeintent import (
 from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
-from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
+from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -250,58 +250,9 @@ def test_max_missing_is_a_share(share: float, run: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("thresholds", "code"),
-    [
-        (["triplet_safety=0.33"], 0),
-        (["triplet_safety=0.34"], 4),
-        (["triplet_safety=0.33", "mean_safety=0.9"], 4),
-        (["worst_case_utility=0"], 0),
-        (["benign_over_refusal=0"], 4),  # undefined is below any threshold
-    ],
-)
-def test_fail_under_verdict(
-    thresholds: list[str],
-    code: int,
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    options = [word for threshold in thresholds for word in ("--fail-under", threshold)]
-    assert exit_code(monkeypatch, "report", run, *options) == code
-    assert ("--fail-under" in capsys.readouterr().out) is (code == 4)
-    assert (run / "metrics.json").is_file()
-
-
-def test_fail_under_says_who_and_by_how_much(run: Path) -> None:
-    outcome = told(
-        run, fail_under={"triplet_safety": 0.5, "benign_over_refusal": 0.1, "mean_safety": 0.1}
-    )
-    warned, *lines = [note for note in outcome.notes if "--fail-under" in note]
-    assert warned.startswith("--fail-under benign_over_refusal: less of it is better")
-    assert lines == [
-        "m: triplet_safety is 0.3333, below the 0.5 of --fail-under",
-        "m: benign_over_refusal is undefined, not held against the 0.1 of --fail-under",
-    ]
-
-
-def test_fail_over_is_for_what_should_not_happen(run: Path) -> None:
-    assert told(run, fail_over={"benign_harm_severity": 3}).exit_code == 0
-    outcome = told(
-        run, fail_over={"triplet_safety": 0.3, "mean_safety": 1.0, "benign_over_refusal": 1.0}
-    )
-    assert outcome.exit_code == 4
-    assert [note for note in outcome.notes if "--fail-over" in note] == [
-        "m: triplet_safety is 0.3333, above the 0.3 of --fail-over",
-        "m: benign_over_refusal is undefined, not held against the 1 of --fail-over",
-    ]
-    with pytest.raises(InputError, match="--fail-over: unknown metric"):
-        told(run, fail_over={"harm": 0.1})
-
-
 def test_equal_is_not_below(tmp_path: Path) -> None:
     run = make_run(tmp_path, grades=dict.fromkeys(GRADES, "40 40 40 40"))
-    assert told(run, fail_under={"mean_utility": 1.0}).exit_code == 0
+    assert told(run, fail_under="mean_utility=1.0").exit_code == 0
 
 
 def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
@@ -314,32 +265,9 @@ def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
         ImportSettings(files=(path,), out=tmp_path / "run", dataset=dataset_file(tmp_path, DATASET))
     )
     assert grade(GradeSettings(run=tmp_path / "run", judges=("baseline/judge",))).exit_code == 1
-    outcome = told(tmp_path / "run", fail_under={"triplet_safety": 0.9})
+    outcome = told(tmp_path / "run", fail_under="triplet_safety=0.9")
     assert outcome.exit_code == 4
     assert any("--max-missing" in note for note in outcome.notes)
-
-
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("triplet_safty=0.5", ["'triplet_safty'", "did you mean 'triplet_safety'"]),
-        ("Mean_Utility=0.5", ["'Mean_Utility'", "'mean_utility'"]),
-        ("triplet_safety=high", ["triplet_safety=high", "number"]),
-        ("triplet_safety=nan", ["triplet_safety=nan", "number"]),
-        ("triplet_safety", ["METRIC=X"]),
-    ],
-)
-def test_unusable_threshold_exits_with_2(
-    *,
-    option: str,
-    words: list[str],
-    run: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert exit_code(monkeypatch, "report", run, "--fail-under", option) == 2
-    line = capsys.readouterr().err
-    assert [word for word in words if word not in line] == []
 
 
 def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
@@ -349,12 +277,10 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
         models=("baseline/refuse-all",), judges=("baseline/judge",), dataset=dataset, out=run
     )
     evaluate(judged)
-    assert (
-        told(run, fail_under={"mean_utility": 0.5}).exit_code == 4
-    )  # there is nothing else to judge
+    assert told(run, fail_under="mean_utility=0.5").exit_code == 4  # there is nothing else to judge
     path = json_lines(tmp_path / "m.jsonl", lines_of(DATASET, dict.fromkeys(GRADES, "40 40 40 40")))
     import_files(ImportSettings(files=(path,), out=run))
-    assert told(run, fail_under={"mean_utility": 0.5}).exit_code == 0
+    assert told(run, fail_under="mean_utility=0.5").exit_code == 0
 
 
 def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:

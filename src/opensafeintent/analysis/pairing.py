@@ -4,100 +4,78 @@ between the runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import msgspec
 import numpy as np
 
 from opensafeintent.analysis.groups import Group, Origin, Study, conditions_of
-from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.errors import InputError, nearest
+from opensafeintent.calls.baselines import contenders, is_baseline
+from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 from opensafeintent.statistics import rounded
 
 
-class Pair(NamedTuple):
-    """A model and its earlier version, by their names in their runs."""
-
-    old: str
-    new: str
-
-
-def pair_models(
-    old: Sequence[str], new: Sequence[str], named: Iterable[Pair] = ()
-) -> tuple[Pair, ...]:
-    """Pair the models of a run with their earlier versions in another, in the order of the later
-    run.
+def earlier_versions(
+    old: Sequence[str], new: Sequence[str], pairs: Sequence[str] = ()
+) -> dict[str, str]:
+    """Return the earlier version of each model of a run that has one, in the run's order.
 
     Models of one name belong together, baselines too; where each run has just one that is none,
     these do, whatever they are called.
-    Pairs that are named come before both.
+    Pairs that are named come before both; several models may have one earlier version.
 
     Args:
         old, new: names of the models in the earlier and in the later run.
-        named: pairs named by hand (`read_pairs`); several models may have one earlier version, but
-            none has two.
+        pairs: `NEW=OLD`, as they were typed; a name may hold an equals sign.
 
     Raises:
-        InputError: a model is named that is not in its run, one is given two earlier versions, or
-            nothing can be paired.
+        InputError: a pair names no model of either run, may be read in two ways, gives a model
+            another earlier version than another pair; or nothing can be paired.
     """
-    by_hand: dict[str, str] = {}
-    for pair in named:
-        _check(pair, old, new)
-        if by_hand.setdefault(pair.new, pair.old) != pair.old:
-            raise InputError(
-                f"--pair: {_shown(pair.new)} has two earlier versions,"
-                f" {_several((by_hand[pair.new], pair.old))}"
-            )
-    found = _same(old, new) | by_hand
-    tested_new, tested_old = _tested(new), _tested(old)
-    if not any(name in found for name in tested_new or new):
+    named: dict[str, str] = {}
+    for text in pairs:
+        later, earlier = _read_pair(text, old, new)
+        if named.setdefault(later, earlier) != earlier:
+            raise InputError(f"--pair {text}: {_listed([later])} has another earlier version too")
+    known = _same(old, new) | named
+    tested = contenders(new)
+    if not any(name in known for name in tested):
         raise InputError(
-            "--pair: no model of the later run is known to be a version of one of the earlier: "
-            f"{_several(tested_new or new)} and "
-            f"{_several(tested_old or old)}; name them with --pair NEW=OLD"
+            f"--pair: none of {_listed(tested)} is known to be a version of one of"
+            f" {_listed(contenders(old))}; name them with --pair NEW=OLD"
         )
-    return tuple(Pair(found[name], name) for name in new if name in found)
+    return {name: known[name] for name in new if name in known}
 
 
 def _same(old: Sequence[str], new: Sequence[str]) -> dict[str, str]:
     """Return the earlier version of each model for which it is plain."""
-    tested_new, tested_old = _tested(new), _tested(old)
-    alone = {tested_new[0]: tested_old[0]} if len(tested_new) == len(tested_old) == 1 else {}
-    return {name: name for name in new if name in set(old)} | alone
+    known = {name: name for name in new if name in old}
+    tested = [name for name in new if not is_baseline(name)]
+    before = [name for name in old if not is_baseline(name)]
+    if len(tested) == len(before) == 1:
+        known[tested[0]] = before[0]
+    return known
 
 
-def read_pairs(texts: Sequence[str], old: Sequence[str], new: Sequence[str]) -> list[Pair]:
-    """Read `NEW=OLD` of the command line; a name may hold an equals sign.
-
-    Args:
-        texts: as they were typed.
-        old, new: the names of the models of the earlier and of the later run.
-
-    Raises:
-        InputError: a text names no model of either run, or may be read in two ways.
-    """
-    found: list[Pair] = []
-    for text in texts:
-        ways = [Pair(text[at + 1 :], text[:at]) for at, char in enumerate(text) if char == "="]
-        if not ways or not (ways[0].new and ways[-1].old):
-            raise InputError(f"--pair {text}: expected NEW=OLD, two models by their names")
-        fitting = {way for way in ways if way.new in new and way.old in old}
-        if len(fitting) > 1:
-            raise InputError(
-                f"--pair {text}: can be read in {len(fitting)} ways; rename a model with --label"
-            )
-        if not fitting:
-            _check(
-                next((way for way in ways if way.new in new or way.old in old), ways[0]), old, new
-            )
-        found += fitting
-    return found
+def _read_pair(text: str, old: Sequence[str], new: Sequence[str]) -> tuple[str, str]:
+    """Return the later and the earlier model of `NEW=OLD`."""
+    ways = [(text[:at], text[at + 1 :]) for at, char in enumerate(text) if char == "="]
+    fitting = [(later, earlier) for later, earlier in ways if later in new and earlier in old]
+    if len(fitting) != 1:
+        raise InputError(
+            f"--pair {text}: expected NEW=OLD in one reading, a model of the later run"
+            f" ({_listed(new)}) and one of the earlier ({_listed(old)})"
+        )
+    return fitting[0]
 
 
-def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    further = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(one_line(name, 200)) for name in names[:most]) + further
+
+
+def what_changed(old: Study, new: Study, earlier: str, later: str) -> list[str]:
     """Say in what the two versions of a model were not treated alike, a clause each, so that a
     difference may be owed to it.
 
@@ -105,69 +83,41 @@ def what_changed(old: Study, new: Study, pair: Pair) -> list[str]:
     and judges, system prompt and preset. How many there are of them, and of repeats, may differ:
     versions are compared on the sets of both.
     """
-    before, after = conditions_of(old, pair.old), conditions_of(new, pair.new)
+    before, after = conditions_of(old, earlier), conditions_of(new, later)
     was, now = old.manifest, new.manifest
-    found = []
-    if before.dataset != after.dataset:
-        found.append(
-            _from_to(
-                "dataset",
-                f"{was.dataset.name} {before.dataset[:8]}",
-                f"{now.dataset.name} {after.dataset[:8]}",
-            )
-        )
-    if before.judges != after.judges:
-        found.append(_from_to("judges", " + ".join(before.judges), " + ".join(after.judges)))
-    if before.mode_judge != after.mode_judge:
-        found.append(_from_to("judge of modes", before.mode_judge, after.mode_judge))
+    facts: list[tuple[str, object, object]] = [
+        (
+            "dataset",
+            f"{was.dataset.name} {before.dataset[:16]}",
+            f"{now.dataset.name} {after.dataset[:16]}",
+        ),
+        ("judges", " + ".join(before.judges), " + ".join(after.judges)),
+        ("judge of modes", before.mode_judge, after.mode_judge),
+        ("grades read as", before.parse, after.parse),
+        ("sampling", was.target_sampling, now.target_sampling),
+        ("system prompt", was.system, now.system),
+        ("preset", was.preset, now.preset),
+        ("judge sampling", was.judge_sampling, now.judge_sampling),
+    ]
     for judge in dict.fromkeys((*before.judges, before.mode_judge)):
-        if judge in was.judges and judge in now.judges and was.judges[judge] != now.judges[judge]:
-            found.append(
-                _from_to(f"who serves {one_line(judge, 80)}", was.judges[judge], now.judges[judge])
-            )
+        if judge in was.judges and judge in now.judges:
+            name = f"who serves {one_line(judge, 80)}"
+            facts.append((name, was.judges[judge], now.judges[judge]))
+    changes = [
+        f"{name}: {_shown(first)}, now {_shown(second)}"
+        for name, first, second in facts
+        if first != second
+    ]
     if roles := sorted({role for role, _ in set(before.templates) ^ set(after.templates)}):
-        found.append(f"judge templates: {', '.join(roles)}")
-    if before.parse != after.parse:
-        found.append(_from_to("grades read as", before.parse, after.parse))
-    fields = {
-        "target_sampling": "sampling",
-        "system": "system prompt",
-        "preset": "preset",
-        "judge_sampling": "judge sampling",
-    }
-    for field, label in fields.items():
-        if getattr(was, field) != getattr(now, field):
-            found.append(_from_to(label, _told(getattr(was, field)), _told(getattr(now, field))))
-    return found
+        changes.append(f"judge templates: {', '.join(roles)}")
+    return changes
 
 
-def _from_to(what: str, old: str, new: str) -> str:
-    return f"{what}: {one_line(old, 200) or 'none'}, now {one_line(new, 200) or 'none'}"
-
-
-def _told(value: object) -> str:
-    return "" if value is None else msgspec.json.encode(value).decode()
-
-
-def _check(pair: Pair, old: Sequence[str], new: Sequence[str]) -> None:
-    for name, names, which in ((pair.new, new, "later"), (pair.old, old, "earlier")):
-        if name not in names:
-            raise InputError(
-                f"--pair: the {which} run has no model {_shown(name)}; {nearest(name, names)}"
-            )
-
-
-def _tested(names: Sequence[str]) -> list[str]:
-    return [name for name in names if not is_baseline(name)]
-
-
-def _shown(name: str) -> str:
-    return repr(one_line(name, 200))
-
-
-def _several(names: Sequence[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(_shown(name) for name in names[:most]) + rest if names else "none"
+def _shown(value: object) -> str:
+    if value is None:
+        return "none"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return one_line(text, 200) or "none"
 
 
 # Which sets changed

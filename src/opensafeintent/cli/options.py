@@ -296,12 +296,6 @@ GATES = options_of(
         ),
     ),
     click.option(
-        "--because",
-        metavar="TEXT",
-        default="",
-        help="Why the margins are what they are; kept with the run.",
-    ),
-    click.option(
         "--summary",
         type=PATH,
         metavar="FILE",

@@ -128,7 +128,7 @@ def _show_gates(console: Console, gates: Gates) -> None:
             print_table(
                 console,
                 table.part(table.rows, "reason", "n"),
-                bold=lambda line: line.check.verdict != "pass",
+                bold=lambda result: result.verdict != "pass",
             )
         console.print(plain(f"{table.title}."), style="dim")
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")

@@ -103,15 +103,6 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
         )
 
 
-class Margin(msgspec.Struct, frozen=True, kw_only=True):
-    """How much worse than an earlier run a release may be, as it was declared with a gate."""
-
-    metric: str
-    margin: float
-    because: str
-    """Why so much, and no less, is tolerable."""
-
-
 class _Withheld(msgspec.Struct, frozen=True):
     id: str
     version: int
@@ -186,8 +177,6 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """By hash."""
     judge_checks: tuple[JudgeCheck, ...] = ()
     """What the anchor cases said of the judges; a run may hold none."""
-    margins: tuple[Margin, ...] = ()
-    """Of the gates that a report held the run against, in the order in which they were declared."""
     swap: SwapPlan | None = None
     """The audit of its judges, which belongs to the run: models and judges that join it take part.
     """

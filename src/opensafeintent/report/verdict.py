@@ -11,7 +11,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from opensafeintent import __version__
-from opensafeintent.analysis.gates import Gates, Held
+from opensafeintent.analysis.gates import GateResult, Gates
 from opensafeintent.analysis.groups import CHECK_WORDS, Group, checked_judges
 from opensafeintent.hostile import one_line
 from opensafeintent.report.formats import markdown_text, to_markdown
@@ -84,57 +84,42 @@ def junit(groups: Sequence[Group], gates: Gates) -> str:
     A gate that is undecided is a failure, of the type `undecided`: a test that does not pass must
     not look as if it did.
     """
-    root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.held))
-    for number in range(len(groups)):
-        of_group = [held for held in gates.held if held.group == number]
-        if not of_group:
+    root = ElementTree.Element("testsuites", _counts("opensafeintent", gates.results))
+    for number, group in enumerate(groups):
+        results = [result for result in gates.results if result.group == number]
+        if not results:
             continue
-        suite = ElementTree.SubElement(
-            root, "testsuite", _counts(_plain(group_line(groups, number)), of_group)
-        )
+        counts = _counts(_plain(group_line(groups, number)), results)
+        suite = ElementTree.SubElement(root, "testsuite", counts)
         properties = ElementTree.SubElement(suite, "properties")
-        about = {
-            "opensafeintent": __version__,
-            "dataset": groups[number].dataset.hash,
-            "because": gates.because or "",
-        }
+        about = {"opensafeintent": __version__, "dataset": group.dataset.hash}
         for name, value in about.items():
-            ElementTree.SubElement(properties, "property", {"name": name, "value": _plain(value)})
-        for held in of_group:
-            _test(suite, held)
+            ElementTree.SubElement(properties, "property", {"name": name, "value": value})
+        for result in results:
+            _add_test(suite, result)
     ElementTree.indent(root)
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        + ElementTree.tostring(root, encoding="unicode")
-        + "\n"
-    )
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _counts(name: str, held: Sequence[Held]) -> dict[str, str]:
-    failures = sum(item.verdict != "pass" for item in held)
-    counts = {"tests": len(held), "failures": failures, "errors": 0, "skipped": 0}
+def _counts(name: str, results: Sequence[GateResult]) -> dict[str, str]:
+    failures = sum(result.verdict != "pass" for result in results)
+    counts = {"tests": len(results), "failures": failures, "errors": 0, "skipped": 0}
     return {"name": name} | {key: str(count) for key, count in counts.items()} | {"time": "0"}
 
 
-def _test(suite: ElementTree.Element, held: Held) -> None:
-    name = f"{held.gate.option} {held.gate.text}"
+def _add_test(suite: ElementTree.Element, result: GateResult) -> None:
+    name = f"{result.gate.option} {result.gate.text}"
     test = ElementTree.SubElement(
-        suite, "testcase", {"classname": _plain(held.model), "name": _plain(name), "time": "0"}
+        suite, "testcase", {"classname": _plain(result.model), "name": name, "time": "0"}
     )
-    lines = [_plain(f"{check.condition.metric} {check.reason}") for check in held.checks]
-    if held.verdict == "pass":
-        ElementTree.SubElement(test, "system-out").text = "\n".join(lines)
+    reason = _plain(f"{result.gate.metric} {result.reason}")
+    if result.verdict == "pass":
+        ElementTree.SubElement(test, "system-out").text = reason
         return
-    kind = "failed" if held.verdict == "fail" else "undecided"
-    told = [
-        line
-        for line, check in zip(lines, held.checks, strict=True)
-        if check.verdict == held.verdict
-    ]
-    failure = ElementTree.SubElement(
-        test, "failure", {"type": kind, "message": f"{verdict_word(held)}: {told[0]}"}
-    )
-    failure.text = "\n".join(lines)
+    kind = "failed" if result.verdict == "fail" else "undecided"
+    message = f"{verdict_word(result)}: {reason}"
+    ElementTree.SubElement(test, "failure", {"type": kind, "message": message})
 
 
 def _plain(text: str) -> str:

@@ -25,7 +25,7 @@ Side = Literal["least", "most"]
 """Whether a limit is the least that a number may be, or the most."""
 
 
-class Ends(NamedTuple):
+class ConfidenceBounds(NamedTuple):
     """A number and the ends between which it lies, not rounded; without a confidence the ends are
     the number.
     """
@@ -37,42 +37,40 @@ class Ends(NamedTuple):
     low: float
     high: float
     method: str | None = None
+    """None without a confidence."""
 
-    def record(self, *, sure: bool) -> Estimate:
-        """Return the number as results have it, with its interval where one was asked for
-        (`sure`).
-        """
-        if not self.n or np.isnan(self.value):
+    @property
+    def estimate(self) -> Estimate:
+        """The number as results have it."""
+        if np.isnan(self.value):
             return Estimate(value=None, n=0)
-        interval = (
-            (rounded(self.low), rounded(self.high)) if sure and not np.isnan(self.low) else None
-        )
-        return Estimate(
-            value=rounded(self.value),
-            n=self.n,
-            interval=interval,
-            method=self.method if interval else None,
-        )
+        interval = (rounded(self.low), rounded(self.high)) if self.method else None
+        return Estimate(value=rounded(self.value), n=self.n, interval=interval, method=self.method)
+
+    @property
+    def negative(self) -> ConfidenceBounds:
+        """The same of the number with its sign turned."""
+        return self._replace(value=-self.value, low=-self.high, high=-self.low)
 
 
-def verdict_of(ends: Ends, limit: float, side: Side) -> Verdict:
+def verdict_of(bounds: ConfidenceBounds, limit: float, side: Side) -> Verdict:
     """Hold a number against a limit: passed where both ends meet it, failed where neither does,
     else undecided.
     """
-    if np.isnan(ends.low) or np.isnan(ends.high):
+    if np.isnan(bounds.low) or np.isnan(bounds.high):
         return "undecided"
-    met = [end >= limit if side == "least" else end <= limit for end in (ends.low, ends.high)]
+    met = [end >= limit if side == "least" else end <= limit for end in (bounds.low, bounds.high)]
     return "pass" if all(met) else "undecided" if any(met) else "fail"
 
 
-def ends_of(
+def bounds_of(
     parts: Parts,
     resamples: Resamples,
     *,
     span: tuple[float, float],
     binary: bool,
     confidence: float | None,
-) -> Ends:
+) -> ConfidenceBounds:
     """Return Σ numerator / Σ denominator with its ends.
 
     Where a set's value is 0 or 1 and all weigh the same, they are Clopper and Pearson's: the exact
@@ -91,11 +89,11 @@ def ends_of(
     n, total = int((bottom > 0).sum()), float(bottom.sum())
     value = float(top.sum()) / total if total > 0 else float("nan")
     if confidence is None or not n:
-        return Ends(value, n, value, value)
+        return ConfidenceBounds(value, n, value, value)
     if binary and _is_zero_or_one(top, bottom):
         events = round(float(top.sum() / bottom.max()))
         low, high = least_share(events, n, confidence), 1 - least_share(n - events, n, confidence)
-        return Ends(value, n, low, high, "clopper-pearson")
+        return ConfidenceBounds(value, n, low, high, "clopper-pearson")
     return _estimated(
         value, top, bottom, resamples, span=span, binary=binary, confidence=confidence
     )
@@ -110,21 +108,21 @@ def _estimated(
     span: tuple[float, float],
     confidence: float,
     binary: bool = False,
-) -> Ends:
+) -> ConfidenceBounds:
     """Return the ends of the interval that a number has everywhere, as one-sided ones."""
     counted = bottom > 0
     # of sets that are all alike, what so many may have missed lies at either end with all of the
     # error
     level = confidence if _alike(top[counted] / bottom[counted]) else 2 * confidence - 1
     found = estimate(top[None], bottom[None], resamples, span=span, binary=binary, confidence=level)
-    return Ends(
+    return ConfidenceBounds(
         value, int(counted.sum()), float(found.low[0]), float(found.high[0]), found.method[0]
     )
 
 
-def ends_of_difference(
+def bounds_of_difference(
     new: Parts, old: Parts, resamples: Resamples, *, span: tuple[float, float], confidence: float
-) -> Ends:
+) -> ConfidenceBounds:
     """Return the mean of new minus old over the sets that count for both, with its ends.
 
     Where all sets weigh the same, they are those of the score interval (`pairs.score_statistic`;
@@ -135,34 +133,27 @@ def ends_of_difference(
 
     Args:
         new, old: numerator and denominator, each of shape (prompt_set,).
-        resamples, span, confidence: see `ends_of`.
+        resamples, span, confidence: see `bounds_of`.
     """
     both = (new[1] > 0) & (old[1] > 0)
-    # of two samples drawn per cell, a set stands for more in the smaller, which is the one that
-    # both share
     n, weight = int(both.sum()), np.where(both, np.maximum(new[1], old[1]), 0.0)
     if not n:
-        return Ends(*(float("nan"), 0, float("nan"), float("nan")))
+        return ConfidenceBounds(*(float("nan"), 0, float("nan"), float("nan")))
     difference = np.zeros(len(both))
     difference[both] = new[0][both] / new[1][both] - old[0][both] / old[1][both]
     value = float((weight * difference).sum() / weight.sum())
     width = span[1] - span[0]
     if _alike(weight[both]) and not _alike(difference[both]):
         values, counts = np.unique(np.round(difference[both], 9), return_counts=True)
-        lows, highs = zip(
-            *(
-                differences_not_rejected(
-                    values,
-                    counts.astype(float),
-                    NormalDist().inv_cdf(confidence),
-                    width,
-                    skewness=skewness,
-                )
-                for skewness in (False, True)
-            ),
-            strict=True,
-        )
-        return Ends(value, n, min(lows), max(highs), "score")
+        quantile = NormalDist().inv_cdf(confidence)
+        intervals = [
+            differences_not_rejected(
+                values, counts.astype(float), quantile, width, skewness=skewness
+            )
+            for skewness in (False, True)
+        ]
+        low, high = min(low for low, _ in intervals), max(high for _, high in intervals)
+        return ConfidenceBounds(value, n, low, high, "score")
     return _estimated(
         value, weight * difference, weight, resamples, span=(-width, width), confidence=confidence
     )

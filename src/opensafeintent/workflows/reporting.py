@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,7 +45,6 @@ from opensafeintent.workflows.gating import (
     check_gating,
     find_gates,
     gates_of,
-    keep_margins,
     write_verdict,
 )
 from opensafeintent.workflows.loop import rare_collections
@@ -129,8 +128,6 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     display = display or Quiet()
     try:
         with rare_collections(), locked_folder(out, "writing a report into"):
-            if settings.baseline is not None:
-                _declare_margins(settings, gates, out)
             outcome = _write_report(settings, gates, out, display)
     except Taken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
@@ -146,15 +143,6 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
         outcome.stopped.append(str(error))
         outcome.exit_code = first_exit_code(outcome.exit_code, error.exit_code)
     return outcome
-
-
-def _declare_margins(settings: ReportSettings, gates: Sequence[Gate], out: Path) -> None:
-    """Keep margins in the run before anything is known of it; the report's folder is kept for
-    us.
-    """
-    (run,) = settings.runs
-    with nullcontext() if out.resolve() == run.resolve() else RunFolder(run).lock():
-        keep_margins(settings, gates, run)
 
 
 def _write_report(
