@@ -20,9 +20,9 @@ from collections.abc import Sequence
 from opensafeintent import PromptSet, load_dataset
 from opensafeintent.construction.controls.artefacts import artefacts_of
 from opensafeintent.construction.controls.findings import check
-from opensafeintent.construction.controls.records import Accuracy, Artefacts
+from opensafeintent.construction.controls.records import Accuracy
 from opensafeintent.promptsets import Prompts
-from opensafeintent.statistics import Resamples
+from opensafeintent.statistics import Estimate, Resamples
 from opensafeintent.taxonomy import CORE_VARIANTS
 
 RUNS = 3
@@ -33,10 +33,12 @@ COMMON = [f"word{n}" for n in range(40)]
 HABITS = {"benign": [f"habit{n}" for n in range(6)], "malicious": [f"custom{n}" for n in range(6)]}
 
 
-def artefacts(prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples) -> Artefacts:
-    found = artefacts_of(sorted(prompt_sets, key=lambda item: item.id), seed, resamples)
-    if isinstance(found, str):
-        raise SystemExit(found)
+def accuracies(
+    prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
+) -> tuple[Accuracy, ...]:
+    found, _, problem = artefacts_of(sorted(prompt_sets, key=lambda item: item.id), seed, resamples)
+    if problem:
+        raise SystemExit(problem)
     return found
 
 
@@ -93,23 +95,20 @@ def draw_equal_sizes(names: Sequence[str]) -> None:
             random.Random(seed).sample(dataset.prompt_sets, min(DRAWN, len(dataset)))
             for seed in range(DRAWS)
         ]
-        found = [artefacts(sets, seed, resamples).accuracies for seed, sets in enumerate(drawn)]
+        found = [accuracies(sets, seed, resamples) for seed, sets in enumerate(drawn)]
         means = (
-            f"{' or '.join(of[0].intents)} {statistics.mean(item.value for item in of):.3f}"
+            f"{' or '.join(of[0].intents)} {statistics.mean(item.accuracy.value for item in of):.3f}"
             for of in zip(*found, strict=True)
         )
         print(f"{dataset.name}: {DRAWN} sets, mean of {DRAWS} draws: {'; '.join(means)}")
 
 
-def uncorrected(found: Accuracy, truth: float) -> bool:
+def uncorrected(found: Estimate, truth: float) -> bool:
     """Tell whether the interval over sets alone holds a value; of five folds ours is √(1 + 5/4) =
     1.5 times as long.
     """
-    return (
-        found.value - (found.value - found.low) / 1.5
-        <= truth
-        <= found.value + (found.high - found.value) / 1.5
-    )
+    below, above = found.value - found.low, found.high - found.value
+    return found.value - below / 1.5 <= truth <= found.value + above / 1.5
 
 
 def simulate() -> None:
@@ -125,23 +124,19 @@ def simulate() -> None:
             made = (
                 by_chance(sets, 1000 + seed, topics=topics, more=more) for seed in range(SIMULATED)
             )
-            found = [artefacts(sample, seed, resamples) for seed, sample in enumerate(made)]
+            found = [accuracies(sample, seed, resamples) for seed, sample in enumerate(made)]
             if not more:
-                for item in (item for each in found for item in each.accuracies):
+                for item in (item for each in found for item in each):
                     above["three intents" if len(item.intents) == 3 else "two intents"].append(
-                        item.low > item.chance
+                        item.accuracy.low > item.chance
                     )
             for index in (0, 1):
-                mean = statistics.mean(each.accuracies[index].value for each in found)
-                held = statistics.mean(
-                    each.accuracies[index].low <= mean <= each.accuracies[index].high
-                    for each in found
-                )
-                width = statistics.mean(
-                    each.accuracies[index].high - each.accuracies[index].low for each in found
-                )
+                of = [each[index].accuracy for each in found]
+                mean = statistics.mean(item.value for item in of)
+                held = statistics.mean(item.low <= mean <= item.high for item in of)
+                width = statistics.mean(item.high - item.low for item in of)
                 among = "three intents" if index == 0 else "benign or malicious"
-                bare = statistics.mean(uncorrected(each.accuracies[index], mean) for each in found)
+                bare = statistics.mean(uncorrected(item, mean) for item in of)
                 print(
                     f"{sets} sets, {name}, {among}: mean {mean:.3f}, held by {held:.0%} ({bare:.0%}"
                     f" without the correction), mean width {width:.3f}",

@@ -199,20 +199,16 @@ def go(
 ) -> list[tuple[list[str], dict[str, str]]]:
     """Write all prompts; return for each round its topics and what each was told."""
     found = []
-    for commissions in rounds.of(wanted):
-        found.append(
-            (
-                [item.topic.id for item in commissions],
-                {item.topic.id: item.told for item in commissions},
-            )
-        )
+    for members, habits in rounds.of(wanted):
+        ids = [topic.id for topic in members]
+        found.append((ids, {topic_id: told(habits, topic_id) for topic_id in ids}))
         made = [
             (
-                Rejection.of(item.topic, "call_failed")
-                if item.topic in failing
-                else msgspec.structs.replace(HABITUAL, topic=item.topic)
+                Rejection.of(topic, "call_failed")
+                if topic in failing
+                else msgspec.structs.replace(HABITUAL, topic=topic)
             )
-            for item in commissions
+            for topic in members
         ]
         rounds.add(StageResult.of("triplets", made))
     return found
@@ -266,11 +262,9 @@ def test_what_a_round_was_told_stays_when_a_topic_comes_late_or_is_added() -> No
 def test_rounds_that_are_not_asked_are_not_kept() -> None:
     saved: list[Sequence[Round]] = []
     rounds = Rounds([], saved.append)
-    for commissions in rounds.of(topics(0, 100)):
+    for members, _ in rounds.of(topics(0, 100)):
         rounds.add(
-            StageResult.of(
-                "triplets", (Rejection.of(item.topic, "not_made") for item in commissions)
-            )
+            StageResult.of("triplets", (Rejection.of(topic, "not_made") for topic in members))
         )
     assert [len(kept) for kept in saved] == [1]
 

@@ -168,7 +168,7 @@ def test_a_build_in_which_nothing_comes_through_still_says_why(
         inputs, tmp_path / "none", generator=faulty("generator", "refusal"), per_cell=None
     )
     assert outcome.dataset is None
-    assert "Why items were dropped" in (tmp_path / "none" / "build.md").read_text()
+    assert "a model declined" in (tmp_path / "none" / "build.md").read_text()
 
 
 def test_one_model_in_both_roles_is_warned_of(inputs: Path, tmp_path: Path) -> None:

@@ -287,8 +287,8 @@ def test_a_budget_stops_the_build_and_a_larger_one_goes_on(tmp_path: Path, seeds
     assert not (out / "dataset.jsonl").exists()
     rest = osi("build", seeds, *OFFLINE, "--out", out)
     assert "24 calls made" in rest.out
-    found = json.loads((out / "check" / "check.json").read_text())["artefacts"]["accuracies"][1]
-    low, high = (f"{100 * found[end]:.0f} %" for end in ("low", "high"))
+    found = json.loads((out / "check" / "check.json").read_text())["classifier"][1]["accuracy"]
+    low, high = (f"{100 * end:.0f} %" for end in found["ci"])
     assert (
         f"Give-away: words alone tell benign from malicious in {100 * found['value']:.0f} %"
         in rest.out

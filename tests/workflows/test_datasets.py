@@ -121,7 +121,7 @@ def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(
     assert [line["id"] for line in report_of(beside)] == ["copied", "worded"]
     assert beside.stat().st_mode & 0o077 == 0
     found = dedup_dataset(dataset, out)
-    assert (found.report, [line.id for line in found.dropped]) == (beside, ["copied", "worded"])
+    assert (found.report, [*found.dropped]) == (beside, ["copied", "worded"])
 
 
 def test_a_report_by_default_is_not_written_over_the_input(dataset: str, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_the_threshold_decides_and_a_tie_is_kept(
     result = dedup_dataset(
         dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=threshold
     )
-    assert [line.id for line in result.dropped] == dropped
+    assert [*result.dropped] == dropped
     assert len(result.kept) == len(SETS) - len(dropped)
 
 
@@ -217,7 +217,7 @@ def test_what_was_kept_is_kept_again(dataset: str, tmp_path: Path) -> None:
     kept = tmp_path / "kept.jsonl"
     dedup_dataset(dataset, kept, tmp_path / "dropped.jsonl")
     again = dedup_dataset(str(kept), tmp_path / "again.jsonl", tmp_path / "none.jsonl")
-    assert again.dropped == ()
+    assert again.dropped == {}
     assert (tmp_path / "again.jsonl").read_bytes() == kept.read_bytes()
 
 
@@ -236,9 +236,7 @@ def test_labels_of_another_taxonomy(tmp_path: Path) -> None:
     result = dedup_dataset(
         str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", taxonomy=taxonomy
     )
-    assert [(line.id, line.twin, line.harm_domain) for line in result.dropped] == [
-        ("stew", "soup", "Kitchens")
-    ]
+    assert {set_id: match.twin for set_id, match in result.dropped.items()} == {"stew": "soup"}
     with pytest.raises(InputError, match="Kitchens"):
         dedup_dataset(str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl")
     with pytest.raises(InputError, match="is the input"):
@@ -276,7 +274,7 @@ def test_equal_triplets_are_found_by_the_authors_rule_at_the_threshold_one(tmp_p
     result = dedup_dataset(
         name, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=1, rule="authors"
     )
-    assert [line.id for line in result.dropped] == ["two"]
+    assert [*result.dropped] == ["two"]
 
 
 @pytest.mark.parametrize(

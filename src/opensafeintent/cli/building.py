@@ -19,9 +19,6 @@ from opensafeintent.cli.options import (
 from opensafeintent.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
-    from opensafeintent.construction.pipeline import Built
     from opensafeintent.workflows.building import BuildOutcome
 
 
@@ -112,8 +109,9 @@ def _stages(text: str) -> tuple[int, int]:
 
 
 def _show(outcome: BuildOutcome, prices: Path | None) -> int:
-    from opensafeintent.cli.printing import new_console, print_notes
+    from opensafeintent.cli.printing import new_console, print_notes, print_table
     from opensafeintent.cli.show import show_costs, show_forecast
+    from opensafeintent.report.build import funnel_table
     from opensafeintent.report.terminal import plain
 
     console = new_console()
@@ -127,7 +125,7 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
         print_notes(console, outcome.notes)
         return outcome.exit_code
     assert outcome.built is not None
-    console.print(_funnel_table(outcome.built))
+    print_table(console, funnel_table(outcome.built))
     print_notes(console, outcome.notes)
     tally = outcome.tally
     if tally is not None:
@@ -150,35 +148,13 @@ def _show(outcome: BuildOutcome, prices: Path | None) -> int:
             f"{count:,} prompt-set{'' if count == 1 else 's'} (sha256 {outcome.dataset.hash[:12]})"
         )
         console.print(plain(f"{outcome.out}/dataset.jsonl: {found}"), soft_wrap=True)
-    if outcome.check and outcome.check.artefacts:
-        from opensafeintent.construction.controls.findings import interval_of
+    if outcome.check and outcome.check.give_away:
+        from opensafeintent.construction.controls.findings import share_with_interval
 
-        told = interval_of(outcome.check.artefacts.give_away)
+        share = share_with_interval(outcome.check.give_away)
         console.print(
-            plain(f"Give-away: words alone tell benign from malicious in {told}; chance is 50 %."),
+            plain(f"Give-away: words alone tell benign from malicious in {share}; chance is 50 %."),
             soft_wrap=True,
         )
     console.print(plain(f"Funnel, coverage and costs: {outcome.out}/build.md"), soft_wrap=True)
     return outcome.exit_code
-
-
-def _funnel_table(built: Built) -> Table:
-    from opensafeintent.construction.records import REASONS
-
-    table = _table("Stage", "In", "Kept", "Dropped, and why")
-    for result in built.stages:
-        line = result.funnel_line()
-        why = "\n".join(
-            f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items()
-        )
-        table.add_row(result.stage, f"{line['in']:,}", f"{line['kept']:,}", why)
-    return table
-
-
-def _table(*headings: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in headings:
-        table.add_column(heading, justify="right" if heading in ("In", "Kept", "Calls") else "left")
-    return table

@@ -96,21 +96,12 @@ def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: 
 
     result = dedup_dataset(name, out, report, **options)
     kept, dropped = len(result.kept), len(result.dropped)
-    click.echo(
-        terminal_safe(
-            f"{out}: {kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
-        )
-    )
-    highest = (
-        f"; the highest score is {max(line.score for line in result.dropped):.3f}"
-        if dropped
-        else ""
-    )
-    click.echo(
-        terminal_safe(
-            f"{result.report}: {dropped} dropped as too similar to an earlier set{highest}"
-        )
-    )
+    sets = f"{kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
+    click.echo(terminal_safe(f"{out}: {sets}"))
+    highest = max((match.overlap.score for match in result.dropped.values()), default=None)
+    score = "" if highest is None else f"; the highest score is {highest:.3f}"
+    reason = f"{dropped} dropped as too similar to an earlier set{score}"
+    click.echo(terminal_safe(f"{result.report}: {reason}"))
 
 
 @dataset_group.command("check")

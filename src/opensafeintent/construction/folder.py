@@ -34,7 +34,8 @@ from opensafeintent.templates.instruction import parse_instructions
 
 _SCHEMA = 1
 _ROUNDS = "stages/rounds.json"
-_RESULTS = ("dataset.jsonl", "provenance.jsonl")
+RESULTS = ("dataset.jsonl", "provenance.jsonl")
+"""What a build that ends in a dataset has."""
 
 
 class BuildManifest(msgspec.Struct, frozen=True, kw_only=True):
@@ -174,7 +175,7 @@ class BuildFolder(LedgerFolder[BuildManifest]):
     @property
     def has_dataset(self) -> bool:
         """Whether a finished dataset is there."""
-        return (self.path / _RESULTS[0]).is_file()
+        return (self.path / RESULTS[0]).is_file()
 
     def write_stage(self, result: StageResult[Any]) -> None:
         """Write what a stage kept and what it dropped, as JSONL."""
@@ -195,11 +196,6 @@ class BuildFolder(LedgerFolder[BuildManifest]):
         write_private(
             self.path / "dataset.jsonl", _lines(item.to_json() for item in dataset.prompt_sets)
         )
-
-    def remove_results(self) -> None:
-        """Take away a finished dataset that is no result of this build."""
-        for name in _RESULTS:
-            (self.path / name).unlink(missing_ok=True)
 
     def remove_later_stages(self, last: int) -> None:
         """Take away what earlier runs wrote of stages that this build does not have."""

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,12 +17,12 @@ from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import StageContext
 from opensafeintent.construction.augmentation import PARAPHRASES, augment
 from opensafeintent.construction.backfill import BATCH, fill_cells
+from opensafeintent.construction.habits import Habits
 from opensafeintent.construction.intents import check_intents
 from opensafeintent.construction.metadata import describe_seeds
 from opensafeintent.construction.quality import KeptPrompts, check_quality
 from opensafeintent.construction.records import (
     STAGES,
-    Commission,
     Draft,
     Reason,
     Rejection,
@@ -183,7 +183,7 @@ class _Build:
         return self._logged(msgspec.structs.replace(result, kept=(*before, *result.kept)))
 
     async def _made(self, stage: Stage, items: Sequence[Any]) -> StageResult[Any]:
-        context = replace(self._context, finished=lambda: self._watcher.finished(stage))
+        context = self._context_of(stage)
         match stage:
             case "metadata":
                 return await describe_seeds(context, items)
@@ -193,8 +193,6 @@ class _Build:
                     {(domain, kind): count for domain, kind, count in items},
                     self._accepted,
                 )
-            case "triplets":
-                return await write_triplets(context, items)
             case "intents":
                 return await check_intents(context, items)
             case "quality":
@@ -203,6 +201,9 @@ class _Build:
                 return await augment(context, items)
             case _:
                 raise ValueError(f"stage {stage} makes no calls")
+
+    def _context_of(self, stage: Stage) -> StageContext:
+        return replace(self._context, finished=lambda: self._watcher.finished(stage))
 
     def _logged(self, result: StageResult[Any]) -> tuple[Any, ...]:
         stage = result.stage
@@ -225,16 +226,12 @@ class _Build:
         """
         self._watcher.begins("triplets", len(topics), number)
         in_rounds = self._context.instructions.triplet.takes("habits")
-        rounds = (
-            self._rounds.of(topics)
-            if in_rounds
-            else [tuple(Commission(topic=topic) for topic in topics)]
-        )
+        rounds = self._rounds.of(topics) if in_rounds else [(topics, Habits())]
         made: list[StageResult[Any]] = []
         reading: list[asyncio.Future[StageResult[Any]]] = []
         try:
-            for commissions in rounds:
-                made.append(await self._made("triplets", commissions))
+            for members, habits in rounds:
+                made.append(await write_triplets(self._context_of("triplets"), members, habits))
                 self._rounds.add(made[-1])
                 if self._plan.reaches("intents"):
                     reading.append(asyncio.ensure_future(self._made("intents", made[-1].kept)))
@@ -318,62 +315,48 @@ what, how many.
 """
 
 
-class StageForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls to expect of one stage."""
+class ExpectedCalls(NamedTuple):
+    """Calls to expect of one model for one purpose, without those that the ledger already holds."""
 
-    stage: Stage
     role: str
     """`generator` or `judge`."""
     purpose: str
     calls: int
 
 
-class BuildForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls to expect, those aside that the ledger already holds.
+def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> list[ExpectedCalls]:
+    """Count the calls that a build still needs, stage by stage.
 
     Every item that is not known yet is taken to pass every stage, without repairs and re-asks;
     seeds whose labels are not known yet are taken to fill no cell that lacks topics.
-    """
-
-    lines: tuple[StageForecast, ...]
-
-
-def forecast_build(built: Built, plan: Plan, taxonomy: Taxonomy) -> BuildForecast:
-    """Count the calls that a build still needs.
 
     Args:
-        built: what comes of the stages with the ledger alone.
+        built: the result of the stages with the ledger alone.
         plan: what is to be built.
-        taxonomy: what the cells are of.
+        taxonomy: of the cells.
     """
-    lines: list[StageForecast] = []
+    expected: list[ExpectedCalls] = []
     unknown = 0
     """Items that reach a stage and whose calls are not in the ledger."""
     for stage in STAGES[: min(plan.last_stage, 6)]:
         if stage == "backfill":
-            batches, topics = _backfill(built, plan, taxonomy)
-            unknown += topics
-            lines += (
-                [StageForecast(stage=stage, role="generator", purpose="backfill", calls=batches)]
-                if batches
-                else []
-            )
-            continue
-        unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
-        lines += [
-            StageForecast(stage=stage, role=role, purpose=purpose, calls=each * unknown)
-            for role, purpose, each in _CALLS[stage]
-            if unknown
-        ]
-    return BuildForecast(lines=tuple(lines))
+            lacking = _lacking(built, plan, taxonomy)
+            unknown += sum(lacking)
+            batches = sum(ceil(count / BATCH) for count in lacking)
+            expected.append(ExpectedCalls("generator", "backfill", batches))
+        else:
+            unknown += sum(rejection.reason == "not_made" for rejection in built.rejected_in(stage))
+            expected += [
+                ExpectedCalls(role, purpose, each * unknown)
+                for role, purpose, each in _CALLS[stage]
+            ]
+    return [line for line in expected if line.calls]
 
 
-def _backfill(built: Built, plan: Plan, taxonomy: Taxonomy) -> tuple[int, int]:
-    """Return the batches that cells still need, and the topics in them."""
+def _lacking(built: Built, plan: Plan, taxonomy: Taxonomy) -> list[int]:
+    """Return how many topics each cell lacks that lacks any."""
     if plan.per_cell is None:
-        return 0, 0
-    there = dict.fromkeys(taxonomy.cells, 0)
-    for topic in built.topics[-1].kept if built.topics else ():
-        there[topic.cell] += 1
-    lacking = [plan.per_cell - count for count in there.values() if count < plan.per_cell]
-    return sum(ceil(count / BATCH) for count in lacking), sum(lacking)
+        return []
+    topics = Counter(topic.cell for topic in (built.topics[-1].kept if built.topics else ()))
+    counts = [plan.per_cell - topics[cell] for cell in taxonomy.cells]
+    return [count for count in counts if count > 0]

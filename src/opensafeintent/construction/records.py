@@ -146,16 +146,6 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
         return self.harm_domain, self.task_type
 
 
-class Commission(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic whose prompts are to be written (stage 3)."""
-
-    topic: Topic
-    told: str = ""
-    """What the generator is told of the habits of earlier prompts, where its instruction has a
-    place for it.
-    """
-
-
 Part = Literal["benign", "dual_use", "malicious", "underlying_task"]
 """A text of a draft that can be repaired alone."""
 
@@ -312,3 +302,8 @@ class StageResult(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
             "kept": len(self.kept),
             "rejected": dict(sorted(reasons.items())),
         }
+
+    def why_dropped(self) -> str:
+        """Return how many items were dropped for which reasons, in words; empty if none were."""
+        reasons = self.funnel_line()["rejected"]
+        return "; ".join(f"{count:,} {REASONS[reason]}" for reason, count in reasons.items())

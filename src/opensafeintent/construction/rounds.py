@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
-from opensafeintent.construction.habits import ROUND, Habits, count_habits, told
-from opensafeintent.construction.records import Commission, Draft, StageResult, Topic
+from opensafeintent.construction.habits import ROUND, Habits, count_habits
+from opensafeintent.construction.records import Draft, StageResult, Topic
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,9 +46,9 @@ class Rounds:
         self._under_way = 0
         self._whole = True
 
-    def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Commission, ...]]:
-        """Yield what to ask for, a round at a time; `add` what came of one before the next is
-        taken.
+    def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Sequence[Topic], Habits]]:
+        """Yield the topics of a round with the habits that it is told of; `add` what came of one
+        round before the next is taken.
         """
         self._seen.update(topic.id for topic in topics)
         number_of = {
@@ -66,8 +66,7 @@ class Rounds:
         for number in sorted({number_of[topic.id] for topic in topics}):
             members = [topic for topic in topics if number_of[topic.id] == number]
             self._under_way = number
-            habits = self._enter(number, [topic.id for topic in members])
-            yield tuple(Commission(topic=topic, told=told(habits, topic.id)) for topic in members)
+            yield members, self._enter(number, [topic.id for topic in members])
 
     def _enter(self, number: int, members: Sequence[str]) -> Habits:
         """Put topics into a round, and return what it is told."""

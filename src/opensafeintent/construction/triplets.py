@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from functools import partial
 
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
+from opensafeintent.construction.habits import Habits, told
 from opensafeintent.construction.material import complaint_of_material
-from opensafeintent.construction.records import Commission, Draft, Rejection, StageResult
+from opensafeintent.construction.records import Draft, Rejection, StageResult, Topic
 from opensafeintent.construction.repairs import takes_material
 from opensafeintent.promptsets.record import Prompts
 
@@ -29,22 +30,26 @@ class TripletReply(Reply, frozen=True):
 
 
 async def write_triplets(
-    context: StageContext, commissions: Sequence[Commission]
+    context: StageContext, topics: Sequence[Topic], habits: Habits
 ) -> StageResult[Draft]:
     """Let the generator write the benign, the dual-use and the malicious prompt of each topic.
 
     Source: paper, section 2.1, stage 3. The neutral task comes first in the same reply, so that the
     prompts follow from it.
 
+    Args:
+        context: models and templates.
+        topics: what the prompts are about.
+        habits: of earlier prompts; the generator is told of them if its template has a place.
+
     Raises:
         Stopped: see `each`.
     """
 
-    async def write(commission: Commission) -> Draft | Rejection:
-        topic = commission.topic
+    async def write(topic: Topic) -> Draft | Rejection:
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
         if context.instructions.triplet.takes("habits"):
-            fills["habits"] = commission.told
+            fills["habits"] = told(habits, topic.id)
         material = takes_material(context, topic.cell)
         match await context.ask(
             TripletReply, fills, about=topic.id, check=partial(_check, material=material)
@@ -62,7 +67,7 @@ async def write_triplets(
                     topic=topic, underlying_task=task, prompts=prompts, calls=(*topic.calls, *calls)
                 )
 
-    return StageResult.of("triplets", await each(context, commissions, write))
+    return StageResult.of("triplets", await each(context, topics, write))
 
 
 def _check(reply: TripletReply, *, material: bool) -> str | None:

@@ -8,18 +8,13 @@ from operator import attrgetter
 from pathlib import PurePath
 from typing import NamedTuple
 
+from opensafeintent.annotation.labels import Label
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
 from opensafeintent.construction.records import (
-    REASONS,
-    Draft,
-    Reason,
-    Seed,
-    Stage,
     StageResult,
-    Topic,
 )
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
@@ -43,14 +38,6 @@ _LONGEST_NAME = 160
 _PKU = "PKU-SafeRLHF"
 
 
-class Reviewed(NamedTuple):
-    """What people made of the dataset (stage 7)."""
-
-    annotators: int
-    sets: int
-    """Prompt-sets that at least one of them called good or poor."""
-
-
 class Cell(NamedTuple):
     """The finished prompt-sets of one cell."""
 
@@ -72,85 +59,31 @@ def build_page(built: Built, manifest: BuildManifest, costs: Costs, remarks: Seq
     cells, costs.
     """
     lines = ["# Build", "", *(f"- {markdown_text(remark, 1000)}" for remark in remarks), ""]
-    tables = [
-        _funnel(built),
-        _dropped(built),
-        _coverage(coverage_of(built, manifest)),
-        *cost_tables(costs),
-    ]
+    tables = [funnel_table(built), _coverage(coverage_of(built, manifest)), *cost_tables(costs)]
     return "\n".join([*lines, *(to_markdown(table) for table in tables if table.rows)])
 
 
-class _StageCount(NamedTuple):
-    stage: Stage
-    count_in: int
-    kept: int
-    from_seeds: int
-    dropped: int
-
-
-def _count(result: StageResult[Seed] | StageResult[Topic] | StageResult[Draft]) -> _StageCount:
-    from_seeds = sum(_goes_back_to_a_seed(item) for item in result.kept)
-    return _StageCount(
-        result.stage, result.count_in, len(result.kept), from_seeds, len(result.rejected)
-    )
-
-
-def _goes_back_to_a_seed(item: Seed | Topic | Draft) -> bool:
-    match item:
-        case Seed():
-            return True
-        case Topic(seed=seed):
-            return seed is not None
-        case Draft(topic=topic):
-            return topic.seed is not None
-
-
-def _funnel(built: Built) -> Table:
+def funnel_table(built: Built) -> Table:
+    """Return how many items each stage kept, and why it dropped the others."""
     return Table(
         name="funnel",
         title="Items through the stages",
         columns=(
             Column("stage", "Stage", "name"),
             Column("in", "In", "count", attrgetter("count_in")),
-            Column("kept", "Kept", "count"),
-            Column("from_seeds", "of these, from seeds", "count"),
-            Column("dropped", "Dropped", "count"),
+            Column("kept", "Kept", "count", _kept),
+            Column("dropped", "Dropped, and why", get=StageResult.why_dropped),
         ),
-        rows=list(map(_count, built.stages)),
+        rows=built.stages,
         notes=(
-            (
-                "The back-fill takes in the topics from seeds, which it keeps, and what the"
-                " generator proposes."
-            ),
+            "The back-fill takes in the topics from seeds, which it keeps, and what the generator"
+            " proposes.",
         ),
     )
 
 
-class _Dropped(NamedTuple):
-    """Items that one stage dropped for one reason."""
-
-    stage: Stage
-    reason: Reason
-    items: int
-
-
-def _dropped(built: Built) -> Table:
-    rows = []
-    for result in built.stages:
-        reasons = Counter(rejection.reason for rejection in result.rejected)
-        ordered = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
-        rows += [_Dropped(result.stage, reason, number) for reason, number in ordered]
-    return Table(
-        name="dropped",
-        title="Why items were dropped",
-        columns=(
-            Column("stage", "Stage", "name"),
-            Column("reason", "Reason", get=lambda line: REASONS[line.reason]),
-            Column("items", "Items", "count"),
-        ),
-        rows=rows,
-    )
+def _kept(result: StageResult[object]) -> int:
+    return len(result.kept)
 
 
 def _coverage(cells: Sequence[Cell]) -> Table:
@@ -186,10 +119,17 @@ def build_card(
     check: DatasetCheck,
     built: Built,
     manifest: BuildManifest,
-    reviewed: Reviewed | None,
+    judged: Sequence[Label] | None,
 ) -> str:
     """Return the dataset card as Markdown, with the hub's front matter; text from outside is no
     markup in it.
+
+    Args:
+        dataset: what the card is of.
+        check: what it controls for.
+        built: what every stage kept and dropped.
+        manifest: models, settings, templates.
+        judged: if people were asked (stage 7), who called which set good or poor.
     """
     models = tuple(dict.fromkeys((manifest.generator, manifest.judge)))
     cells = coverage_of(built, manifest)
@@ -199,15 +139,12 @@ def build_card(
     languages = sorted({item.language for item in dataset.prompt_sets if item.language}) or ["en"]
     seeds = (draft.topic.seed for draft in built.finished)
     people = "**People have not checked it** (stage 7)."
-    if reviewed:
-        sets, annotators = (
-            counted(reviewed.sets, "prompt-set"),
-            counted(reviewed.annotators, "annotator"),
-        )
-        dropped = sum(len(result.rejected) for result in built.stages if result.stage == "people")
+    if judged is not None:
+        annotators = counted(len({label.annotator for label in judged}), "annotator")
+        sets = counted(len({label.id for label in judged}), "prompt-set")
         people = (
-            f"People: {annotators} judged {sets}; {dropped} dropped because all of them called it"
-            " poor (stage 7)."
+            f"People: {annotators} judged {sets}; {len(built.rejected_in('people'))} dropped"
+            " because all of them called it poor (stage 7)."
         )
     values: dict[str, object] = {
         "pretty_name": yaml_text(f"Prompt-sets on intent {dataset.hash[:8]}"),
@@ -237,9 +174,7 @@ def build_card(
         ),
         "version": Plain(manifest.version),
         "stages": Plain("{} to {}".format(*manifest.stages)),
-        "tables": [
-            Plain(to_markdown(table)) for table in (_funnel(built), _dropped(built)) if table.rows
-        ],
+        "funnel": Plain(to_markdown(funnel_table(built))),
         "pku": any(_PKU in seed.source for seed in seeds if seed),
         "findings": check.findings,
         "left_out": check.left_out,

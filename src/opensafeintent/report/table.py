@@ -34,12 +34,9 @@ Section = Literal[
     "utility", "strata", "modes", "stability", "probe", "knowing", "distributions",
     "comparisons", "coverage", "graders", "swap", "judges", "correction", "gates", "numbers",
     "method",
-    "funnel", "intents", "lengths", "similarity", "words", "costs",
 ]
 # fmt: on
-"""Sections of the page of a run (the first two lines) and of a build (`coverage`, `method` and the
-third).
-"""
+"""Sections of the page of a run."""
 
 Get = Callable[[Any], Any]
 

@@ -21,14 +21,14 @@ from opensafeintent.calls.spending import ForecastLine, Seen, by_experience, see
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
 from opensafeintent.construction.pipeline import (
-    BuildForecast,
     Built,
+    ExpectedCalls,
     Plan,
     Watcher,
     build_sets,
     forecast_build,
 )
-from opensafeintent.construction.records import REASONS, STAGES, Seed, Stage, StageResult
+from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.forecast import Forecast
@@ -253,7 +253,7 @@ class _Build:
         )
 
     def _expected(
-        self, forecast: BuildForecast, seen: Mapping[tuple[str, str], Seen]
+        self, expected: Sequence[ExpectedCalls], seen: Mapping[tuple[str, str], Seen]
     ) -> tuple[ForecastLine, ...]:
         """Return the calls to come with their tokens: those of such calls on record, else a
         guess.
@@ -273,7 +273,7 @@ class _Build:
                 ),
                 seen,
             )
-            for line in forecast.lines
+            for line in expected
         )
 
     def _manifest(self, identities: dict[str, str]) -> BuildManifest:
@@ -437,11 +437,6 @@ class _Progress(Watcher):
 
 def _stage_line(result: StageResult[Any], number: int) -> str:
     """Return what a stage kept and dropped, and why, as one line."""
-    line = result.funnel_line()
-    dropped = ", ".join(
-        f"{count:,} {REASONS[reason]}" for reason, count in line["rejected"].items()
-    )
     again = f" after pass {number}" if number > 1 else ""
-    return f"{result.stage}{again}: {line['in']:,} in, {line['kept']:,} kept" + (
-        f"; dropped: {dropped}" if dropped else ""
-    )
+    why = f"; dropped: {result.why_dropped()}" if result.rejected else ""
+    return f"{result.stage}{again}: {result.count_in:,} in, {len(result.kept):,} kept{why}"

@@ -8,7 +8,7 @@ from collections import Counter
 from fractions import Fraction
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import msgspec
 
@@ -153,31 +153,12 @@ def export_dataset(settings: ExportDatasetSettings) -> tuple[Dataset, list[Path]
     return dataset, write_hub_folder(dataset, settings.out, publication)
 
 
-class DroppedSet(msgspec.Struct, frozen=True, kw_only=True):
-    """A line of the report: a set that was dropped, and the pair of prompts that shows why."""
-
-    id: str
-    twin: str
-    """The earlier set, which was kept."""
-    harm_domain: str
-    task_type: str
-    variant: str
-    twin_variant: str
-    prompt: str
-    twin_prompt: str
-    score: float
-    """ROUGE-L F1, 2·LCS/(words + twin_words)."""
-    lcs: int
-    words: int
-    twin_words: int
-
-
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):
     """What `dataset dedup` found."""
 
     kept: Dataset
-    dropped: tuple[DroppedSet, ...]
-    """In the dataset's order."""
+    dropped: dict[str, Match]
+    """By the id of the set, in the dataset's order: its most similar pair with an earlier set."""
     report: Path
     """The file with a line on each of them."""
 
@@ -198,7 +179,7 @@ def dedup_dataset(
     Args:
         name: `starter`, a path, or `hf:owner/name[@revision]`.
         out: where the sets that are kept go; its suffix names the format: `.jsonl` or `.parquet`.
-        report: where the others go, as JSONL: a `DroppedSet` a line. Private to the user: it holds
+        report: where the others go, as JSONL (docs/similarity.md). Private to the user: it holds
             prompts. Beside `out` by default, with the name of `kept.jsonl` as `kept.dropped.jsonl`.
         threshold: the ROUGE-L F1 from which on two prompts are too similar; read as it is written,
             so that 0.7 is 7/10.
@@ -223,33 +204,37 @@ def dedup_dataset(
         Item(prompt_set.id, prompt_set.cell, prompt_set.wordings())
         for prompt_set in dataset.prompt_sets
     ]
-    found = duplicates(items, threshold, rule).dropped
-    kept = tuple(prompt_set for prompt_set in dataset.prompt_sets if prompt_set.id not in found)
-    dropped = tuple(_line(item, found[item.id]) for item in dataset.prompt_sets if item.id in found)
+    found = duplicates(items, threshold, rule)
+    kept = tuple(item for item in dataset.prompt_sets if item.id not in found)
+    dropped = [item for item in dataset.prompt_sets if item.id in found]
     result = Deduplication(
-        kept=Dataset(out.stem, kept, dataset.taxonomy), dropped=dropped, report=report
+        kept=Dataset(out.stem, kept, dataset.taxonomy),
+        dropped={item.id: found[item.id] for item in dropped},
+        report=report,
     )
     make_private_folder(report.parent)
     write_dataset(result.kept, out)
-    write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in dropped))
+    lines = (_line(item, found[item.id]) for item in dropped)
+    write_private(report, b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
     return result
 
 
-def _line(prompt_set: PromptSet, match: Match) -> DroppedSet:
-    return DroppedSet(
-        id=prompt_set.id,
-        twin=match.twin,
-        harm_domain=prompt_set.harm_domain,
-        task_type=prompt_set.task_type,
-        variant=match.variant,
-        twin_variant=match.twin_variant,
-        prompt=match.prompt,
-        twin_prompt=match.twin_prompt,
-        score=match.overlap.score,
-        lcs=match.overlap.lcs,
-        words=match.overlap.words,
-        twin_words=match.overlap.other_words,
-    )
+def _line(prompt_set: PromptSet, match: Match) -> dict[str, Any]:
+    """Return the line of the report on a set that is dropped."""
+    return {
+        "id": prompt_set.id,
+        "twin": match.twin,
+        "harm_domain": prompt_set.harm_domain,
+        "task_type": prompt_set.task_type,
+        "variant": match.variant,
+        "twin_variant": match.twin_variant,
+        "prompt": match.prompt,
+        "twin_prompt": match.twin_prompt,
+        "score": match.overlap.score,
+        "lcs": match.overlap.lcs,
+        "words": match.overlap.words,
+        "twin_words": match.overlap.other_words,
+    }
 
 
 def _refuse_overwriting(name: str, out: Path, report: Path, taxonomy: Path | None) -> None:

@@ -19,14 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.construction.controls.measures import tokens
-from opensafeintent.construction.controls.records import (
-    Accuracy,
-    Artefacts,
-    Classification,
-    TellingWord,
-)
+from opensafeintent.construction.controls.records import Accuracy, TellingWord
 from opensafeintent.promptsets import PromptSet
-from opensafeintent.statistics import Resamples, estimate
+from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent
 
 NEEDS_EXTRA = (
@@ -52,7 +47,7 @@ Ints = NDArray[np.int64]
 
 def artefacts_of(
     prompt_sets: Sequence[PromptSet], seed: int, resamples: Resamples
-) -> Artefacts | str:
+) -> tuple[tuple[Accuracy, ...], tuple[TellingWord, ...], str]:
     """Return how well words tell intents apart, and which; or, in words, why that was left out.
 
     Args:
@@ -60,27 +55,19 @@ def artefacts_of(
         seed: of the choice of folds.
         resamples: bootstrap weights over as many sets.
     """
-    if len(prompt_sets) < 2:
-        return (
-            "words that give the intent away: one prompt-set cannot be told from others; this needs"
-            " two or more"
-        )
     try:
         import sklearn  # noqa: F401
     except ImportError:
-        return NEEDS_EXTRA
+        return (), (), NEEDS_EXTRA
     vocabulary, features = _features(prompt_sets)
     if not vocabulary:
-        return "words that give the intent away: no word occurs in two prompt-sets"
+        return (), (), "words that give the intent away: no word occurs in two prompt-sets"
     folds = folds_of(len(prompt_sets), seed)
-    taken = {choice: _cross_validate(features, choice, folds) for choice in _CHOICES}
-    return Artefacts(
-        folds=len(set(folds.tolist())),
-        vocabulary=len(vocabulary),
-        accuracies=tuple(_accuracy(choice, taken[choice], folds, resamples) for choice in _CHOICES),
-        confusion=_confusion(taken[CORE_VARIANTS]),
-        words=_telling_words(vocabulary, features, len(prompt_sets)),
+    accuracies = tuple(
+        _accuracy(choice, _cross_validate(features, choice, folds), folds, resamples)
+        for choice in _CHOICES
     )
+    return accuracies, _telling_words(vocabulary, features, len(prompt_sets)), ""
 
 
 def folds_of(sets: int, seed: int) -> Ints:
@@ -182,17 +169,15 @@ def _accuracy(
     number = len(set(folds.tolist()))
     wider = (1 + number / (number - 1)) ** 0.5
     low, high = max(value - wider * (value - low), 0.0), min(value + wider * (high - value), 1.0)
-    value, low, high = (round(part, 6) for part in (value, low, high))
     return Accuracy(
-        intents=choice, chance=round(1 / len(choice), 6), value=value, low=low, high=high
-    )
-
-
-def _confusion(taken: Ints) -> tuple[Classification, ...]:
-    return tuple(
-        Classification(intent=intent, taken_for=other, prompts=int((row == index).sum()))
-        for intent, row in zip(CORE_VARIANTS, taken, strict=True)
-        for index, other in enumerate(CORE_VARIANTS)
+        intents=choice,
+        chance=round(1 / len(choice), 6),
+        accuracy=Estimate(
+            value=rounded(value),
+            n=len(folds),
+            interval=(rounded(low), rounded(high)),
+            method="bootstrap, widened for the choice of training sets",
+        ),
     )
 
 

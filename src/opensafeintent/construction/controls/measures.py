@@ -1,7 +1,7 @@
-"""What can be counted in a dataset: its balance, the parity of the three intents, and how alike its
-prompts are.
+"""What can be counted in a dataset: its balance, differences between the three intents, and how
+alike its prompts are.
 
-Parity: the paper wants benign, dual-use and malicious prompts of the same specificity and
+Differences: the paper wants benign, dual-use and malicious prompts of the same specificity and
 complexity (section 2, stage 3), so that a model reacts to intent and not to form. Both leave traces
 that can be counted: how long a prompt is, and how long its words and sentences are.
 """
@@ -13,30 +13,25 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import combinations
 from math import log
-from statistics import mean, median
+from statistics import mean
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from opensafeintent.construction.controls.records import (
-    Alike,
     Balance,
-    Count,
+    Compared,
     Difference,
-    Evenness,
     Likeness,
     Measure,
-    NearDuplicates,
-    Parity,
-    Spread,
-    WithinSets,
 )
 from opensafeintent.construction.similarity.join import Item, similar_pairs
-from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold, overlap, words
+from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold, overlap
 from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.statistics import Comparison, Resamples, compare_models, rounded
+from opensafeintent.statistics import Comparison, Estimate, Resamples, compare_models, rounded
 from opensafeintent.taxonomy import CORE_VARIANTS, Intent, is_dual_use
 
 # Words, sentences and scripts
@@ -118,47 +113,44 @@ def tokens(text: str) -> set[str]:
 # ------------------------------------------------------------------------------
 
 
-def balance_of(dataset: Dataset) -> Balance:
+def balance_of(dataset: Dataset) -> tuple[Balance, ...]:
     """Count the prompt-sets by cell, harm domain and task type."""
     taxonomy = dataset.taxonomy
-    cells = Counter(prompt_set.cell for prompt_set in dataset.prompt_sets)
-    domains = Counter(prompt_set.harm_domain for prompt_set in dataset.prompt_sets)
-    types = Counter(prompt_set.task_type for prompt_set in dataset.prompt_sets)
-    return Balance(
-        cells=evenness_of([cells[cell] for cell in taxonomy.cells]),
-        harm_domains=evenness_of([domains[name] for name in taxonomy.domain_names]),
-        task_types=evenness_of([types[name] for name in taxonomy.type_names]),
-        counts=tuple(
-            Count(harm_domain=cell[0], task_type=cell[1], sets=cells[cell])
-            for cell in taxonomy.cells
-        ),
+    cells = Counter(item.cell for item in dataset.prompt_sets)
+    domains = Counter(item.harm_domain for item in dataset.prompt_sets)
+    types = Counter(item.task_type for item in dataset.prompt_sets)
+    return (
+        _balance("cells", [cells[cell] for cell in taxonomy.cells]),
+        _balance("harm domains", [domains[name] for name in taxonomy.domain_names]),
+        _balance("task types", [types[name] for name in taxonomy.type_names]),
     )
 
 
-def evenness_of(counts: Sequence[int]) -> Evenness:
+def _balance(of: Literal["cells", "harm domains", "task types"], counts: Sequence[int]) -> Balance:
     """Describe how equal some counts are: −Σ p ln p / ln k over the shares p of k groups (Pielou
     1966).
 
     Args:
+        of: what the groups are.
         counts: prompt-sets in each group, 0 for an empty one; one or more prompt-sets in all.
     """
     total = sum(counts)
     entropy = -sum(count / total * log(count / total) for count in counts if count)
-    return Evenness(
+    return Balance(
+        of=of,
         groups=len(counts),
         empty=sum(not count for count in counts),
         least=min(counts),
         most=max(counts),
-        least_share=round(min(counts) / total, 6),
-        most_share=round(max(counts) / total, 6),
-        evenness=round(entropy / log(len(counts)), 6) + 0.0 if len(counts) > 1 else None,
+        most_share=rounded(max(counts) / total),
+        evenness=rounded(entropy / log(len(counts))) if len(counts) > 1 else None,
     )
 
 
-# Parity of the intents
+# Differences between the intents
 # ------------------------------------------------------------------------------
 
-PAIRS: tuple[tuple[Intent, Intent], ...] = (
+_PAIRS: tuple[tuple[Intent, Intent], ...] = (
     ("malicious", "benign"),
     ("malicious", "dual_use"),
     ("dual_use", "benign"),
@@ -175,89 +167,61 @@ _NEED_SPACES: tuple[Measure, ...] = ("words", "readability")
 Floats = NDArray[np.float64]
 
 
-def parity_of(prompt_sets: Sequence[PromptSet], resamples: Resamples) -> tuple[Parity, ...]:
+def differences_of(
+    prompt_sets: Sequence[PromptSet], resamples: Resamples
+) -> tuple[Difference, ...]:
     """Compare every two intents, set by set, in words, characters and readability.
 
     Args:
         prompt_sets: one or more.
         resamples: bootstrap weights over as many sets.
     """
-    spaced = np.array([has_spaces(prompt_set) for prompt_set in prompt_sets])
-    values = {
-        measure: np.array(
-            [
-                [of(prompt_set.prompts.of(intent)) for prompt_set in prompt_sets]
-                for intent in CORE_VARIANTS
-            ],
-            dtype=np.float64,
-        )
-        for measure, of in _MEASURES.items()
-    }
-    counted = {
-        measure: spaced if measure in _NEED_SPACES else np.ones_like(spaced) for measure in values
-    }
-    scales = {
-        measure: _greatest_difference(found[:, counted[measure]])
-        for measure, found in values.items()
-    }
-    compared = compare_models(
-        {
-            measure: (
-                found / scales[measure] * counted[measure],
-                np.tile(counted[measure].astype(np.float64), (3, 1)),
-            )
-            for measure, found in values.items()
-        },
-        resamples,
-    )
+    spaced = np.array([has_spaces(item) for item in prompt_sets])
+    values: dict[Measure, Floats] = {}
+    scales: dict[Measure, float] = {}
+    terms: dict[str, tuple[Floats, Floats]] = {}
+    for measure, of in _MEASURES.items():
+        counts = spaced if measure in _NEED_SPACES else np.ones_like(spaced)
+        texts = [[of(item.prompts.of(intent)) for item in prompt_sets] for intent in CORE_VARIANTS]
+        everywhere = np.array(texts, dtype=np.float64)
+        values[measure] = everywhere[:, counts]
+        # in units of the greatest difference within a set, all differences are in [−1, 1]
+        scales[measure] = float(np.ptp(values[measure], axis=0).max(initial=0.0)) or 1.0
+        weights = np.tile(counts.astype(np.float64), (len(CORE_VARIANTS), 1))
+        terms[measure] = (everywhere / scales[measure] * counts, weights)
+    compared = compare_models(terms, resamples)
     return tuple(
-        Parity(
-            measure=measure,
-            left_out=int((~counted[measure]).sum()),
-            intents=tuple(map(_spread, CORE_VARIANTS, found[:, counted[measure]])),
-            pairs=tuple(
-                _difference(pair, found[:, counted[measure]], compared[measure], scales[measure])
-                for pair in PAIRS
-            ),
-        )
-        for measure, found in values.items()
+        _difference(measure, *pair, values[measure], compared[measure], scales[measure])
+        for measure in _MEASURES
+        for pair in _PAIRS
     )
-
-
-def _greatest_difference(values: Floats) -> float:
-    """Return the greatest difference between two intents within a set: measured in it, all
-    differences are in [−1, 1].
-    """
-    return float(np.ptp(values, axis=0).max(initial=0.0)) or 1.0
-
-
-def _spread(intent: Intent, values: Floats) -> Spread:
-    """Describe one measure over the prompts of one intent; shape (prompt_set,)."""
-    if not len(values):
-        return Spread(intent=intent, mean=None, median=None, least=None, most=None)
-    mean, median, least, most = (
-        round(float(f(values)), 6) for f in (np.mean, np.median, np.min, np.max)
-    )
-    return Spread(intent=intent, mean=mean, median=median, least=least, most=most)
 
 
 def _difference(
-    pair: tuple[Intent, Intent], values: Floats, compared: Comparison, scale: float
+    measure: Measure,
+    first: Intent,
+    second: Intent,
+    values: Floats,
+    compared: Comparison,
+    scale: float,
 ) -> Difference:
     """Describe first minus second; `values` are of shape (intent, prompt_set)."""
-    first, second = map(CORE_VARIANTS.index, pair)
-    at = second, first  # a comparison is of the second minus the first
-    differences = values[first] - values[second]
+    one, other = CORE_VARIANTS.index(first), CORE_VARIANTS.index(second)
+    at = other, one  # a comparison is of the second minus the first
+    differences = values[one] - values[other]
     n = len(differences)
     several = n > 1
     spread = float(differences.std(ddof=1)) if several else 0.0
+    interval = (rounded(compared.low[at] * scale), rounded(compared.high[at] * scale))
     return Difference(
-        first=pair[0],
-        second=pair[1],
-        n=n,
-        mean=rounded(differences.mean()) if n else None,
-        low=rounded(compared.low[at] * scale) if several else None,
-        high=rounded(compared.high[at] * scale) if several else None,
+        measure=measure,
+        first=first,
+        second=second,
+        mean=Estimate(
+            value=rounded(differences.mean()) if n else None,
+            n=n,
+            interval=interval if several else None,
+        ),
         standardised=rounded(differences.mean() / spread) if spread else None,
         greater=rounded((differences > 0).mean()) if n else None,
         less=rounded((differences < 0).mean()) if n else None,
@@ -278,121 +242,88 @@ _THRESHOLDS = (
 """The highest similarity is looked for from above: the join is the faster the higher its threshold.
 """
 
-_MOST_LISTED = 1_000
-"""Pairs of sets: those of sets that one template wrote are as many as the square of their number.
-"""
+
+class _Pair(NamedTuple):
+    """Two prompts and how alike they are; the least is the most alike pair, ties by id."""
+
+    distance: float
+    """Minus ROUGE-L F1, rounded."""
+    first_id: str
+    second_id: str
+    first_variant: str
+    second_variant: str
 
 
-def near_duplicates_of(prompt_sets: Sequence[PromptSet]) -> NearDuplicates:
-    """Return the prompts of different sets in one cell whose ROUGE-L is above 0.7, and the highest
-    there is.
+def likeness_of(prompt_sets: Sequence[PromptSet]) -> tuple[Likeness, ...]:
+    """Return how alike prompts of two sets of a cell are, and prompts of one set.
 
-    ROUGE-L compares words between white space, so sets in scripts without it are not compared.
+    ROUGE-L compares words between white space, so sets in scripts without it are left out.
     """
-    items = [Item(item.id, item.cell, item.wordings()) for item in prompt_sets if has_spaces(item)]
-    found = _highest_of_two_sets(items, PAPER_THRESHOLD)
-    higher = found or next(
-        filter(None, (_highest_of_two_sets(items, limit) for limit in _THRESHOLDS[1:])), []
-    )
-    return NearDuplicates(
-        threshold=float(PAPER_THRESHOLD),
-        compared=_pairs(items),
-        pairs=len(found),
-        found=tuple(found[:_MOST_LISTED]),
-        highest=higher[0] if higher else None,
+    spaced = [item for item in prompt_sets if has_spaces(item)]
+    return (
+        _between_sets([Item(item.id, item.cell, item.wordings()) for item in spaced]),
+        _within_sets("core prompts of a set", spaced, lambda variant: variant in CORE_VARIANTS),
+        _within_sets("dual-use wordings of a set", spaced, is_dual_use),
     )
 
 
-def _highest_of_two_sets(items: Sequence[Item], limit: Fraction) -> list[Alike]:
-    """Return for every two sets with prompts above a threshold their most similar ones, the highest
-    score first.
-    """
-    best: dict[tuple[str, str], Alike] = {}
-    for later, match in similar_pairs(items, Threshold.of(limit)):
-        alike = Alike(
-            first_id=match.twin,
-            first_variant=match.twin_variant,
-            second_id=later,
-            second_variant=match.variant,
-            score=round(match.overlap.score, 6),
-        )
-        sets = match.twin, later
-        if sets not in best or _rank(alike) < _rank(best[sets]):
-            best[sets] = alike
-    return sorted(best.values(), key=_rank)
-
-
-def _rank(alike: Alike) -> tuple[float, str, str, str, str]:
-    return -alike.score, alike.first_id, alike.second_id, alike.first_variant, alike.second_variant
-
-
-def _pairs(items: Sequence[Item]) -> int:
-    """Count the pairs of prompts of different sets in one cell."""
+def _between_sets(items: Sequence[Item]) -> Likeness:
     in_cell: Counter[object] = Counter()
     within: Counter[object] = Counter()
     for item in items:
         in_cell[item.cell] += len(item.texts)
         within[item.cell] += len(item.texts) ** 2
-    return sum((in_cell[cell] ** 2 - within[cell]) // 2 for cell in in_cell)
-
-
-def within_sets_of(prompt_sets: Sequence[PromptSet]) -> WithinSets:
-    """Return how alike the prompts of each set are, by ROUGE-L: across intents, and among the
-    dual-use wordings.
-
-    Sets in scripts without spaces count for identical prompts only.
-    """
-    spaced = [item for item in prompt_sets if has_spaces(item)]
-    return WithinSets(
-        triplet=_likeness(spaced, lambda variant: variant in CORE_VARIANTS),
-        dual_use=_likeness(spaced, is_dual_use),
-        identical=tuple(pair for item in prompt_sets for pair in _identical(item)),
+    compared = sum((in_cell[cell] ** 2 - within[cell]) // 2 for cell in in_cell)
+    alike = _pairs_above(items, PAPER_THRESHOLD)
+    nearest = alike or next(
+        filter(None, (_pairs_above(items, limit) for limit in _THRESHOLDS[1:])), []
     )
+    sets = {(pair.first_id, pair.second_id) for pair in alike}
+    return _likeness("two sets of one cell", compared, None, len(sets), nearest)
 
 
-def _likeness(prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]) -> Likeness:
+def _pairs_above(items: Sequence[Item], limit: Fraction) -> list[_Pair]:
+    return [
+        _Pair(-rounded(match.overlap.score), match.twin, later, match.twin_variant, match.variant)
+        for later, match in similar_pairs(items, Threshold.of(limit))
+    ]
+
+
+def _within_sets(
+    prompts: Compared, prompt_sets: Sequence[PromptSet], belongs: Callable[[str], bool]
+) -> Likeness:
     limit = Threshold.of(PAPER_THRESHOLD)
-    means, alike, best = [], 0, []
+    means, alike, pairs = [], 0, []
     for item in prompt_sets:
         wordings = {variant: text for variant, text in item.wordings().items() if belongs(variant)}
         overlaps = {
-            pair: overlap(wordings[pair[0]], wordings[pair[1]])
-            for pair in combinations(wordings, 2)
+            (one, other): overlap(wordings[one], wordings[other])
+            for one, other in combinations(wordings, 2)
         }
-        if not overlaps:
-            continue
-        means.append(mean(found.score for found in overlaps.values()))
-        alike += any(map(limit.met, overlaps.values()))
-        one, other = max(overlaps, key=lambda pair: overlaps[pair].score)
-        best.append(_within(item, one, other, overlaps[one, other].score))
+        if overlaps:
+            means.append(mean(each.score for each in overlaps.values()))
+            alike += any(map(limit.met, overlaps.values()))
+            pairs += [
+                _Pair(-rounded(each.score), item.id, item.id, *pair)
+                for pair, each in overlaps.items()
+            ]
+    return _likeness(prompts, len(means), rounded(mean(means)) if means else None, alike, pairs)
+
+
+def _likeness(
+    prompts: Compared,
+    compared: int,
+    average: float | None,
+    alike: int,
+    pairs: Sequence[_Pair],
+) -> Likeness:
+    nearest = min(pairs, default=None)
     return Likeness(
-        sets=len(means),
-        mean=round(mean(means), 6) if means else None,
-        median=round(median(means), 6) if means else None,
-        highest=min(best, key=_rank) if best else None,
+        prompts=prompts,
+        compared=compared,
+        mean=average,
         alike=alike,
+        highest=-nearest.distance if nearest else None,
+        first=f"{nearest.first_id} {nearest.first_variant}" if nearest else None,
+        second=f"{nearest.second_id} {nearest.second_variant}" if nearest else None,
     )
-
-
-def _within(item: PromptSet, one: str, other: str, score: float) -> Alike:
-    return Alike(
-        first_id=item.id,
-        first_variant=one,
-        second_id=item.id,
-        second_variant=other,
-        score=round(score, 6),
-    )
-
-
-def _identical(item: PromptSet) -> list[Alike]:
-    """Return each prompt with the next one of the set that has the same words; a prompt without a
-    word is taken as it is.
-    """
-    same: dict[tuple[str, ...], list[str]] = {}
-    for variant, text in item.wordings().items():
-        same.setdefault(tuple(words(text)) or (text,), []).append(variant)
-    return [
-        _within(item, one, other, 1.0)
-        for variants in same.values()
-        for one, other in pairwise(variants)
-    ]
