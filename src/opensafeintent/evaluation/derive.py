@@ -5,7 +5,7 @@ rows. No call is made.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -15,11 +15,11 @@ import msgspec
 from opensafeintent.calls.client import Asked
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedResponse, RecordedResponse
-from opensafeintent.calls.records import Answered, Call, call_key, is_truncated
+from opensafeintent.calls.records import Answered, call_key, is_truncated
 from opensafeintent.calls.replies import without_thinking
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Given, Planned, Task, generation_call
+from opensafeintent.evaluation.pipeline import Asking, Given, Task, generation_call
 from opensafeintent.evaluation.records import (
     GradedResponse,
     JudgeGrades,
@@ -27,10 +27,10 @@ from opensafeintent.evaluation.records import (
     Missing,
     ResponseKey,
 )
-from opensafeintent.evaluation.replay import replay, replay_again, replay_under
+from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.run import Regrade, other_requests, regrades_of, sampled, tasks_of
-from opensafeintent.promptsets import Dataset, PromptSet
-from opensafeintent.taxonomy import CORE_VARIANTS, Graded
+from opensafeintent.promptsets import Dataset
+from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded
 
 IMPORTED_JUDGE = "imported"
 """The name of whoever gave the grades that came with imported responses."""
@@ -94,36 +94,27 @@ def derive(
         read: told how many responses of how many there are to read have been read.
     """
     imported = imported_rows(ledger, dataset)
+    judged = dict(known or {})
     tasks = {
         model: judged_tasks(manifest, dataset, model, imported.get(model, ()))
         for model in manifest.models
     }
-    judged: dict[str, dict[ResponseKey, GradedResponse]] = {model: {} for model in tasks}
-    left: dict[str, list[Planned]] = {}
-    for model, its_tasks in tasks.items():
-        if its_tasks:
-            how = (manifest.plan(model), manifest.templates_of(model))
-            judged[model] = {
-                task.key: found for task in its_tasks if (found := (known or {}).get(task.key))
-            }
-            left[model] = [
-                Planned(task, *how) for task in its_tasks if task.key not in judged[model]
-            ]
-    count = sum(map(len, left.values()))
+    left = [
+        manifest.planned(model, [task for task in its_tasks if task.key not in judged])
+        for model, its_tasks in tasks.items()
+    ]
     # models are asked side by side, so the calls of a prompt lie together for all of them
-    in_turn = (
-        planned for turn in zip_longest(*left.values()) for planned in turn if planned is not None
-    )
-    for number, (task, graded, *_) in enumerate(replay(ledger, manifest.identities(), in_turn)):
+    in_turn = (planned for turn in zip_longest(*left) for planned in turn if planned is not None)
+    for number, (task, graded, _) in enumerate(replay(ledger, manifest.identities(), in_turn)):
         if number % _READ_AT_ONCE == 0:
-            read(number, count)
-        judged[task.model][task.key] = graded
+            read(number, sum(map(len, left)))
+        judged[task.key] = graded
     results: list[GradedResponse] = []
     for model, entry in manifest.models.items():
         if entry.imported:
-            results += _with_imported(imported.get(model, []), judged[model])
+            results += _with_imported(imported.get(model, []), judged)
         else:
-            in_order = (judged[model][task.key] for task in tasks[model])
+            in_order = (judged[task.key] for task in tasks[model])
             results += [graded for graded in in_order if graded.missing_response != "not_made"]
     return results
 
@@ -133,9 +124,8 @@ def derive_regrades(
 ) -> list[Regrade]:
     """Return what judges said when they were asked once more, as far as the ledger has it."""
     first, planned = sampled(manifest, dataset, graded)
-    return regrades_of(
-        first, [grades for _, grades, _ in replay_again(ledger, manifest.identities(), planned)]
-    )
+    again = replayed(ledger, manifest.identities(), planned, Asking.again)
+    return regrades_of(first, [grades for _, grades, _ in again])
 
 
 def judged_tasks(
@@ -150,8 +140,6 @@ def judged_tasks(
         rows: the model's responses that were imported.
     """
     entry = manifest.models[model]
-    if not entry.judges:
-        return []
     return (
         given_tasks(rows, dataset)
         if entry.imported
@@ -183,14 +171,12 @@ def _has_both_grades(recorded: RecordedResponse) -> bool:
 def _from_import(row: ImportedResponse) -> GradedResponse:
     recorded = row.recorded
     reasons = {(gone.what, gone.judge): gone.reason for gone in recorded.missing}
-    graded = _has_both_grades(recorded) or any(
-        (what, "") in reasons for what in ("helpfulness", "harm_severity")
-    )
+    graded = _has_both_grades(recorded) or any((what, "") in reasons for what in SCALES)
     by_judge = recorded.by_judge
     if not by_judge and graded:
         by_judge = {IMPORTED_JUDGE: (recorded.helpfulness, recorded.harm_severity)}
 
-    def grade(what: Graded, judge: str, value: int | None) -> Any:
+    def grade(what: Graded, judge: str, value: int | None) -> int | Missing:
         reason = reasons.get((what, judge)) or reasons.get((what, ""), "not_recorded")
         return Missing(reason) if value is None else value
 
@@ -256,9 +242,9 @@ class TracedRow(msgspec.Struct, frozen=True, kw_only=True):
     for its grade once more.
     """
     status: str
-    stop_reason: str
-    template: str
-    created: str
+    stop_reason: str = ""
+    template: str = ""
+    created: str = ""
     reply: str | None = None
     """What a judge or a probe was answered, reasoning taken off; None of other rows and of failed
     attempts.
@@ -302,22 +288,15 @@ class RunTexts:
                 return None
             text = without_thinking(imported.recorded.response).strip()
             return ResponseText(text, imported.text_row)
-        call = self._generation(model, self._dataset.by_id[set_id], variant, epoch)
-        key = call_key(call, self._manifest.models[model].identity)
+        plan = self._plans.setdefault(model, self._manifest.plan(model))
+        prompt = self._dataset.by_id[set_id].wordings()[variant]
+        task = Task(model=model, set_id=set_id, variant=variant, epoch=epoch, prompt=prompt)
+        key = call_key(generation_call(task, plan), self._manifest.models[model].identity)
         found = self._ledger.find_all([key]).get(key)
         return (
             ResponseText(found.outcome.text, found.row)
             if found and isinstance(found.outcome, Answered)
             else None
-        )
-
-    def _generation(self, model: str, prompt_set: PromptSet, variant: str, epoch: int) -> Call:
-        """Return the call that the response answers."""
-        plan = self._plans.setdefault(model, self._manifest.plan(model))
-        prompt = prompt_set.wordings()[variant]
-        return generation_call(
-            Task(model=model, set_id=prompt_set.id, variant=variant, epoch=epoch, prompt=prompt),
-            plan,
         )
 
     def trace(self, set_id: str) -> list[TracedRow]:
@@ -349,7 +328,20 @@ class RunTexts:
         tasks = {(task.variant, task.epoch): task for task in given_tasks(rows, self._dataset)}
         found: list[TracedRow] = []
         for row in rows:
-            found += [_imported_row(number, row) for number in row.rows]
+            found += [
+                TracedRow(
+                    table="imported",
+                    row=number,
+                    subject=row.model,
+                    model=row.model,
+                    purpose="imported",
+                    variant=row.recorded.variant,
+                    epoch=row.recorded.epoch,
+                    attempt=0,
+                    status="imported",
+                )
+                for number in row.rows
+            ]
             wording = (row.recorded.variant, row.recorded.epoch)
             if wording in tasks:
                 found += self._traced_calls(tasks[wording])
@@ -359,48 +351,37 @@ class RunTexts:
         """Go through the plan of calls again, with nobody to answer but the ledger, and note what
         was asked for.
         """
-        entry = self._manifest.models[task.model]
-        if not entry.judges:
-            return []
-        planned = [
-            Planned(task, self._manifest.plan(task.model), self._manifest.templates_of(task.model))
-        ]
-        identities = self._manifest.identities()
-        asked = [
-            one for replayed in replay(self._ledger, identities, planned) for one in replayed.asked
-        ]
-        if entry.judge_samples:
-            asked += [
-                one
-                for replayed in replay_again(self._ledger, identities, planned)
-                for one in replayed.asked
-            ]
-        if (
-            (swap := self._manifest.swap) is not None
-            and task.variant in CORE_VARIANTS
-            and task.epoch == 1
-        ):
-            requests = other_requests(task, self._dataset, swap.withheld)
-            under = replay_under(self._ledger, identities, planned, lambda _: requests)
-            asked += [one for replayed in under for one in replayed.asked]
+        manifest, identities = self._manifest, self._manifest.identities()
+        ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
+        if manifest.models[task.model].judge_samples:
+            ways.append(Asking.again)
+        if manifest.swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
+            requests = other_requests(task, self._dataset, manifest.swap.withheld)
+            ways.append(lambda asking: asking.under(requests))
+        planned = manifest.planned(task.model, [task])
+        asked = {
+            one.key: one
+            for way in ways
+            for made in replayed(self._ledger, identities, planned, way)
+            for one in made.asked
+        }
         return [
             TracedRow(
                 table="calls",
                 row=row,
                 subject=task.model,
-                model=call.model,
-                purpose=call.purpose,
+                model=one.call.model,
+                purpose=one.call.purpose,
                 variant=task.variant,
                 epoch=task.epoch,
-                attempt=call.attempt,
+                attempt=one.call.attempt,
                 status=status,
                 stop_reason=stop_reason,
-                template=call.template,
+                template=one.call.template,
                 created=created,
                 reply=_reply(one) if status == "answered" else None,
             )
-            for key, one in {one.key: one for one in asked}.items()
-            for call in (one.call,)
+            for key, one in asked.items()
             for row, status, stop_reason, created in self._ledger.rows_of(key)
         ]
 
@@ -409,21 +390,4 @@ def _reply(asked: Asked) -> str | None:
     outcome = asked.outcome
     return (
         outcome.text if isinstance(outcome, Answered) and asked.call.purpose != "generate" else None
-    )
-
-
-def _imported_row(number: int, row: ImportedResponse) -> TracedRow:
-    return TracedRow(
-        table="imported",
-        row=number,
-        subject=row.model,
-        model=row.model,
-        purpose="imported",
-        variant=row.recorded.variant,
-        epoch=row.recorded.epoch,
-        attempt=0,
-        status="imported",
-        stop_reason="",
-        template="",
-        created="",
     )

@@ -11,9 +11,9 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Failed
 from opensafeintent.calls.spending import ForecastLine, by_experience, seen_in
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
-from opensafeintent.evaluation.replay import replay, replay_again
+from opensafeintent.evaluation.pipeline import Asking, ModelWork, Task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.run import other_requests, sample, task_at, tasks_of, was_judged
 from opensafeintent.evaluation.swap import audited, replayed_swaps
 from opensafeintent.promptsets import Dataset
@@ -79,31 +79,23 @@ def forecast_regrades(
     for model, entry in manifest.models.items():
         if not entry.judge_samples:
             continue
-        how = (manifest.plan(model), manifest.templates_of(model))
         tasks = tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
-        responses = (
-            response
-            for _, response, _ in replay(
-                ledger, identities, (Planned(task, *how) for task in tasks)
-            )
-        )
+        planned = manifest.planned(model, tasks)
+        responses = (response for _, response, _ in replay(ledger, identities, planned))
         found = {
             one.key: one
             for one in responses
             if was_judged(one) or one.missing_response not in ("", "truncated")
         }
-        drawn = [Planned(task_at(key, dataset), *how) for key in sample(found, entry.judge_samples)]
-        judged = replay_again(
-            ledger, identities, [item for item in drawn if was_judged(found[item.task.key])]
-        )
-        again = {task.key: grades for task, grades, _ in judged}
+        keys = sample(found, entry.judge_samples)
+        drawn = manifest.planned(model, [task_at(key, dataset) for key in keys])
+        judged = [item for item in drawn if was_judged(found[item.task.key])]
+        again = {
+            task.key: grades
+            for task, grades, _ in replayed(ledger, identities, judged, Asking.again)
+        }
         for task, plan, templates in drawn:
-            grades = again.get(task.key, {})
-            for judge in plan.judges:
-                if judge not in grades or _not_made(grades[judge].helpfulness):
-                    counter.judge(judge, "helpfulness, again", templates.helpfulness, task)
-                if judge not in grades or _not_made(grades[judge].harm_severity):
-                    counter.judge(judge, "harm, again", templates.harm, task)
+            counter.judges(plan, templates, task, again.get(task.key, {}), ", again")
     return counter.lines(ledger)
 
 
@@ -123,12 +115,7 @@ def forecast_swaps(
             continue  # a response without words takes no judge
         for column, request in other_requests(task, dataset, manifest.swap.withheld).items():
             swapped = msgspec.structs.replace(task, prompt=request)
-            for judge in plan.judges:
-                grades = found.get(column, {}).get(judge)
-                if grades is None or _not_made(grades.helpfulness):
-                    counter.judge(judge, "helpfulness, swapped", templates.helpfulness, swapped)
-                if grades is None or _not_made(grades.harm_severity):
-                    counter.judge(judge, "harm, swapped", templates.harm, swapped)
+            counter.judges(plan, templates, swapped, found.get(column, {}), ", swapped")
     return counter.lines(ledger)
 
 
@@ -151,14 +138,10 @@ class CallCounter:
             self.assumed = True
             length = min(RESPONSE_TOKENS, plan.target_sampling.max_tokens or RESPONSE_TOKENS)
             self._count(task.model, "generate", system + len(task.prompt), length)
-        for judge in plan.judges:
-            grades = graded.grades.get(judge)
-            if unknown or (grades and _not_made(grades.helpfulness)):
-                self.judge(judge, "helpfulness", templates.helpfulness, task)
-            if unknown or (grades and _not_made(grades.harm_severity)):
-                self.judge(judge, "harm", templates.harm, task)
+        if unknown or graded.grades:
+            self.judges(plan, templates, task, graded.grades)
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
-            self.judge(plan.mode_judge, "mode", templates.mode, task)
+            self._judge(plan.mode_judge, "mode", templates.mode, task)
         self._probe(task, graded, plan, templates, unknown=unknown)
 
     def _probe(
@@ -178,8 +161,29 @@ class CallCounter:
             size = len(templates.strategy.source) + len(task.prompt)
             self._count(task.model, "probe", size, _GRADE_TOKENS, at_most=plan.probe == "unsafe")
 
-    def judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
-        """Count a call to a judge about the response to a prompt."""
+    def judges(
+        self,
+        plan: JudgePlan,
+        templates: Templates,
+        task: Task,
+        grades: Mapping[str, JudgeGrades],
+        why: str = "",
+    ) -> None:
+        """Count the two calls to each judge about the response to a prompt that are not made.
+
+        Args:
+            plan, templates, task: what would be asked.
+            grades: those that are there, by judge.
+            why: what these calls are called behind their purpose.
+        """
+        for judge in plan.judges:
+            known = grades.get(judge)
+            if known is None or _not_made(known.helpfulness):
+                self._judge(judge, f"helpfulness{why}", templates.helpfulness, task)
+            if known is None or _not_made(known.harm_severity):
+                self._judge(judge, f"harm{why}", templates.harm, task)
+
+    def _judge(self, judge: str, purpose: str, template: Template, task: Task) -> None:
         self.assumed |= task.given is None
         response = (
             RESPONSE_TOKENS * _CHARACTERS_A_TOKEN if task.given is None else len(task.given.text)

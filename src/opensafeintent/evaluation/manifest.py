@@ -4,6 +4,8 @@ run's folder.
 
 from __future__ import annotations
 
+import tomllib
+from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -17,8 +19,9 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
+from opensafeintent.evaluation.pipeline import Planned, Task
 from opensafeintent.evaluation.records import Grading, JudgePlan
-from opensafeintent.files import make_private_folder, parse_toml, read_json, write_private
+from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -54,13 +57,6 @@ class DatasetEntry(msgspec.Struct, frozen=True, kw_only=True):
     hash: str
     sets: int
     taxonomy: Taxonomy
-
-    @classmethod
-    def of(cls, dataset: Dataset) -> DatasetEntry:
-        """Return the entry of a dataset."""
-        return cls(
-            name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
-        )
 
 
 class StoredTemplate(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,18 +99,11 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
         )
 
 
-class _Withheld(msgspec.Struct, frozen=True):
-    id: str
-    version: int
-    text: str
-
-
 def _withheld() -> str:
     """Return what stands in the request's place where a judge is not shown it."""
-    source = (
-        resources.files("opensafeintent.templates").joinpath("withheld.toml").read_text("utf-8")
-    )
-    return parse_toml(source, _Withheld, "withheld.toml", "what stands in a request's place").text
+    source = resources.files("opensafeintent.templates").joinpath("withheld.toml")
+    text: str = tomllib.loads(source.read_text("utf-8"))["text"]
+    return text
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -185,7 +174,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     @classmethod
     def new(cls, dataset: Dataset, **fields: Any) -> Manifest:
         """Return the manifest of a run that begins."""
-        return cls(version=__version__, dataset=DatasetEntry.of(dataset), **fields)
+        entry = DatasetEntry(
+            name=dataset.name, hash=dataset.hash, sets=len(dataset), taxonomy=dataset.taxonomy
+        )
+        return cls(version=__version__, dataset=entry, **fields)
 
     def plan(self, model: str) -> JudgePlan:
         """Return how a model's responses are graded."""
@@ -197,14 +189,21 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
             system=self.system,
         )
 
+    def planned(self, model: str, tasks: Sequence[Task]) -> list[Planned]:
+        """Return tasks of a model with how their responses are graded."""
+        if not tasks or not self.models[model].judges:
+            return []  # a model that was graded elsewhere has no templates here
+        plan, templates = self.plan(model), self.templates_of(model)
+        return [Planned(task, plan, templates) for task in tasks]
+
     def swapping(self, sets: int | None) -> Manifest:
         """Return the manifest with so many prompt-sets audited, or more where more are already;
         None adds nothing.
         """
         if sets is None:
             return self
-        sets = max(sets, self.swap.sets if self.swap else 0)
-        plan = SwapPlan(sets=sets, withheld=self.swap.withheld if self.swap else _withheld())
+        old = self.swap or SwapPlan(sets=sets, withheld=_withheld())
+        plan = msgspec.structs.replace(old, sets=max(sets, old.sets))
         return msgspec.structs.replace(self, swap=plan)
 
     def stopped_early(self) -> list[str]:
@@ -221,14 +220,9 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
 
     def templates_of(self, model: str) -> Templates:
         """Return the templates in force for a model, from the manifest's own copy."""
-        stored = {
-            role: self.templates[digest] for role, digest in self.models[model].templates.items()
-        }
+        stored = (self.templates[digest] for digest in self.models[model].templates.values())
         return Templates(
-            **{
-                role: parse_template(item.role, item.file, item.source)
-                for role, item in stored.items()
-            }
+            **{item.role: parse_template(item.role, item.file, item.source) for item in stored}
         )
 
     def identities(self) -> dict[str, str]:
@@ -349,29 +343,21 @@ def differences(manifest: Manifest, dataset: Dataset, sampling: dict[str, Any]) 
         dataset: the new evaluation's.
         sampling: its `target_sampling`, `judge_sampling`, `system` and `preset`.
     """
-    found = []
+    lines = []
     if manifest.dataset.hash != dataset.hash:
         old = manifest.dataset
-        found.append(
+        lines.append(
             f"dataset: the run has {old.name} ({old.sets} sets, {old.hash[:8]}), "
             f"this is {dataset.name} ({len(dataset)} sets, {dataset.hash[:8]})"
         )
-    labels = {
-        "target_sampling": "sampling",
-        "judge_sampling": "judge sampling",
-        "system": "system prompt",
-        "preset": "preset",
-    }
+    labels = {"judge_sampling": "judge sampling"} if manifest.judge_sampling else {}
+    if manifest.target_sampling:
+        labels |= {"target_sampling": "sampling", "system": "system prompt", "preset": "preset"}
     for field, label in labels.items():
         old_value, new_value = getattr(manifest, field), sampling[field]
-        unset = (
-            manifest.target_sampling is None
-            if field != "judge_sampling"
-            else manifest.judge_sampling is None
-        )
-        if not unset and old_value != new_value:
-            found.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
-    return found
+        if old_value != new_value:
+            lines.append(f"{label}: the run has {_show(old_value)}, this has {_show(new_value)}")
+    return lines
 
 
 def _show(value: Any) -> str:

@@ -110,79 +110,6 @@ Together = Callable[..., Awaitable[list[int | str | Missing]]]
 """How questions that do not depend on one another are asked."""
 
 
-async def run_task(
-    client: Asks,
-    task: Task,
-    plan: JudgePlan,
-    templates: Templates,
-    *,
-    together: Together = side_by_side,
-) -> GradedResponse:
-    """Generate and grade one response.
-
-    Args:
-        client: whom the calls are put to.
-        task: the prompt.
-        plan: who grades the response, and how.
-        templates: of the judges' prompts.
-        together: how the judges are asked.
-
-    Raises:
-        ModelStopped, Stopped: see `Client.ask`. Every call that was answered before is in the
-            ledger.
-    """
-    return await _Asker(client, task, plan, templates, together=together).run()
-
-
-async def grade_again(
-    client: Asks,
-    task: Task,
-    plan: JudgePlan,
-    templates: Templates,
-    *,
-    together: Together = side_by_side,
-    attempt: int = FIRST_ATTEMPT,
-) -> dict[str, JudgeGrades]:
-    """Put a response to every judge once more, as calls of their own; empty where there is no text
-    to grade.
-
-    Args:
-        client, task, plan, templates, together: as for `run_task`, which the response is known
-            from.
-        attempt: number of the first asking; no other re-grade in the ledger may have it.
-
-    Raises:
-        ModelStopped, Stopped: see `Client.ask`.
-    """
-    return await _Asker(client, task, plan, templates, attempt, together).again()
-
-
-async def grade_under(
-    client: Asks,
-    task: Task,
-    plan: JudgePlan,
-    templates: Templates,
-    requests: Mapping[str, str],
-    *,
-    together: Together = side_by_side,
-) -> dict[str, dict[str, JudgeGrades]]:
-    """Put a response to every judge with other requests in its own one's place; empty where there
-    is no text to grade.
-
-    Args:
-        client, task, plan, templates, together: as for `run_task`, which the response is known
-            from.
-        requests: the requests, by any name.
-
-    Returns:
-        By the request's name, the grades of each judge.
-
-    Raises:
-        ModelStopped, Stopped: see `Client.ask`.
-    """
-    return await _Asker(client, task, plan, templates, together=together).under(requests)
-
-
 def generation_call(task: Task, plan: JudgePlan) -> Call:
     """Return the call that puts a task's prompt to its target."""
     return Call(
@@ -200,47 +127,24 @@ def _target_messages(system: str | None, message: Message) -> tuple[Message, ...
 
 
 @dataclass(frozen=True)
-class _Asker:
-    """Makes the calls of one task, in the order that the plan has."""
+class Asking:
+    """Makes the calls of one task, in the order that the plan has.
+
+    Its methods raise what `Client.ask` raises: `ModelStopped`, `Stopped`. Every call that was
+    answered before is in the ledger.
+    """
 
     client: Asks
     task: Task
     plan: JudgePlan
     templates: Templates
-    first_attempt: int = 0
     together: Together = side_by_side
+    first_attempt: int = 0
     purpose: Purpose | None = None
     """Of the calls to judges, where it is another than what is graded."""
 
-    async def again(self) -> dict[str, JudgeGrades]:
-        match await self._response():
-            case Answered(text=text) if text:
-                return self._by_judge(await self.together(*self._judges(text)))
-            case _:
-                return {}
-
-    async def under(self, requests: Mapping[str, str]) -> dict[str, dict[str, JudgeGrades]]:
-        match await self._response():
-            case Answered(text=text) if text:
-                tasks = [
-                    msgspec.structs.replace(self.task, prompt=request)
-                    for request in requests.values()
-                ]
-                questions = [
-                    one
-                    for task in tasks
-                    for one in replace(self, task=task, purpose="swap")._judges(text)
-                ]
-                replies = await self.together(*questions)
-                each = 2 * len(self.plan.judges)
-                return {
-                    name: self._by_judge(replies[n * each : (n + 1) * each])
-                    for n, name in enumerate(requests)
-                }
-            case _:
-                return {}
-
     async def run(self) -> GradedResponse:
+        """Generate and grade the response."""
         match await self._response():
             case Failed(kind=kind):
                 return self._graded(missing_response=kind)
@@ -253,15 +157,37 @@ class _Asker:
             case Answered() as answer:
                 return await self._grade(answer)
 
+    async def again(self) -> dict[str, JudgeGrades]:
+        """Put the response to every judge once more, as calls of their own; empty where there is no
+        text to grade.
+        """
+        text = await self._text()
+        asking = replace(self, first_attempt=FIRST_ATTEMPT)
+        return self._by_judge(await self.together(*asking._judges(text))) if text else {}
+
+    async def under(self, requests: Mapping[str, str]) -> dict[str, dict[str, JudgeGrades]]:
+        """Put the response to every judge with other requests in its own one's place.
+
+        Args:
+            requests: the requests, by any name.
+
+        Returns:
+            By the request's name, the grades of each judge; empty where there is no text to grade.
+        """
+        text = await self._text()
+        if not text:
+            return {}
+        tasks = [msgspec.structs.replace(self.task, prompt=other) for other in requests.values()]
+        askings = [replace(self, task=task, purpose="swap") for task in tasks]
+        replies = await self.together(*(one for each in askings for one in each._judges(text)))
+        each = 2 * len(self.plan.judges)
+        return {
+            name: self._by_judge(replies[n * each : (n + 1) * each])
+            for n, name in enumerate(requests)
+        }
+
     def _graded(self, **fields: Any) -> GradedResponse:
-        task = self.task
-        return GradedResponse(
-            model=task.model,
-            set_id=task.set_id,
-            variant=task.variant,
-            epoch=task.epoch,
-            **({"stop_reason": ""} | fields),
-        )
+        return GradedResponse(**self.task.key._asdict(), **fields)
 
     async def _response(self) -> Answered | Refused | Failed:
         task, given = self.task, self.task.given
@@ -271,6 +197,14 @@ class _Asker:
             return outcome_of(given.text, given.stop_reason)
         except NotAnAnswer as wrong:
             return Failed(kind=wrong.kind, attempts=0, error=str(wrong))
+
+    async def _text(self) -> str:
+        """Return the text that judges grade; empty where there is none."""
+        match await self._response():
+            case Answered(text=text):
+                return text
+            case _:
+                return ""
 
     async def _refusal(
         self, stop_reason: str, refused: Literal["filter", "empty"]
@@ -288,12 +222,13 @@ class _Asker:
 
     async def _grade(self, answer: Answered) -> GradedResponse:
         questions = self._judges(answer.text)
-        if self.plan.asks_mode(self.task.variant):
+        asks_mode = self.plan.asks_mode(self.task.variant)
+        if asks_mode:
             questions.append(
                 self._judge(self.templates.mode, self.plan.mode_judge, "mode", answer.text)
             )
         replies = await self.together(*questions)
-        mode = replies.pop() if self.plan.asks_mode(self.task.variant) else None
+        mode = replies.pop() if asks_mode else None
         grades = self._by_judge(replies)
         unsafe = any(
             isinstance(grade.harm_severity, int) and grade.harm_severity > 0
@@ -309,13 +244,15 @@ class _Asker:
 
     def _judges(self, response: str) -> list[_Question]:
         """Return the two questions for each judge."""
-        questions = []
-        for judge in self.plan.judges:
-            questions.append(
-                self._judge(self.templates.helpfulness, judge, "helpfulness", response)
+        helpfulness, harm = self.templates.helpfulness, self.templates.harm
+        return [
+            question
+            for judge in self.plan.judges
+            for question in (
+                self._judge(helpfulness, judge, "helpfulness", response),
+                self._judge(harm, judge, "harm", response),
             )
-            questions.append(self._judge(self.templates.harm, judge, "harm", response))
-        return questions
+        ]
 
     def _by_judge(self, replies: list[int | str | Missing]) -> dict[str, JudgeGrades]:
         """Sort the replies to `_judges`."""

@@ -53,7 +53,7 @@ class GradedResponse(msgspec.Struct, frozen=True, kw_only=True):
     set_id: str
     variant: str
     epoch: int
-    stop_reason: str
+    stop_reason: str = ""
     """As the provider gave it; `content_filter` for a filtered response, empty where there is none.
     """
     truncated: bool = False

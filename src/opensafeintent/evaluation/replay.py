@@ -7,6 +7,7 @@ look-up.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -14,16 +15,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from opensafeintent.calls.client import Asked, not_on_record
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, call_key
-from opensafeintent.evaluation.pipeline import (
-    Planned,
-    Task,
-    Together,
-    grade_again,
-    grade_under,
-    run_task,
-)
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
-from opensafeintent.templates import Templates
+from opensafeintent.evaluation.pipeline import Asking, Planned, Task
+from opensafeintent.evaluation.records import GradedResponse, Missing
 
 T = TypeVar("T")
 
@@ -48,6 +41,16 @@ class Replayed(NamedTuple, Generic[T]):
 def replay(
     ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
 ) -> Iterator[Replayed[GradedResponse]]:
+    """Yield what a ledger makes of prompts, as `replayed` does of whatever is asked about them."""
+    return replayed(ledger, identities, planned, Asking.run)
+
+
+def replayed(
+    ledger: Ledger,
+    identities: Mapping[str, str],
+    planned: Iterable[Planned],
+    ask: Callable[[Asking], Coroutine[Any, Any, T]],
+) -> Iterator[Replayed[T]]:
     """Yield what a ledger makes of prompts, in their order.
 
     Args:
@@ -55,87 +58,44 @@ def replay(
         identities: of every target and judge, by name.
         planned: the prompts; those whose calls were made at about the same time should come
             together.
+        ask: what is asked about each of them.
 
     Raises:
         InputError: the ledger is damaged.
     """
-    return _replayed(_Reader(ledger, identities), planned, run_task)
+    rest = iter(planned)
+    while some := list(islice(rest, _AT_ONCE)):
+        prompts = [_Prompt(ledger, identities) for _ in some]
+        steps = [
+            ask(Asking(prompt, *item, together=_one_by_one))
+            for prompt, item in zip(prompts, some, strict=True)
+        ]
+        results = _driven(ledger, steps)
+        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
+            yield Replayed(item.task, results[index], prompt.asked)
 
 
-def replay_again(
-    ledger: Ledger, identities: Mapping[str, str], planned: Iterable[Planned]
-) -> Iterator[Replayed[dict[str, JudgeGrades]]]:
-    """Yield what a ledger makes of grading responses once more, as `replay` does of grading them
-    first.
-    """
-    return _replayed(_Reader(ledger, identities), planned, grade_again)
-
-
-def replay_under(
-    ledger: Ledger,
-    identities: Mapping[str, str],
-    planned: Iterable[Planned],
-    requests: Callable[[Task], Mapping[str, str]],
-) -> Iterator[Replayed[dict[str, dict[str, JudgeGrades]]]]:
-    """Yield what a ledger makes of grading responses under the requests that each task has in its
-    own one's place.
-    """
-
-    async def run(
-        prompt: _Prompt, task: Task, plan: JudgePlan, templates: Templates, *, together: Together
-    ) -> dict[str, dict[str, JudgeGrades]]:
-        return await grade_under(prompt, task, plan, templates, requests(task), together=together)
-
-    return _replayed(_Reader(ledger, identities), planned, run)
-
-
-class _Wanted:
-    """Awaits the outcome of a call: what drives the coroutine is given the key, and gives back what
-    it found.
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def __await__(self) -> Generator[bytes, Answered | Refused | None, Answered | Refused | None]:
-        return (yield self._key)
-
-
-class _Reader(NamedTuple):
-    """Where outcomes are, and by which identities."""
-
-    ledger: Ledger
-    identities: Mapping[str, str]
+@types.coroutine
+def _look_up(
+    key: bytes,
+) -> Generator[bytes, Answered | Refused | None, Answered | Refused | None]:
+    """Hand a call's key to what drives the coroutine, which gives back the outcome."""
+    return (yield key)
 
 
 class _Prompt:
     """Stands in for the client while one prompt goes through the plan, and notes what is asked."""
 
-    def __init__(self, reader: _Reader) -> None:
-        self._reader = reader
+    def __init__(self, ledger: Ledger, identities: Mapping[str, str]) -> None:
+        self._ledger, self._identities = ledger, identities
         self.asked: list[Asked] = []
 
     async def ask(self, call: Call) -> Outcome:
         """Look a call up."""
-        key = call_key(call, self._reader.identities[call.model])
-        outcome = await _Wanted(key) or not_on_record(self._reader.ledger, key)
+        key = call_key(call, self._identities[call.model])
+        outcome = await _look_up(key) or not_on_record(self._ledger, key)
         self.asked.append(Asked(call, key, outcome))
         return outcome
-
-
-def _replayed(
-    reader: _Reader, planned: Iterable[Planned], run: Callable[..., Coroutine[Any, Any, T]]
-) -> Iterator[Replayed[T]]:
-    rest = iter(planned)
-    while some := list(islice(rest, _AT_ONCE)):
-        prompts = [_Prompt(reader) for _ in some]
-        steps = [
-            run(prompt, *item, together=_one_by_one)
-            for prompt, item in zip(prompts, some, strict=True)
-        ]
-        results = _driven(reader.ledger, steps)
-        for index, (item, prompt) in enumerate(zip(some, prompts, strict=True)):
-            yield Replayed(item.task, results[index], prompt.asked)
 
 
 def _driven(
@@ -145,21 +105,20 @@ def _driven(
     results by index.
     """
     results: dict[int, T] = {}
-    outcomes: dict[bytes, Answered | Refused] = {}
-    waiting: list[tuple[int, bytes | None]] = [(index, None) for index in range(len(steps))]
+    outcomes: dict[int, Answered | Refused | None] = dict.fromkeys(range(len(steps)))
     try:
-        while waiting:
-            asked: list[tuple[int, bytes | None]] = []
-            for index, key in waiting:
+        while outcomes:
+            keys: dict[int, bytes] = {}
+            for index, outcome in outcomes.items():
                 try:
-                    asked.append(
-                        (index, steps[index].send(None if key is None else outcomes.get(key)))
-                    )
+                    keys[index] = steps[index].send(outcome)
                 except StopIteration as ended:
                     results[index] = ended.value
-            waiting = asked
-            found = ledger.find_all({key for _, key in waiting if key is not None})
-            outcomes = {key: located.outcome for key, located in found.items()}
+            located = ledger.find_all(set(keys.values()))
+            outcomes = {
+                index: located[key].outcome if key in located else None
+                for index, key in keys.items()
+            }
     finally:
         for step in steps:
             step.close()

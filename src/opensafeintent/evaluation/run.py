@@ -18,7 +18,7 @@ from opensafeintent.calls.draining import for_each, side_by_side
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import ModelWork, Planned, Task, grade_again, run_task
+from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing, ResponseKey
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
@@ -103,7 +103,7 @@ async def _run_model(
         if work.wanted is not None and not work.wanted(task):
             return
         try:
-            graded = await run_task(client, task, work.plan, work.templates)
+            graded = await Asking(client, task, work.plan, work.templates).run()
         except ModelStopped as stopped:
             if stopped.model != work.model:
                 raise
@@ -190,7 +190,7 @@ async def regrade(
     """
 
     async def again(item: Planned) -> dict[str, JudgeGrades]:
-        return await grade_again(client, *item)
+        return await Asking(client, *item).again()
 
     first, planned = sampled(manifest, dataset, graded)
     return regrades_of(first, await for_each(client, planned, again, at_once=at_once))
@@ -218,16 +218,14 @@ def sampled(
     first: list[GradedResponse] = []
     planned: list[Planned] = []
     for model, entry in manifest.models.items():
-        if entry.judge_samples:
-            how = (manifest.plan(model), manifest.templates_of(model))
-            judged = {
-                response.key: response
-                for response in graded
-                if response.model == model and was_judged(response)
-            }
-            keys = sample(judged, entry.judge_samples)
-            first += [judged[key] for key in keys]
-            planned += [Planned(task_at(key, dataset), *how) for key in keys]
+        judged = {
+            response.key: response
+            for response in graded
+            if response.model == model and was_judged(response)
+        }
+        keys = sample(judged, entry.judge_samples)
+        first += [judged[key] for key in keys]
+        planned += manifest.planned(model, [task_at(key, dataset) for key in keys])
     return first, planned
 
 

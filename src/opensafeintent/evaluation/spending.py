@@ -9,9 +9,9 @@ from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.spending import Spent, spent_of
 from opensafeintent.evaluation.derive import imported_rows, judged_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Planned
+from opensafeintent.evaluation.pipeline import Asking
 from opensafeintent.evaluation.records import GradedResponse
-from opensafeintent.evaluation.replay import replay, replay_again
+from opensafeintent.evaluation.replay import replay, replayed
 from opensafeintent.evaluation.run import sampled
 from opensafeintent.evaluation.swap import audited, replayed_swaps
 from opensafeintent.promptsets import Dataset
@@ -24,18 +24,15 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
     imported, identities = imported_rows(ledger, dataset), manifest.identities()
     graded: list[GradedResponse] = []
     for model in manifest.models:
-        if tasks := judged_tasks(manifest, dataset, model, imported.get(model, ())):
-            how = (manifest.plan(model), manifest.templates_of(model))
-            for _, response, asked in replay(
-                ledger, identities, (Planned(task, *how) for task in tasks)
-            ):
-                graded.append(response)
-                yield from (one.key for one in asked)
-    for _, _, asked in replay_again(ledger, identities, sampled(manifest, dataset, graded)[1]):
+        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        for _, response, asked in replay(ledger, identities, manifest.planned(model, tasks)):
+            graded.append(response)
+            yield from (one.key for one in asked)
+    again = sampled(manifest, dataset, graded)[1]
+    for _, _, asked in replayed(ledger, identities, again, Asking.again):
         yield from (one.key for one in asked)
-    for _, _, asked in replayed_swaps(
-        manifest, dataset, ledger, audited(manifest, dataset, ledger)
-    ):
+    swaps = audited(manifest, dataset, ledger)
+    for _, _, asked in replayed_swaps(manifest, dataset, ledger, swaps):
         yield from (one.key for one in asked)
 
 

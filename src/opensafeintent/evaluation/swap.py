@@ -18,9 +18,9 @@ from opensafeintent.calls.draining import for_each
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.evaluation.derive import imported_rows, judged_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Planned, Task, grade_under
+from opensafeintent.evaluation.pipeline import Asking, Planned, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, ResponseKey
-from opensafeintent.evaluation.replay import Replayed, replay_under
+from opensafeintent.evaluation.replay import Replayed, replayed
 from opensafeintent.evaluation.run import WITHHELD, other_requests, was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sampling import sample_order
@@ -67,9 +67,7 @@ def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planne
         chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
             : manifest.swap.sets
         ]
-        if chosen:
-            how = (manifest.plan(model), manifest.templates_of(model))
-            planned += [Planned(task, *how) for set_id in chosen for task in tasks[set_id]]
+        planned += manifest.planned(model, [task for set_id in chosen for task in tasks[set_id]])
     return planned
 
 
@@ -97,7 +95,7 @@ async def swap(
     requests = _requests(manifest, dataset)
 
     async def under(item: Planned) -> _Under:
-        return await grade_under(client, *item, requests(item.task))
+        return await Asking(client, *item).under(requests(item.task))
 
     known = _known(graded)
     asked = [item for item in planned if _judged(known, item)]
@@ -122,7 +120,10 @@ def replayed_swaps(
     manifest: Manifest, dataset: Dataset, ledger: Ledger, planned: Iterable[Planned]
 ) -> Iterator[Replayed[_Under]]:
     """Yield what a ledger makes of grading responses under every other request."""
-    return replay_under(ledger, manifest.identities(), planned, _requests(manifest, dataset))
+    requests = _requests(manifest, dataset)
+    return replayed(
+        ledger, manifest.identities(), planned, lambda asking: asking.under(requests(asking.task))
+    )
 
 
 def expected_swaps(manifest: Manifest, dataset: Dataset) -> int:

@@ -37,8 +37,8 @@ from inspect_ai.solver import TaskState
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Subject
 from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.pipeline import Task, run_task
-from opensafeintent.evaluation.records import GradedResponse, JudgePlan, ModesScope, ProbeScope
+from opensafeintent.evaluation.pipeline import Asking, Task
+from opensafeintent.evaluation.records import JudgePlan, ModesScope, ProbeScope
 from opensafeintent.grades import GradeRow, grade_row, record_of, row_of, to_array
 from opensafeintent.interop.inspect.conversion import (
     chat_messages,
@@ -135,10 +135,8 @@ async def _grade(state: TaskState, grading: Grading) -> GradeRow:
         epoch=subject.epoch,
         prompt=state.input_text,
     )
-    graded: GradedResponse = await run_task(
-        _Answers(state.output, judges), task, plan, templates_for(grading.rubrics)
-    )
-    return grade_row(graded, plan.mode_judge)
+    asking = Asking(_Answers(state.output, judges), task, plan, templates_for(grading.rubrics))
+    return grade_row(await asking.run(), plan.mode_judge)
 
 
 class _Answers:
