@@ -8,7 +8,7 @@ third of a second to load: more than all metrics of a run take.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,30 +37,21 @@ class Labelled:
 
     # Picking
 
-    def sel(self, *, drop: bool = False, **wanted: Any) -> Labelled:
-        """Return what stands at a label, without that dimension, or at several labels in their
-        order.
-        """
-        found = self
-        for dim, names in wanted.items():
-            place = {name: at for at, name in enumerate(self.labels[dim])}
-            at = place[names] if isinstance(names, str | int) else [place[name] for name in names]
-            found = found.isel(**{dim: at})
-        return found
-
-    def isel(self, **wanted: Any) -> Labelled:
-        """Return what stands at a place, without that dimension, or at several places in their
-        order.
+    def sel(self, **wanted: Any) -> Labelled:
+        """Return a copy of what is at a label, without that dimension, or at several labels in
+        their order.
         """
         values, dims, labels = self.values, self.dims, dict(self.labels)
-        for dim, at in wanted.items():
+        for dim, names in wanted.items():
             axis = dims.index(dim)
-            values = values[(slice(None),) * axis + (at,)]
-            if isinstance(at, int):
+            index = {name: number for number, name in enumerate(labels[dim])}
+            if isinstance(names, str | int):
+                values = values.take(index[names], axis)
                 dims = dims[:axis] + dims[axis + 1 :]
                 del labels[dim]
             else:
-                labels[dim] = np.asarray(labels[dim])[at].tolist()
+                values = values.take([index[name] for name in names], axis)
+                labels[dim] = list(names)
         return Labelled(values, dims, labels)
 
     def transpose(self, *dims: str) -> Labelled:
@@ -190,21 +181,15 @@ class Labelled:
     def __int__(self) -> int:
         return int(self.values)
 
-    def __float__(self) -> float:
-        return float(self.values)
 
-
-class _Matched(NamedTuple):
-    values: tuple[NDArray[Any], NDArray[Any]]
-    dims: tuple[str, ...]
-
-
-def _matched(first: Labelled, second: Labelled) -> _Matched:
+def _matched(
+    first: Labelled, second: Labelled
+) -> tuple[tuple[NDArray[Any], NDArray[Any]], tuple[str, ...]]:
     """Return the values of two arrays with the same dimensions in the same order, those of the
     first in front.
     """
     if first.dims == second.dims:
-        return _Matched((first.values, second.values), first.dims)
+        return (first.values, second.values), first.dims
     dims = first.dims + tuple(dim for dim in second.dims if dim not in first.dims)
 
     def spread(array: Labelled) -> NDArray[Any]:
@@ -215,7 +200,7 @@ def _matched(first: Labelled, second: Labelled) -> _Matched:
                 values = np.expand_dims(values, axis)
         return values
 
-    return _Matched((spread(first), spread(second)), dims)
+    return (spread(first), spread(second)), dims
 
 
 class LabelledSet:
@@ -245,9 +230,6 @@ class LabelledSet:
             raise AttributeError(name)
         return self[name]
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._arrays
-
     def __iter__(self) -> Any:
         return iter(self._arrays)
 
@@ -257,30 +239,13 @@ class LabelledSet:
         return {dim: len(labels) for dim, labels in self.labels.items()}
 
     def sel(self, **wanted: Any) -> LabelledSet:
-        """Return what stands at some labels; see `Labelled.sel`."""
-        return self._picked("sel", wanted)
-
-    def isel(self, **wanted: Any) -> LabelledSet:
-        """Return what stands at some places; see `Labelled.isel`."""
-        return self._picked("isel", wanted)
-
-    def _picked(self, how: str, wanted: Mapping[str, Any]) -> LabelledSet:
-        picked: dict[str, Labelled] = {}
-        labels = dict(self.labels)
+        """Return a copy of what is at some labels; see `Labelled.sel`."""
+        arrays = {}
         for name, array in self._arrays.items():
-            picked[name] = getattr(array, how)(
-                **{dim: at for dim, at in wanted.items() if dim in array.dims}
-            )
-            labels |= {dim: picked[name].labels[dim] for dim in picked[name].dims}
-        gone = {dim for dim, at in wanted.items() if isinstance(at, str | int)}
+            part = array.sel(**{dim: wanted[dim] for dim in array.dims if dim in wanted})
+            arrays[name] = (part.dims, part.values)
+        labels = {dim: wanted.get(dim, names) for dim, names in self.labels.items()}
         return LabelledSet(
-            {name: (array.dims, array.values) for name, array in picked.items()},
-            {dim: names for dim, names in labels.items() if dim not in gone},
-        )
-
-    def copy(self) -> LabelledSet:
-        """Return it with numbers of its own."""
-        return LabelledSet(
-            {name: (array.dims, array.values.copy()) for name, array in self._arrays.items()},
-            self.labels,
+            arrays,
+            {dim: names for dim, names in labels.items() if not isinstance(names, str | int)},
         )

@@ -202,7 +202,7 @@ def _without(
 
 def _taken_out(every: LabelledSet, gone: Mapping[str, Sequence[GradeRow]]) -> LabelledSet:
     """Return the core grades of some models, with those of some responses undefined."""
-    array = every.sel(model=list(gone), variant=list(CORE_VARIANTS)).copy()
+    array = every.sel(model=list(gone), variant=list(CORE_VARIANTS))
     indices = [
         {name: index for index, name in enumerate(array.labels[dim])}
         for dim in array.helpfulness.dims

@@ -141,12 +141,10 @@ class Numbers:
     @cached_property
     def by_epoch(self) -> list[dict[str, Ratio]]:
         """The ratios of each epoch alone."""
-        epochs = self._array.sizes["epoch"]
-        return (
-            [self.ratios]
-            if epochs == 1
-            else [compute(self._array.isel(epoch=[epoch])) for epoch in range(epochs)]
-        )
+        epochs = self._array.labels["epoch"]
+        if len(epochs) == 1:
+            return [self.ratios]
+        return [compute(self._array.sel(epoch=[epoch])) for epoch in epochs]
 
     @cached_property
     def estimates(self) -> dict[str, list[Estimate]]:
