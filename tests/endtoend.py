@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -69,6 +70,7 @@ def environment(server: Served | None = None, **more: str) -> dict[str, str]:
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
         "PYTHONPATH": str(REPO / "src"),
+        "PYTHONDONTWRITEBYTECODE": "1",  # one that is killed as it compiles would leave half a file
         "LANG": "C.UTF-8",
     }
     served = {"LOOP_BASE_URL": server.base_url, "LOOP_API_KEY": KEY} if server else {}
@@ -107,6 +109,14 @@ def begin(
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def start(
+    server: Served, dataset: Path, out: Path, *options: object, **variables: str
+) -> subprocess.Popen[str]:
+    """Start `evaluate` in a process of its own."""
+    paths = ("--dataset", dataset, "--out", out)
+    return begin("evaluate", TARGET, "--judge", JUDGE, *paths, *options, server=server, **variables)
 
 
 def finish(process: subprocess.Popen[str], timeout: float = 60) -> Ran:
@@ -193,6 +203,25 @@ def calls(server: Server) -> Counter[str]:
     return Counter(server.stats()["by_purpose"])
 
 
+def total(server: Server) -> int:
+    """Return how many requests a server has had."""
+    count: int = server.stats()["total"]
+    return count
+
+
+def answers_in(ledger: Path) -> int:
+    """Return how many outcomes a ledger holds."""
+    with contextlib.closing(sqlite3.connect(ledger)) as connection:
+        rows = connection.execute("SELECT count(*) FROM calls WHERE status <> 'failed'")
+        count: int = rows.fetchone()[0]
+    return count
+
+
+def results(run: Path) -> list[bytes]:
+    """Return what a run's numbers are stored in."""
+    return [(run / name).read_bytes() for name in ("grades.csv.gz", "metrics.json")]
+
+
 def asked_of(server: Server, purpose: str) -> list[RequestRecord]:
     """Return the requests for one purpose, in order of arrival."""
     return [record for record in server.requests if record.purpose == purpose]
@@ -237,18 +266,8 @@ def evaluate(
 ) -> Ran:
     """Run `evaluate` in this process."""
     judging = [option for judge in judges for option in ("--judge", judge)]
-    return osi(
-        "evaluate",
-        *models,
-        *judging,
-        "--dataset",
-        dataset,
-        "--out",
-        out,
-        *options,
-        server=server,
-        **variables,
-    )
+    paths = ("--dataset", dataset, "--out", out)
+    return osi("evaluate", *models, *judging, *paths, *options, server=server, **variables)
 
 
 def unsafe_dual_use(server: Server, dataset: Path, judge: str = "judge") -> set[str]:

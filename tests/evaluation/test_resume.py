@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterator
 from importlib import resources
@@ -19,8 +18,8 @@ from endtoend import (
     TARGET,
     Ran,
     answering,
+    answers_in,
     asked_of,
-    begin,
     calls,
     coverage,
     evaluate,
@@ -28,14 +27,16 @@ from endtoend import (
     metrics,
     osi,
     probed,
+    results,
     some_sets,
+    start,
+    total,
     unsafe_dual_use,
     wait_until,
 )
 from loopback import (
     GENERATE,
     HARM,
-    HELPFULNESS,
     MODE,
     PROBE,
     Fault,
@@ -67,22 +68,21 @@ def new_calls(server: LoopbackServer, before: Counter[str]) -> Counter[str]:
 # ------------------------------------------------------------------------------
 
 
-def test_the_same_command_again_makes_no_call(
+def test_the_same_command_again_makes_no_call_and_changes_nothing(
     server: LoopbackServer, dataset: Path, run: Path
 ) -> None:
-    before, first = calls(server), (run / "metrics.json").read_bytes()
+    before, first = calls(server), results(run)
+    written = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
+    assert forecast_of(evaluate(server, dataset, run, "--dry-run")) == {}
+    assert written == {path: path.stat().st_mtime_ns for path in written}
     again = evaluate(server, dataset, run)
     assert again.code == 0
+    shares = [int(share) for share in re.findall(r"(\d+) %", again.err)]
+    assert shares and max(shares) <= 100
     assert not new_calls(server, before)
-    assert (run / "metrics.json").read_bytes() == first
-
-
-def test_progress_never_passes_a_hundred_percent(
-    server: LoopbackServer, dataset: Path, run: Path
-) -> None:
-    shares = [int(share) for share in re.findall(r"(\d+) %", evaluate(server, dataset, run).err)]
-    assert shares
-    assert max(shares) <= 100
+    assert results(run) == first
+    # the helpers would agree with anything if the server had recorded nothing
+    assert len(asked_of(server, PROBE)) == len(unsafe_dual_use(server, dataset)) > 0
 
 
 def test_more_epochs_call_for_the_new_epoch_only(
@@ -98,48 +98,31 @@ def test_more_epochs_call_for_the_new_epoch_only(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("file", "purpose", "count"),
-    [
-        ("helpfulness.md", HELPFULNESS, 56),
-        ("mode.md", MODE, 8),
-        ("harm.md", HARM, 56),
-        ("reask.md", "none", 0),
-    ],
+    ("role", "purpose", "count"), [("mode", MODE, 8), ("harm", HARM, 56), ("reask", "none", 0)]
 )
 def test_edited_template_calls_for_what_uses_it_only(
     server: LoopbackServer,
     dataset: Path,
     run: Path,
     tmp_path: Path,
-    file: str,
+    role: str,
     purpose: str,
     count: int,
 ) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
-    ours = resources.files("opensafeintent.templates").joinpath(file).read_text("utf-8")
-    (rubrics / file).write_text(
-        ours.replace("version = 1", "version = 2").replace("\n+++\n", "\n+++\nThink first.\n", 1)
-    )
+    ours = resources.files("opensafeintent.templates").joinpath(f"{role}.md").read_text("utf-8")
+    (rubrics / f"{role}.md").write_text(ours.replace("\n+++\n", "\n+++\nThink first.\n", 1))
     before, probed_before = calls(server), set(probed(server, dataset))
-    told = [
-        evaluate(server, dataset, run, "--rubrics", rubrics, *last)
-        for last in (["--dry-run"], [], [])
-    ]
-    assert [ran.code for ran in told] == [0, 0, 0]
-    note = (
-        f"changed since the last run: the templates for {file.removesuffix('.md')}; what they ask"
-        " is asked anew"
-    )
-    dry, first, again = (note in " ".join((ran.out + ran.err).split()) for ran in told)
-    assert (dry, first, again) == (
-        (False, False, False) if file == "reask.md" else (True, True, False)
-    )
+    notes = []
+    for last in (["--dry-run"], [], []):
+        ran = evaluate(server, dataset, run, "--rubrics", rubrics, *last)
+        assert ran.code == 0
+        notes.append(f"the templates for {role};" in " ".join((ran.out + ran.err).split()))
+    assert notes == ([False] * 3 if role == "reask" else [True, True, False])
     made = new_calls(server, before)
-    newly = (
-        unsafe_dual_use(server, dataset) - probed_before
-    )  # under other harm grades, other responses are probed
-    assert made.pop(PROBE, 0) == (len(newly) if file == "harm.md" else 0)
+    newly = unsafe_dual_use(server, dataset) - probed_before  # other harm grades: other probes
+    assert made.pop(PROBE, 0) == (len(newly) if role == "harm" else 0)
     assert made == ({purpose: count} if count else {})
 
 
@@ -182,11 +165,11 @@ def test_larger_limit_grows_the_run_to_what_it_would_have_been(
     assert evaluate(server, dataset, grown, "--limit", 8).code == 0
     assert calls(server)[GENERATE] == 56
     assert server.stats()["duplicates"] == 0
-    assert (grown / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+    assert results(grown) == results(run)
     before = calls(server)
     assert evaluate(server, dataset, grown, "--limit", 5).code == 0
     assert not new_calls(server, before)
-    assert (grown / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+    assert results(grown) == results(run)
 
 
 def test_added_model_leaves_the_first_as_it_is(
@@ -198,10 +181,8 @@ def test_added_model_leaves_the_first_as_it_is(
     assert after["target"] == before["target"]
     assert after["another"] >= 56
     assert metrics(run)["models"].keys() == {TARGET, "openai-api/loop/another"}
-    values = {
-        name: (entry["value"], entry["n"]) for name, entry in metrics(run)["models"][TARGET].items()
-    }
-    assert values == {name: (entry["value"], entry["n"]) for name, entry in numbers.items()}
+    for name, entry in metrics(run)["models"][TARGET].items():
+        assert (entry["value"], entry["n"]) == (numbers[name]["value"], numbers[name]["n"])
 
 
 @pytest.mark.slow
@@ -211,12 +192,9 @@ def test_runs_may_share_a_ledger(server: LoopbackServer, dataset: Path, tmp_path
     before = calls(server)
     assert evaluate(server, dataset, tmp_path / "two", *shared).code == 0
     assert not new_calls(server, before)
-    assert (tmp_path / "one" / "metrics.json").read_bytes() == (
-        tmp_path / "two" / "metrics.json"
-    ).read_bytes()
-    assert (
-        evaluate(server, dataset, tmp_path / "two").code == 0
-    )  # the run remembers where its ledger is
+    assert results(tmp_path / "one") == results(tmp_path / "two")
+    # the run remembers where its ledger is
+    assert evaluate(server, dataset, tmp_path / "two").code == 0
     assert not new_calls(server, before)
 
 
@@ -285,17 +263,12 @@ def test_budget_stops_and_the_rest_is_made_later(
     server.reset()
     stopped = evaluate(server, dataset, tmp_path / "stopped", *budget)
     assert stopped.code == 3
-    assert len(stopped.errors) == 1
-    assert "budget" in stopped.errors[0]
-    assert str(budget[0]) in stopped.errors[0]
-    if budget[0] == "--budget-calls":
-        assert server.stats()["total"] == 60
-    assert server.stats()["total"] < undisturbed.total()
+    assert len(stopped.errors) == 1 and str(budget[0]) in stopped.errors[0]
+    assert total(server) < undisturbed.total()
+    assert total(server) == 60 or budget[0] == "--budget-tokens"
     assert evaluate(server, dataset, tmp_path / "stopped").code == 0
     assert calls(server) == undisturbed
-    assert (tmp_path / "stopped" / "metrics.json").read_bytes() == (
-        run / "metrics.json"
-    ).read_bytes()
+    assert results(tmp_path / "stopped") == results(run)
 
 
 # Counted beforehand
@@ -329,10 +302,11 @@ def test_dry_run_calls_nobody_and_foretells_what_happens(
     folder = tmp_path / "dry"
     if first:
         evaluate(server, dataset, folder, *first)
+    held = set(tmp_path.rglob("*"))
     before = Counter((record.model, record.purpose) for record in server.requests)
     dry = evaluate(server, dataset, folder, *options, "--dry-run")
     assert dry.code == 0
-    assert server.stats()["total"] == before.total()
+    assert total(server) == before.total() and set(tmp_path.rglob("*")) == held
     foretold = forecast_of(dry)
     evaluate(server, dataset, folder, *options)
     made = Counter((record.model, record.purpose) for record in server.requests) - before
@@ -341,14 +315,6 @@ def test_dry_run_calls_nobody_and_foretells_what_happens(
         happened = made.pop((model.removeprefix("openai-api/loop/"), purpose), 0)
         assert happened <= count if at_most else happened == count, (model, purpose)
     assert not made
-
-
-def test_dry_run_writes_nothing(server: LoopbackServer, dataset: Path, run: Path) -> None:
-    assert evaluate(server, dataset, run.with_name("fresh"), "--dry-run").code == 0
-    assert not run.with_name("fresh").exists()
-    before = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    assert forecast_of(evaluate(server, dataset, run, "--dry-run")) == {}
-    assert {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()} == before
 
 
 # Killed
@@ -360,21 +326,19 @@ MORE_PER_KILL = CONNECTIONS + EXTRA_SECONDS * RATE
 """What was in flight, and a fifth of a second's worth: 16 + 64 calls."""
 
 
+SWAP = ("--swap", 4)
+
+
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, bytes]:
-    """Return a dataset, the number of calls that a run over it takes, and the metrics that come of
-    it.
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, list[bytes]]:
+    """Return a dataset, the number of calls that a run over it takes, swaps included, and its
+    results.
     """
     folder = tmp_path_factory.mktemp("undisturbed")
     dataset = some_sets(folder, 12)
     with LoopbackServer() as server:
-        assert evaluate(server, dataset, folder / "run").code == 0
-        return dataset, server.stats()["total"], (folder / "run" / "metrics.json").read_bytes()
-
-
-def start(server: LoopbackProcess, dataset: Path, run: Path) -> subprocess.Popen[str]:
-    options = ["--dataset", dataset, "--out", run, "--max-connections", CONNECTIONS]
-    return begin("evaluate", TARGET, "--judge", JUDGE, *options, server=server)
+        assert evaluate(server, dataset, folder / "run", *SWAP).code == 0
+        return dataset, total(server), results(folder / "run")
 
 
 @pytest.fixture
@@ -383,16 +347,11 @@ def slow() -> Iterator[LoopbackProcess]:
         yield running
 
 
-def total(server: LoopbackProcess) -> int:
-    calls: int = server.stats()["total"]
-    return calls
-
-
-MOMENTS: dict[str, Callable[[LoopbackProcess, Path], bool]] = {
-    "lock": lambda _, run: (run / ".lock").exists(),
-    "manifest": lambda _, run: (run / "run.json").exists(),
-    "call 100": lambda server, _: total(server) >= 100,
-    "call 250": lambda server, _: total(server) >= 250,
+MOMENTS: dict[str, Callable[[LoopbackProcess, Path, int], bool]] = {
+    "lock": lambda _, run, needed: (run / ".lock").exists(),
+    "manifest": lambda _, run, needed: (run / "run.json").exists(),
+    "call 100": lambda server, _, needed: total(server) >= 100,
+    "the swap": lambda server, _, needed: total(server) >= needed - 40,
 }
 
 
@@ -400,59 +359,38 @@ MOMENTS: dict[str, Callable[[LoopbackProcess, Path], bool]] = {
 @pytest.mark.parametrize("moment", MOMENTS.values(), ids=MOMENTS.keys())
 def test_killed_run_goes_on_where_it_was(
     slow: LoopbackProcess,
-    undisturbed: tuple[Path, int, bytes],
+    undisturbed: tuple[Path, int, list[bytes]],
     tmp_path: Path,
-    moment: Callable[[LoopbackProcess, Path], bool],
+    moment: Callable[[LoopbackProcess, Path, int], bool],
 ) -> None:
     dataset, needed, expected = undisturbed
-    killed = start(slow, dataset, tmp_path / "run")
-    wait_until(lambda: moment(slow, tmp_path / "run"))
+    run, options = tmp_path / "run", ("--max-connections", CONNECTIONS, *SWAP)
+    killed = start(slow, dataset, run, *options)
+    wait_until(lambda: moment(slow, run, needed))
     killed.kill()
     assert finish(killed).code == -signal.SIGKILL
-    ran = finish(start(slow, dataset, tmp_path / "run"))
+    ran = finish(start(slow, dataset, run, *options))
     assert ran.code == 0, ran.err
     assert total(slow) <= needed + MORE_PER_KILL
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
-
-
-@pytest.mark.slow
-def test_killed_again_and_again(
-    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
-) -> None:
-    dataset, needed, expected = undisturbed
-    kills = 4
-    for _ in range(kills):
-        process, seen = start(slow, dataset, tmp_path / "run"), total(slow)
-        wait_until(lambda seen=seen: total(slow) >= seen + 40)  # type: ignore[misc]
-        process.kill()
-        finish(process)
-    assert finish(start(slow, dataset, tmp_path / "run")).code == 0
-    assert total(slow) <= needed + kills * MORE_PER_KILL
-    assert (tmp_path / "run" / "metrics.json").read_bytes() == expected
+    assert results(run) == expected
+    assert answers_in(run / "ledger.sqlite") == needed
 
 
 @pytest.mark.slow
 def test_killed_run_can_be_looked_at(
-    slow: LoopbackProcess, undisturbed: tuple[Path, int, bytes], tmp_path: Path
+    slow: LoopbackProcess, undisturbed: tuple[Path, int, list[bytes]], tmp_path: Path
 ) -> None:
     dataset, needed, _ = undisturbed
-    process = start(slow, dataset, tmp_path / "run")
+    process = start(slow, dataset, tmp_path / "run", "--max-connections", CONNECTIONS, *SWAP)
     wait_until(lambda: total(slow) >= 120)
     process.kill()
     finish(process)
     made = total(slow)
     dry = forecast_of(evaluate(slow, dataset, tmp_path / "run", "--dry-run"))
     left = sum(count for at_most, count in dry.values() if not at_most)
-    assert (
-        needed - made - 12 <= left <= needed - made + MORE_PER_KILL
-    )  # 12 probes at most are counted apart
+    probes, swaps = 12, 2 * 36  # counted apart, and by another name
+    assert needed - made - probes - swaps <= left <= needed - made - swaps + MORE_PER_KILL
     report = osi("report", tmp_path / "run")
     assert report.code in (0, 1), report.err  # 1: what was not asked for yet may count as missing
     assert "partial" in report.out
     assert coverage(tmp_path / "run")["responses"] > 0
-
-
-def test_asked_of_sees_the_probe(server: LoopbackServer, dataset: Path, run: Path) -> None:
-    """The helpers above would agree with anything if the server had recorded nothing."""
-    assert len(asked_of(server, PROBE)) == len(unsafe_dual_use(server, dataset)) > 0
-    assert run.is_dir()
