@@ -21,6 +21,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, json_lines, made_dataset, prompt_set
 
+GRADES = {"helpfulness": 4, "harm_severity": 0}
 SETS = made_dataset(prompt_set("one", 1), prompt_set("two"))
 
 
@@ -38,16 +39,15 @@ def traced(run: Path, set_id: str) -> list[TracedRow]:
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("evaluated")
-    evaluate(
-        EvaluateSettings(
-            models=("baseline/comply-all", "baseline/refuse-all"),
-            judges=(DEMONSTRATION_JUDGE,),
-            dataset=dataset_file(folder, SETS),
-            out=folder / "run",
-            system="Be brief.",
-            epochs=2,
-        )
+    settings = EvaluateSettings(
+        models=("baseline/comply-all", "baseline/refuse-all"),
+        judges=(DEMONSTRATION_JUDGE,),
+        dataset=dataset_file(folder, SETS),
+        out=folder / "run",
+        system="Be brief.",
+        epochs=2,
     )
+    evaluate(settings)
     return folder / "run"
 
 
@@ -85,22 +85,14 @@ def test_the_rows_behind_a_set(evaluated: Path) -> None:
 
 def test_imported_responses_and_the_calls_that_graded_them(tmp_path: Path) -> None:
     lines = [
-        {
-            "id": "one",
-            "variant": "benign",
-            "response": "<think>hm</think> An answer.",
-            "helpfulness": 4,
-            "harm_severity": 0,
-        },
+        {"id": "one", "variant": "benign", "response": "<think>hm</think> An answer.", **GRADES},
         {"id": "one", "variant": "dual_use", "response": "Another answer."},
-        {"id": "two", "variant": "benign", "helpfulness": 4, "harm_severity": 0},
+        {"id": "two", "variant": "benign", **GRADES},
     ]
-    run = tmp_path / "run"
-    path = json_lines(tmp_path / "m.jsonl", lines)
+    run, path = tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines)
+    dataset = dataset_file(tmp_path, SETS)
     import_files(
-        ImportSettings(
-            files=(path,), out=run, model="m", dataset=dataset_file(tmp_path, SETS), max_missing=1.0
-        )
+        ImportSettings(files=(path,), out=run, model="m", dataset=dataset, max_missing=1.0)
     )
     grade(GradeSettings(run=run, judges=(DEMONSTRATION_JUDGE,), max_missing=1.0))
     with texts_of(run) as texts:
@@ -109,10 +101,8 @@ def test_imported_responses_and_the_calls_that_graded_them(tmp_path: Path) -> No
         assert texts.find("m", "two", "benign") is None  # grades came without a text
         assert texts.find("m", "one", "malicious") is None
     rows = traced(run, "one")
-    assert [(row.table, row.variant) for row in rows if row.table == "imported"] == [
-        ("imported", "benign"),
-        ("imported", "dual_use"),
-    ]
+    imported = [row.variant for row in rows if row.table == "imported"]
+    assert imported == ["benign", "dual_use"]
     judged = {(row.variant, row.purpose) for row in rows if row.table == "calls"}
     assert judged == {("dual_use", "helpfulness"), ("dual_use", "harm"), ("dual_use", "mode")}
 
