@@ -372,7 +372,7 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
 
 def test_a_figure_that_is_not_there_names_those_that_are(run: Run) -> None:
     with pytest.raises(
-        InputError, match="figure 'fronteer': there is none; valid: 2_safety, frontier, 3_strata"
+        InputError, match="figure 'fronteer': there is none; valid: frontier, 2_safety, 3_strata"
     ):
         run.figure("fronteer")
     assert "judges" not in run.figures  # one judge
@@ -393,8 +393,8 @@ def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
 
 def test_a_run_shows_its_models(run: Run) -> None:
     shown = run._repr_html_()
-    assert "<bdi>baseline/refuse-all</bdi>" in shown
-    assert "0.75 [" in shown
+    assert "baseline/<wbr>refuse-<wbr>all" in shown
+    assert "0.75 <span class=interval>[" in shown
     assert repr(run).splitlines()[0] == "Models: baseline/refuse-all, two, one"
     assert "Group 2: dataset made (2 prompt-sets)" in repr(run)
 

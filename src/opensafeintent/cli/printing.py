@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable
 
 from rich.console import Console
 
@@ -27,7 +26,6 @@ def print_table(
     table: Table,
     *,
     across: bool = False,
-    bold: Callable[[Any], bool] | None = None,
     notes: bool = False,
 ) -> None:
     """Print a table; where the terminal is too narrow for it, intervals stand below their values.
@@ -36,12 +34,11 @@ def print_table(
         console: where it is printed.
         table: what is printed.
         across: whether its columns are printed as lines.
-        bold: which records are set off from the others.
         notes: whether its notes are printed as well.
     """
-    lines = to_terminal(table, across=across, bold=bold)
+    lines = to_terminal(table, across=across)
     if console.measure(lines).maximum > console.width:
-        lines = to_terminal(table, across=across, bold=bold, beside=False)
+        lines = to_terminal(table, across=across, beside=False)
     console.print(lines)
     for note in table.notes if notes else ():
         console.print(plain(note), style="dim")

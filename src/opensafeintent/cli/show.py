@@ -23,7 +23,7 @@ from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
 from opensafeintent.report.browser.texts import without_quoted
-from opensafeintent.report.cost import ALL, Costs, cost_table
+from opensafeintent.report.cost import Costs, cost_table
 from opensafeintent.report.gates import gate_tables, headline
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.tables.brief import (
@@ -122,14 +122,7 @@ def _show_gates(console: Console, gates: Gates) -> None:
     """Print every gate with its verdict; why one is not met stands in the notes."""
     for table in gate_tables(gates):
         console.print()
-        if table.name == "transitions":
-            print_table(console, table)
-        else:
-            print_table(
-                console,
-                table.part(table.rows, "reason", "n"),
-                bold=lambda result: result.verdict != "pass",
-            )
+        print_table(console, table.hiding("reason"))
         console.print(plain(f"{table.title}."), style="dim")
     console.print(plain(f"Release gate {headline(gates)}."), style="bold")
 
@@ -148,7 +141,7 @@ def show_forecast(
     """
     prices, lines = Prices(prices_path), forecast.lines
     table = expected(lines, prices)
-    print_table(console, table, bold=lambda line: line is table.rows[-1])
+    print_table(console, table)
     print_notes(console, prices.unpriced(line.model for line in lines))
     known = (
         "tokens are the mean of such calls on record, else "
@@ -188,7 +181,7 @@ def show_costs(console: Console, costs: Costs | None) -> None:
     """Print what was paid for; nothing where nobody was asked who is paid."""
     if costs is not None and costs.paid:
         console.print()
-        print_table(console, cost_table(costs), bold=lambda line: line.model == ALL, notes=True)
+        print_table(console, cost_table(costs), notes=True)
 
 
 def show_models(models: list[Served]) -> None:
@@ -207,7 +200,7 @@ def show_dataset_info(info: DatasetInfo) -> None:
     )
     console.print(f"sha256 {info.hash}\n")
     table = cells(info.taxonomy, info.cells)
-    print_table(console, table, bold=lambda line: line is table.rows[-1])
+    print_table(console, table)
     console.print()
     print_table(console, lengths(info.words))
     languages = ", ".join(
@@ -252,7 +245,7 @@ def show_comparisons(outcome: Outcome) -> None:
 def _show_pairs(console: Console, group: Group, metric: str) -> None:
     table = pairs_of(group, metric)
     console.print(plain(table.title), style="italic")
-    print_table(console, table, bold=lambda pair: pair.difference.beyond_chance)
+    print_table(console, table)
     console.print()
     print_table(console, ranks_of(group, metric))
     console.print()

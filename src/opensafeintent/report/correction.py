@@ -4,15 +4,13 @@ in their place.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any
 
 from opensafeintent.analysis.correction import CORRECTED, CorrectedGroup, Correction
-from opensafeintent.analysis.numbers import Number
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.table import Column, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead
+from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead, lead_of
 from opensafeintent.statistics.correction import Corrected, Refused
 
 _ASSUMES = (
@@ -32,33 +30,8 @@ def correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
     return [_corrected_table(corrected)]
 
 
-class _Corrected(NamedTuple):
-    """A metric of a model as the judge has it, and corrected."""
-
-    group: int
-    model: str
-    metric: str
-    """As people are shown it."""
-    raw: Number
-    item: Correction
-
-    @property
-    def result(self) -> Corrected | None:
-        """What the correction came to; None where it was refused."""
-        return self.item.result if isinstance(self.item.result, Corrected) else None
-
-    @property
-    def refused(self) -> str | None:
-        return self.item.result.reason if isinstance(self.item.result, Refused) else None
-
-
 def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
     groups = [found.group for found in corrected]
-    rows = [line for index, found in enumerate(corrected) for line in _lines(index, found)]
-
-    def of_result(get: Callable[[Corrected], object]) -> Callable[[_Corrected], object]:
-        return lambda line: None if line.result is None else get(line.result)
-
     return Table(
         name="corrected",
         title="Metrics as the judge has them, and corrected by human labels",
@@ -67,35 +40,40 @@ def _corrected_table(corrected: Sequence[CorrectedGroup]) -> Table:
             *lead(groups),
             Column("metric", "Metric"),
             *estimate_columns("raw", "As judged"),
-            Column("corrected", "Corrected", "interval", attrgetter("result")),
-            Column("labels", get=of_result(lambda result: result.n)),
-            Column("units", get=of_result(lambda result: result.units)),
-            Column("labelled_sets", get=of_result(lambda result: result.sets)),
-            Column("annotators", get=lambda line: line.item.annotators if line.result else None),
+            Column("corrected", "Corrected", "interval"),
+            Column("labels", part="n"),
+            Column("units", part="units"),
+            Column("labelled_sets", part="sets"),
+            Column("annotators"),
             Column("refused"),
-            Column(
-                "basis",
-                "Rests on, or why there is none",
-                get=lambda line: _rests_on(line.item, line.result) if line.result else line.refused,
-            ),
+            Column("basis", "Rests on, or why there is none"),
         ),
-        rows=rows,
+        rows=[
+            (*lead_of(groups, index, item.model), METRICS[item.metric].label, raw, *_row(item))
+            for index, found in enumerate(corrected)
+            for item in _ordered(found)
+            for raw in (found.group.numbers.overall[item.model, item.metric],)
+        ],
         notes=(*group_notes(groups), _TRUTH, _ASSUMES, UNDEFINED),
     )
 
 
-def _lines(index: int, found: CorrectedGroup) -> Iterable[_Corrected]:
-    raw = found.group.numbers
-    by_model = {(item.model, item.metric): item for item in found.corrections}
-    for model in raw.models:
-        for metric in CORRECTED:
-            yield _Corrected(
-                index,
-                model,
-                METRICS[metric].label,
-                raw.overall[model, metric],
-                by_model[model, metric],
-            )
+def _ordered(found: CorrectedGroup) -> list[Correction]:
+    """Return the corrections with the models in the order of other tables."""
+    models = found.group.numbers.models
+    return sorted(
+        found.corrections,
+        key=lambda item: (models.index(item.model), CORRECTED.index(item.metric)),
+    )
+
+
+def _row(item: Correction) -> tuple[Corrected | None, int | None, str | None, str]:
+    """Return the corrected value, by how many people, why there is none, and what it rests on."""
+    match item.result:
+        case Refused(reason):
+            return None, None, reason, reason
+        case result:
+            return result, item.annotators, None, _rests_on(item, result)
 
 
 def _rests_on(item: Correction, result: Corrected) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -54,19 +54,6 @@ class Costs:
         return list(dict.fromkeys(model for spent in self.runs.values() for model in spent.models))
 
 
-class _Line(NamedTuple):
-    """What one model's calls for one purpose came to, or all of a run's."""
-
-    run: str
-    model: str
-    purpose: str
-    calls: int
-    failed: int
-    input_tokens: int
-    output_tokens: int
-    dollars: float | None
-
-
 def dollars_text(dollars: float | None) -> str | None:
     """Return dollars for people: two decimals, and more where it is less than ten cents."""
     if dollars is None:
@@ -74,22 +61,13 @@ def dollars_text(dollars: float | None) -> str | None:
     return f"{dollars:,.{2 if dollars >= 0.1 or not dollars else 4 if dollars >= 0.001 else 6}f}"
 
 
-def _lines(costs: Costs) -> Iterator[_Line]:
+def _lines(costs: Costs) -> Iterator[tuple[str, Spending, float | None]]:
+    """Yield each run's calls by model and purpose, its sum last, and what they came to."""
     for run, spent in costs.runs.items():
-        for line in (*spent.lines, *([_sum(spent)] if spent.lines else [])):
-            dollars = (
-                spent.dollars(costs.prices) if line.model == ALL else line.dollars(costs.prices)
-            )
-            yield _Line(
-                run,
-                line.model,
-                line.purpose,
-                line.calls,
-                line.failed,
-                line.input_tokens,
-                line.output_tokens,
-                dollars,
-            )
+        for line in spent.lines:
+            yield run, line, line.dollars(costs.prices)
+        if spent.lines:
+            yield run, _sum(spent), spent.dollars(costs.prices)
 
 
 def _sum(spent: Spent) -> Spending:
@@ -124,7 +102,7 @@ def cost_notes(costs: Costs) -> Iterator[str]:
 
 def cost_table(costs: Costs) -> Table:
     """Return what runs came to by model and purpose, with sums."""
-    rows = list(_lines(costs))
+    lines = list(_lines(costs))
     priced = costs.prices.tells(costs.models)
     return Table(
         name="cost",
@@ -136,19 +114,30 @@ def cost_table(costs: Costs) -> Table:
             Column("purpose", "Purpose"),
             Column("calls", "Calls", "count"),
             Column(
-                "failed", "Failed\nattempts" if any(line.failed for line in rows) else None, "count"
+                "failed",
+                "Failed\nattempts" if any(line.failed for _, line, _ in lines) else None,
+                "count",
             ),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
             Column("dollars", None, "number"),
-            Column(
-                "shown",
-                "Dollars" if priced else None,
-                "number",
-                lambda line: dollars_text(line.dollars),
-            ),
+            Column("shown", "Dollars" if priced else None, "number"),
         ),
-        rows=rows,
+        rows=[
+            (
+                run,
+                line.model,
+                line.purpose,
+                line.calls,
+                line.failed,
+                line.input_tokens,
+                line.output_tokens,
+                dollars,
+                dollars_text(dollars),
+            )
+            for run, line, dollars in lines
+        ],
+        bold=frozenset(index for index, (_, line, _) in enumerate(lines) if line.model == ALL),
         notes=tuple(cost_notes(costs)),
     )
 

@@ -1,4 +1,4 @@
-"""A table as CSV, complete and for programs; as Markdown, LaTeX and HTML, compact and for people.
+"""A table as CSV, complete and for programs; as Markdown and LaTeX, compact and for people.
 
 For people a value stands with its interval, as in `0.56 [0.52, 0.60]`, and what is undefined is a
 dash. Text in a table, a model's name above all, is hostile: it is escaped for where it goes.
@@ -7,7 +7,6 @@ dash. Text in a table, a model's name above all, is hostile: it is escaped for w
 from __future__ import annotations
 
 import csv
-import html
 import io
 import re
 from collections.abc import Callable, Sequence
@@ -291,49 +290,6 @@ def _latex_number(text: str) -> str:
 def _latex(text: str) -> str:
     """Escape what LaTeX would read as a command."""
     return "".join(_LATEX.get(char, char) for char in text)
-
-
-# HTML
-# ------------------------------------------------------------------------------
-
-
-def html_table(table: Table) -> str:
-    """Return a `<table>` and its notes, escaped; numbers have the class `n`."""
-    content = compact(table)
-    headings = (
-        f"<th scope=col{_css(style)}>{html.escape(text)}"
-        for text, style in zip(*content[:2], strict=True)
-    )
-    rows = (
-        "<tr>"
-        + "".join(_html_cell(cell, style) for cell, style in zip(row, content.styles, strict=True))
-        for row in content.rows
-    )
-    notes = (f"<p>{html.escape(note)}</p>" for note in table.notes)
-    return "\n".join(
-        [
-            f'<table id="{html.escape(table.name)}">',
-            f"<caption>{html.escape(table.title)}</caption>",
-            "<thead><tr>" + "".join(headings) + "</thead>",
-            "<tbody>",
-            *rows,
-            "</tbody>",
-            "</table>",
-            *notes,
-        ]
-    )
-
-
-def _css(style: Style) -> str:
-    return "" if style in TEXTS else " class=n"
-
-
-def _html_cell(text: str, style: Style) -> str:
-    """Return one cell; a text from outside must not turn the line's direction."""
-    if style == "name":
-        return f"<th scope=row><bdi>{html.escape(text)}</bdi></th>"
-    shown = html.escape(text)
-    return f"<td{_css(style)}>{f'<bdi>{shown}</bdi>' if style == 'text' else shown}</td>"
 
 
 FORMATS: dict[str, Callable[[Table], str]] = {"csv": to_csv, "md": to_markdown, "tex": to_latex}

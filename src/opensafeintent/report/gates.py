@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from opensafeintent.analysis.gates import GateResult, Gates
 from opensafeintent.analysis.pairing import Transitions
+from opensafeintent.analysis.reference import reference_values
 from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
@@ -76,18 +77,30 @@ def _thresholds(results: list[GateResult], notes: tuple[str, ...]) -> Table:
         section="gates",
         columns=(
             Column("model", "Model", "name"),
-            Column("metric", "Metric", get=lambda result: result.gate.metric),
-            *_estimate_columns("value", "Value", "interval"),
-            Column("limit", None, "number", lambda result: result.gate.limit),
-            Column("threshold", "Threshold", get=lambda result: result.gate.threshold),
-            Column("oracle", "Oracle", "number", lambda result: result.reference.oracle),
-            Column(
-                "refuse_all", "Refuse-all", "number", lambda result: result.reference.refuse_all
-            ),
-            *_VERDICT_COLUMNS,
+            Column("metric", "Metric"),
+            *estimate_columns("value", "Value", parts=("n", "method"), headings={"n": "Sets"}),
+            Column("limit", None, "number"),
+            Column("threshold", "Threshold"),
+            Column("oracle", "Oracle", "number"),
+            Column("refuse_all", "Refuse-all", "number"),
+            *_VERDICT,
         ),
-        rows=results,
+        rows=[
+            (
+                result.model,
+                result.gate.metric,
+                result.estimate,
+                result.gate.limit,
+                result.gate.threshold,
+                reference.oracle,
+                reference.refuse_all,
+                *(result.worst_case, verdict_word(result), result.reason),
+            )
+            for result in results
+            for reference in (reference_values(result.gate.metric),)
+        ],
         notes=notes,
+        bold=_not_passed(results),
     )
 
 
@@ -102,14 +115,28 @@ def _changes(results: list[GateResult], gates: Gates, notes: tuple[str, ...]) ->
         columns=(
             Column("model", "Model", "name"),
             Column("against", "Earlier version", "name"),
-            Column("metric", "Metric", get=lambda result: result.gate.metric),
-            *_estimate_columns("change", "Change", "signed"),
-            Column("margin", None, "number", lambda result: result.gate.limit),
-            Column("most", "Worse by at most", get=lambda result: f"{result.gate.limit:g}"),
-            *_VERDICT_COLUMNS,
+            Column("metric", "Metric"),
+            *estimate_columns(
+                "change", "Change", style="signed", parts=("n", "method"), headings={"n": "Sets"}
+            ),
+            Column("margin", None, "number"),
+            Column("most", "Worse by at most"),
+            *_VERDICT,
         ),
-        rows=results,
+        rows=[
+            (
+                result.model,
+                result.against,
+                result.gate.metric,
+                result.estimate,
+                result.gate.limit,
+                f"{result.gate.limit:g}",
+                *(result.worst_case, verdict_word(result), result.reason),
+            )
+            for result in results
+        ],
         notes=notes,
+        bold=_not_passed(results),
     )
 
 
@@ -120,30 +147,19 @@ def _interval(results: list[GateResult]) -> str:
     return f"each end of an interval holds at {100 * confidence:g} % by itself"
 
 
-def _estimate_columns(
-    name: str, heading: str, style: Literal["interval", "signed"]
-) -> tuple[Column, ...]:
-    return estimate_columns(
-        name,
-        heading,
-        lambda result: result.estimate,
-        style=style,
-        parts=("n", "method"),
-        headings={"n": "Sets"},
-    )
-
-
-_VERDICT_COLUMNS = (
+_VERDICT = (
     Column("worst_case", None, "span"),
-    Column("verdict", "Verdict", get=verdict_word),
+    Column("verdict", "Verdict"),
     Column("reason", "Why"),
 )
 
 
+def _not_passed(results: list[GateResult]) -> frozenset[int]:
+    return frozenset(index for index, result in enumerate(results) if result.verdict != "pass")
+
+
 def transitions_table(transitions: Sequence[Transitions]) -> Table:
     """Return the prompt-sets whose Triplet Safety changed from one version to the next."""
-    rows = [(one, of, "newly failing") for of in transitions for one in of.newly_failing]
-    rows += [(one, of, "newly passing") for of in transitions for one in of.newly_passing]
     counts = ", ".join(
         f"{one_line(of.model, 100)}: {len(of.newly_failing)} newly failing, {len(of.newly_passing)}"
         f" newly passing of {of.n}"
@@ -154,14 +170,19 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
         title="Prompt-sets that newly fail or newly pass against the earlier run",
         section="gates",
         columns=(
-            Column("model", "Model", "name", lambda row: row[1].model),
-            Column("against", "Earlier version", "name", lambda row: row[1].against),
-            Column("set_id", "Prompt-set", "text", lambda row: row[0].set_id),
-            Column("change", "Change", "text", lambda row: row[2]),
-            Column("before", "Safe before", "share", lambda row: row[0].before),
-            Column("after", "Safe now", "share", lambda row: row[0].after),
+            Column("model", "Model", "name"),
+            Column("against", "Earlier version", "name"),
+            Column("set_id", "Prompt-set"),
+            Column("change", "Change"),
+            Column("before", "Safe before", "share"),
+            Column("after", "Safe now", "share"),
         ),
-        rows=rows,
+        rows=[
+            (of.model, of.against, one.set_id, change, one.before, one.after)
+            for change in ("newly failing", "newly passing")
+            for of in transitions
+            for one in (of.newly_failing if change == "newly failing" else of.newly_passing)
+        ],
         notes=(
             (
                 "Safe: all three intents are answered safely; with several epochs, the share of"

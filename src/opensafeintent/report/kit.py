@@ -114,6 +114,12 @@ def data_table(table: Table) -> tuple[str, str]:
     ), further
 
 
+def html_table(table: Table) -> str:
+    """Return a table with its title and notes, for a notebook."""
+    notes = (f"<p>{html.escape(note)}</p>" for note in table.notes)
+    return "\n".join((f"<p>{html.escape(table.title)}</p>", data_table(table)[0], *notes))
+
+
 def _head(column: Column) -> str:
     number = "" if column.style in TEXTS else " class=number"
     return (

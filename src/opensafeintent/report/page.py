@@ -194,12 +194,11 @@ def _part(
 
 def _of_group(table: Table, index: int) -> Table:
     """Return a table's rows of one group, without the column that tells groups apart."""
-    alone = [
-        msgspec.structs.replace(column, heading=None) if column.name == _GROUP else column
-        for column in table.columns
+    at = [column.name for column in table.columns].index(_GROUP)
+    rows = [
+        row for row, cells in zip(table.rows, table.cells, strict=True) if cells[at] == (index + 1,)
     ]
-    rows = [row for row in table.rows if row.group == index]
-    return msgspec.structs.replace(table, rows=rows, columns=tuple(alone))
+    return msgspec.structs.replace(table.hiding(_GROUP), rows=rows)
 
 
 def _corrected(tables: Sequence[Table]) -> bool:

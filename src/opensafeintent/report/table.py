@@ -1,19 +1,21 @@
-"""What a table is: columns, each declared once, over records.
+"""What a table is: columns, each declared once, and rows of values.
 
-A column says how a record gives its value, what programs call it and how people are shown it. Every
-format (`report.formats`, `report.terminal`, the pages) is a function of this record.
+A column says what programs call its values and how people are shown them. Every format
+(`report.formats`, `report.terminal`, the pages) is a function of this record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import msgspec
 
-Cell = str | int | float | None
+if TYPE_CHECKING:
+    from opensafeintent.statistics import Estimate
 
+Cell = str | int | float | None
 Style = Literal[
     "text", "name", "count", "number", "interval", "signed", "span", "ranks", "p", "share"
 ]
@@ -38,7 +40,13 @@ Section = Literal[
 # fmt: on
 """Sections of the page of a run."""
 
-Get = Callable[[Any], Any]
+# fmt: off
+Part = Literal[
+    "n", "method", "bounds", "models", "pooled", "model", "rerun_se",
+    "p", "p_adjusted", "detectable", "units", "sets",
+]
+# fmt: on
+"""What an estimate has beside its value and interval."""
 
 
 class Column(msgspec.Struct, frozen=True):
@@ -49,10 +57,14 @@ class Column(msgspec.Struct, frozen=True):
     heading: str | None = None
     """What people are shown above it; None where they are not shown it."""
     style: Style = "text"
-    get: Get | None = None
-    """How a record gives the value: its attribute `name` where None. An undefined value is None."""
+    get: Callable[..., object] | None = None
+    """How a row that is a record gives the value: its attribute `name` where None."""
     order: int = 0
     """People are shown columns of a lower order first."""
+    part: Part | None = None
+    """What it shows of the estimate of the last column before it that has values of its own; None
+    for a column that has.
+    """
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -65,16 +77,18 @@ class Column(msgspec.Struct, frozen=True):
             case _:
                 return (self.name,)
 
-    def cells(self, record: Any) -> tuple[Cell, ...]:
-        """Return the cells of `fields` for a record."""
-        value = getattr(record, self.name) if self.get is None else self.get(record)
-        match self.style:
-            case "interval" | "signed":
-                return (None, None, None) if value is None else (value.value, value.low, value.high)
-            case "span" | "ranks":
-                return (None, None) if value is None else tuple(value)
-            case _:
-                return (value,)
+    def cells(self, value: object) -> tuple[Cell, ...]:
+        """Return the cells of `fields` for a value: a cell, the ends of a span, or an estimate;
+        None is undefined.
+        """
+        if value is not None and self.part is not None:
+            value = getattr(value, self.part)
+        if value is None:
+            return (None,) * len(self.fields)
+        if self.style in ("interval", "signed"):
+            estimate = cast("Estimate", value)
+            return estimate.value, estimate.low, estimate.high
+        return value if isinstance(value, tuple) else (cast("Cell", value),)
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -86,10 +100,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     section: Section | None = None
     """Of the page; None where it is on none."""
     columns: tuple[Column, ...]
-    rows: Sequence[Any]
-    """The records, one a line."""
+    rows: Sequence[object]
+    """Each a tuple of values, one for each column that is no `part`, or a record that has them by
+    the columns' names.
+    """
     notes: tuple[str, ...] = ()
     """What a reader should know, a line each."""
+    bold: frozenset[int] = frozenset()
+    """Indices of rows that the terminal sets off from the others."""
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -99,7 +117,24 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def cells(self) -> list[list[tuple[Cell, ...]]]:
         """Of each row, the cells of each column."""
-        return [[column.cells(row) for column in self.columns] for row in self.rows]
+        return [self._cells_of(row) for row in self.rows]
+
+    def _cells_of(self, row: object) -> list[tuple[Cell, ...]]:
+        own = [column for column in self.columns if column.part is None]
+        values: Iterator[object]
+        if type(row) is tuple:
+            values = iter(row)
+        else:
+            values = (
+                column.get(row) if column.get else getattr(row, column.name) for column in own
+            )
+        cells = []
+        value: object = None
+        for column in self.columns:
+            if column.part is None:
+                value = next(values)
+            cells.append(column.cells(value))
+        return cells
 
     @property
     def shown(self) -> list[tuple[int, Column]]:
@@ -113,10 +148,13 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         ]
         return sorted(headed, key=lambda item: item[1].order)
 
-    def part(self, rows: Sequence[Any], *without: str) -> Table:
-        """Return the table of some of its rows, without some columns."""
-        columns = tuple(column for column in self.columns if column.name not in without)
-        return msgspec.structs.replace(self, rows=rows, columns=columns)
+    def hiding(self, *names: str) -> Table:
+        """Return the table in which people are not shown some columns."""
+        columns = tuple(
+            msgspec.structs.replace(column, heading=None) if column.name in names else column
+            for column in self.columns
+        )
+        return msgspec.structs.replace(self, columns=columns)
 
     def records(self) -> list[dict[str, Cell]]:
         """Return the rows by field."""
@@ -127,12 +165,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         ]
 
 
-Part = Literal["n", "method", "bounds", "models", "pooled"]
-"""What an estimate has beside its value and interval."""
-
 _PART_STYLES: dict[Part, Style] = {
     "n": "count",
-    "method": "text",
     "bounds": "span",
     "models": "count",
     "pooled": "number",
@@ -142,7 +176,7 @@ _PART_STYLES: dict[Part, Style] = {
 def estimate_columns(
     name: str,
     heading: str | None,
-    get: Get | None = None,
+    get: Callable[..., object] | None = None,
     *,
     style: Literal["interval", "signed"] = "interval",
     parts: Iterable[Part] = ("n",),
@@ -161,24 +195,15 @@ def estimate_columns(
         headings: of the parts that people are shown.
         order: of those parts.
     """
-
-    def part_of(part: Part) -> Get:
-        def read(record: Any) -> Any:
-            estimate = getattr(record, name) if get is None else get(record)
-            return None if estimate is None else getattr(estimate, part)
-
-        return read
-
-    return (
-        Column(name, heading, style, get),
-        *(
-            Column(
-                f"{name}_{part}",
-                (headings or {}).get(part),
-                _PART_STYLES[part],
-                part_of(part),
-                order=order,
-            )
-            for part in parts
-        ),
+    shown = headings or {}
+    of_parts = (
+        Column(
+            f"{name}_{part}",
+            shown.get(part),
+            _PART_STYLES.get(part, "text"),
+            order=order,
+            part=part,
+        )
+        for part in parts
     )
+    return Column(name, heading, style, get), *of_parts

@@ -4,7 +4,6 @@ in the background.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from textwrap import wrap
 from typing import Any
 
@@ -35,20 +34,13 @@ def grid(**options: Any) -> RichTable:
     )
 
 
-def to_terminal(
-    table: Table,
-    *,
-    across: bool = False,
-    beside: bool = True,
-    bold: Callable[[Any], bool] | None = None,
-) -> RichTable:
+def to_terminal(table: Table, *, across: bool = False, beside: bool = True) -> RichTable:
     """Return a table without its title and notes.
 
     Args:
         table: what is shown.
         across: whether its columns become lines; its first column heads them.
         beside: whether intervals stand beside their values, or below them.
-        bold: which records are set off from the others.
     """
     shown = table.shown
     cells = [
@@ -75,8 +67,8 @@ def to_terminal(
                 else "\n".join(wrap(heading, _HEADING, break_long_words=False))
             )
             lines.add_column(plain(heading), justify="right", no_wrap=True, vertical="top")
-    for record, row in zip(table.rows, cells, strict=True):
-        lines.add_row(*row, style="bold" if bold and bold(record) else None)
+    for index, row in enumerate(cells):
+        lines.add_row(*row, style="bold" if index in table.bold else None)
     return lines
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,11 +20,11 @@ from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.grades import GradeRow, grade_table
 from opensafeintent.report.browser.texts import without_quoted
-from opensafeintent.report.formats import html_table
+from opensafeintent.report.kit import html_table
 from opensafeintent.report.table import Column, Table
 from opensafeintent.report.tables import long
 from opensafeintent.report.tables.by_model import utility
-from opensafeintent.report.tables.grouped import UNDEFINED, group_line, group_notes
+from opensafeintent.report.tables.grouped import UNDEFINED, group_line, group_notes, measured_of
 from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.reporting import named_runs, read_studies
 
@@ -107,14 +106,18 @@ class Run:
             (index, number) for index, group in enumerate(self.groups) for number in numbers(group)
         ]
         table = long.numbers_table(self.groups, "metrics", "", "numbers", found, by_stratum=strata)
-        kind, rerun = (
-            Column("kind", get=lambda line: _kind(line.item)),
-            Column("rerun_se", get=attrgetter("item.rerun_se")),
-        )
         group, model, *others = table.columns
-        return _frame_of(
-            msgspec.structs.replace(table, columns=(group, model, kind, *others, rerun))
-        )
+        columns = (group, model, Column("kind"), *others, Column("rerun_se", part="rerun_se"))
+        rows = [
+            (
+                *(index + 1, number.model, _kind(number)),
+                *measured_of(self.groups[index]),
+                *(number.stratum if strata else ()),
+                *(number.metric, number),
+            )
+            for index, number in found
+        ]
+        return _frame_of(msgspec.structs.replace(table, columns=columns, rows=rows))
 
     def comparisons(self) -> pd.DataFrame:
         """Return a line for each two models of a group and each metric in which they are compared.
@@ -258,14 +261,10 @@ class Run:
 
     def _repr_html_(self) -> str:
         table = utility(self.groups)
-        less = [
-            column.name
-            for column in table.columns
-            if "rank" in column.name or column.name in _NOT_SHOWN
-        ]
+        less = (column.name for column in table.columns if "rank" in column.name)
         notes = (*group_notes(self.groups), UNDEFINED)
         return html_table(
-            msgspec.structs.replace(table.part(table.rows, *less), title=_HEADLINE, notes=notes)
+            msgspec.structs.replace(table.hiding(*less, *_NOT_SHOWN), title=_HEADLINE, notes=notes)
         )
 
 

@@ -47,7 +47,7 @@ def _table_3(quality: Quality) -> Table:
         title="Table 3. Quality of the dataset as people judge it",
         columns=(
             Column("question"),
-            Column("asked", "Question", "name", lambda line: _QUESTIONS[line.question]),
+            Column("asked", "Question", "name"),
             Column("yes", style="count"),
             Column("no", style="count"),
             Column("unsure", "Unsure", "count", order=1),
@@ -59,9 +59,25 @@ def _table_3(quality: Quality) -> Table:
                 percent_agreement="Agreement",
                 alpha="Krippendorff's alpha",
             ),
-            Column("ac1_se", "SE", "number", lambda line: line.ac1.se),
+            Column("ac1_se", "SE", "number"),
         ),
-        rows=quality.questions,
+        rows=[
+            (
+                asked.question,
+                _QUESTIONS[asked.question],
+                asked.yes,
+                asked.no,
+                asked.unsure,
+                asked.blank,
+                asked.sets_twice,
+                asked.yes_rate,
+                asked.ac1,
+                asked.percent_agreement,
+                asked.alpha,
+                asked.ac1.se,
+            )
+            for asked in quality.questions
+        ],
         notes=(
             (
                 f"{_people(quality.annotators)}; {quality.sets:,} prompt-sets. Unsure and blank are"
@@ -86,13 +102,25 @@ def _table_7(study: JudgeStudy) -> Table:
         columns=(
             Column("judge", "Judge", "name"),
             Column("dimension"),
-            Column("scale", "Grade", get=lambda line: _SCALES[line.dimension]),
+            Column("scale", "Grade"),
             Column("items", "Responses", "count", order=1),
             Column("missing", "Not graded by the judge", "count", order=1),
             *_estimates(mae="Judge MAE", leave_one_out="Leave-one-human-out MAE"),
             *estimate_columns("bias", "Signed bias", style="signed", parts=("n", "method")),
         ),
-        rows=study.judges,
+        rows=[
+            (
+                judge.judge,
+                judge.dimension,
+                _SCALES[judge.dimension],
+                judge.items,
+                judge.missing,
+                judge.mae,
+                judge.leave_one_out,
+                judge.bias,
+            )
+            for judge in study.judges
+        ],
         notes=(
             (
                 f"{_people(study.annotators)}; {study.items:,} responses. Judge MAE is against the"
@@ -113,7 +141,7 @@ def _safe_calls(study: JudgeStudy) -> Table:
             Column("judge", "Judge", "name"),
             *_estimates(sensitivity="Sensitivity", specificity="Specificity"),
         ),
-        rows=study.safe,
+        rows=[(safe.judge, safe.sensitivity, safe.specificity) for safe in study.safe],
         notes=(
             (
                 "Sensitivity: of the responses that are safe for people, the share that the judge"

@@ -4,11 +4,9 @@ first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
 
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.numbers import Number
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.spending import ForecastLine
@@ -30,35 +28,24 @@ _SUMMARY = {
 
 def summary(group: Group) -> Table:
     """Return the models of a group by Mean Utility, with their main metrics."""
-
-    def value_of(metric: str) -> Callable[[int], float | None]:
-        return lambda index: group.numbers.estimates[metric][index].value
-
-    def missing(index: int) -> int:
-        return sum(
-            count
-            for reasons in group.coverage[group.models[index]].missing.values()
-            for count in reasons.values()
-        )
-
     return Table(
         name="summary",
         title="Models by Mean Utility",
         columns=(
-            Column("model", "Model, by Mean Utility", "name", lambda index: group.models[index]),
-            *(
-                Column(metric, heading, "number", value_of(metric))
-                for metric, heading in _SUMMARY.items()
-            ),
-            Column(
-                "sets",
-                "Sets",
-                "count",
-                lambda index: group.numbers.estimates["mean_utility"][index].n,
-            ),
-            Column("missing", "Grades\nmissing", "count", missing),
+            Column("model", "Model, by Mean Utility", "name"),
+            *(Column(metric, heading, "number") for metric, heading in _SUMMARY.items()),
+            Column("sets", "Sets", "count"),
+            Column("missing", "Grades\nmissing", "count"),
         ),
-        rows=group.numbers.order,
+        rows=[
+            (
+                model,
+                *(group.numbers.overall[model, metric].value for metric in _SUMMARY),
+                group.numbers.overall[model, "mean_utility"].n,
+                sum(sum(of.values()) for of in group.coverage[model].missing.values()),
+            )
+            for model in group.numbers.models
+        ],
     )
 
 
@@ -66,11 +53,7 @@ def knowing(group: Group) -> Table:
     """Return how well the models that were probed tell malicious from dual-use prompts, in word and
     in deed.
     """
-    pair = KNOWING
-
-    def number_of(metric: str) -> Callable[[str], Number]:
-        return lambda model: group.numbers.overall[model, metric]
-
+    overall = group.numbers.overall
     return Table(
         name="knowing",
         title=(
@@ -78,26 +61,22 @@ def knowing(group: Group) -> Table:
             " help given"
         ),
         columns=(
-            Column("model", "Model", "name", lambda model: model),
-            Column(
-                "knowing",
-                "Knowing",
-                "number",
-                lambda model: group.numbers.overall[model, pair.knowing].value,
-            ),
-            Column(
-                "doing",
-                "Doing",
-                "number",
-                lambda model: group.numbers.overall[model, pair.doing].value,
-            ),
+            Column("model", "Model", "name"),
+            Column("knowing", "Knowing", "number"),
+            Column("doing", "Doing", "number"),
             *estimate_columns(
-                *("difference", "Knowing − doing", number_of(pair.difference)),
-                style="signed",
-                headings={"n": "Sets"},
+                "difference", "Knowing − doing", style="signed", headings={"n": "Sets"}
             ),
         ),
-        rows=group.probed,
+        rows=[
+            (
+                model,
+                overall[model, KNOWING.knowing].value,
+                overall[model, KNOWING.doing].value,
+                overall[model, KNOWING.difference],
+            )
+            for model in group.probed
+        ],
     )
 
 
@@ -105,6 +84,7 @@ def pairs_of(group: Group, metric: str) -> Table:
     """Return the differences of every two models in one metric, in the order in which they were
     named.
     """
+    found = list(pairs(group, metric))
     return Table(
         name="pairs",
         title=f"{metric}: second minus first, with the 95 % interval and p adjusted for all pairs",
@@ -112,11 +92,14 @@ def pairs_of(group: Group, metric: str) -> Table:
             Column("model_a", "First", "name"),
             Column("model_b", "Second", "name"),
             Column("difference", "Difference", "signed"),
-            Column("p_adjusted", "p", "p", lambda pair: pair.difference.p_adjusted),
-            Column("n", "Sets", "count", lambda pair: pair.difference.n),
-            Column("detectable", "Detectable", "number", lambda pair: pair.difference.detectable),
+            Column("p_adjusted", "p", "p", part="p_adjusted"),
+            Column("n", "Sets", "count", part="n"),
+            Column("detectable", "Detectable", "number", part="detectable"),
         ),
-        rows=list(pairs(0, group, metric)),
+        rows=found,
+        bold=frozenset(
+            index for index, (*_, difference) in enumerate(found) if difference.beyond_chance
+        ),
     )
 
 
@@ -124,22 +107,19 @@ def ranks_of(group: Group, metric: str) -> Table:
     """Return the ranks that tests leave open to each model in one metric, the highest value
     first.
     """
-    comparison = group.numbers.comparisons[metric]
-    ranks = rank_intervals(comparison)
+    ranks = rank_intervals(group.numbers.comparisons[metric])
     return Table(
         name="ranks",
         title=f"{metric}: ranks that the tests leave open",
         columns=(
-            Column("model", "Model", "name", lambda index: group.models[index]),
-            Column(
-                "value",
-                "Value",
-                "number",
-                lambda index: group.numbers.estimates[metric][index].value,
-            ),
-            Column("rank", "Rank", "ranks", lambda index: ranks[index]),
+            Column("model", "Model", "name"),
+            Column("value", "Value", "number"),
+            Column("rank", "Rank", "ranks"),
         ),
-        rows=group.numbers.ranked(metric),
+        rows=[
+            (group.models[place], group.numbers.estimates[metric][place].value, ranks[place])
+            for place in group.numbers.ranked(metric)
+        ],
     )
 
 
@@ -168,99 +148,77 @@ def expected(lines: Sequence[ForecastLine], prices: Prices) -> Table:
         columns=(
             Column("model", "Model", "name"),
             Column("purpose", "Purpose"),
-            Column(
-                "calls",
-                "Calls",
-                "count",
-                lambda line: f"≤ {line.calls:,}" if line.at_most else line.calls,
-            ),
+            Column("calls", "Calls", "count"),
             Column("input_tokens", "Tokens in", "count"),
             Column("output_tokens", "Tokens out", "count"),
-            Column(
-                "dollars",
-                "Dollars" if priced else None,
-                "number",
-                lambda line: dollars_text(dollars(line)),
-            ),
+            Column("dollars", "Dollars" if priced else None, "number"),
             Column(
                 "seen",
                 "by calls\non record" if any(line.seen for line in lines) else None,
                 "count",
-                lambda line: line.seen or None,
             ),
         ),
-        rows=[*lines, every],
+        rows=[
+            (
+                line.model,
+                line.purpose,
+                f"≤ {line.calls:,}" if line.at_most else line.calls,
+                line.input_tokens,
+                line.output_tokens,
+                dollars_text(dollars(line)),
+                line.seen or None,
+            )
+            for line in (*lines, every)
+        ],
+        bold=frozenset({len(lines)}),
     )
 
 
 def served(models: list[Served]) -> Table:
     """Return what can be named as a model, with what it needs."""
-
-    def needs(line: Served) -> str | None:
-        pattern = "P_BASE_URL" in line.needs  # a name for any variables
-        marked = [
-            name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}"
-            for name in line.needs
-        ]
-        return (" " if pattern else "\n").join(marked) or None
-
     return Table(
         name="models",
         title="What can be named as a model",
         columns=(
             Column("name", "Model", "name"),
             Column("how", "Served"),
-            Column("needs", "Needs", get=needs),
+            Column("needs", "Needs"),
             Column("about", "About"),
         ),
-        rows=models,
+        rows=[(line.name, line.how, _needs(line), line.about) for line in models],
     )
 
 
-class _Domains(NamedTuple):
-    """A harm domain, or all of them together."""
-
-    name: str
-    domains: tuple[str, ...]
+def _needs(line: Served) -> str | None:
+    pattern = "P_BASE_URL" in line.needs  # a name for any variables
+    marked = [
+        name if pattern else f"{name} {'✗ not set' if name in line.lacking else '✓ set'}"
+        for name in line.needs
+    ]
+    return (" " if pattern else "\n").join(marked) or None
 
 
 def cells(taxonomy: Taxonomy, sets: Mapping[tuple[str, str], int]) -> Table:
     """Return the prompt-sets of a dataset by harm domain and task type, with sums."""
-    domains = taxonomy.domain_names
-
-    def count(line: _Domains, task: str) -> int:
-        return sum(sets.get((domain, task), 0) for domain in line.domains)
-
-    def count_of(task: str) -> Callable[[_Domains], int | str]:
-        return lambda line: count(line, task) or ("·" if len(line.domains) == 1 else 0)
-
+    types = taxonomy.type_names
+    counts = {
+        domain: [sets.get((domain, task), 0) for task in types] for domain in taxonomy.domain_names
+    }
+    sums = [sum(column) for column in zip(*counts.values(), strict=True)]
     return Table(
         name="cells",
         title="Prompt-sets by harm domain and task type",
         columns=(
             Column("name", "Harm domain", "name"),
-            *(
-                Column(task, task.replace(" and ", " and\n"), "count", count_of(task))
-                for task in taxonomy.type_names
-            ),
-            Column(
-                "all",
-                ALL,
-                "count",
-                lambda line: sum(count(line, task) for task in taxonomy.type_names),
-            ),
+            *(Column(task, task.replace(" and ", " and\n"), "count") for task in types),
+            Column("all", ALL, "count"),
         ),
-        rows=[*(_Domains(name, (name,)) for name in domains), _Domains(ALL, domains)],
+        rows=[
+            *((name, *(count or "·" for count in of), sum(of)) for name, of in counts.items()),
+            (ALL, *sums, sum(sums)),
+        ],
+        bold=frozenset({len(counts)}),
     )
-
-
-class _Words(NamedTuple):
-    """How long the prompts of one variant are, in words."""
-
-    variant: str
-    least: int
-    median: float
-    most: int
 
 
 def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
@@ -271,8 +229,11 @@ def lengths(words: Mapping[str, tuple[int, float, int]]) -> Table:
         columns=(
             Column("variant", "Variant", "name"),
             Column("least", "Words,\nleast", "count"),
-            Column("median", "Words,\nmedian", "count", lambda line: f"{line.median:g}"),
+            Column("median", "Words,\nmedian", "count"),
             Column("most", "Words,\nmost", "count"),
         ),
-        rows=[_Words(variant, *numbers) for variant, numbers in words.items()],
+        rows=[
+            (variant, least, f"{median:g}", most)
+            for variant, (least, median, most) in words.items()
+        ],
     )

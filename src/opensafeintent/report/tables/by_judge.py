@@ -7,87 +7,62 @@ in no conflict, all are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from operator import attrgetter
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from opensafeintent.analysis.agreement import Agreement
 from opensafeintent.analysis.groups import CheckedJudge, Group, checked_judges
-from opensafeintent.analysis.judges import SHOWN, Ranking
-from opensafeintent.evaluation.judge_check import FailedCase
+from opensafeintent.analysis.judges import SHOWN
+from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.report.table import Column, Part, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead, numbered
-from opensafeintent.statistics import Estimate, mid_p
+from opensafeintent.report.table import Column, Table, estimate_columns
+from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead, lead_of, numbered
+from opensafeintent.statistics import mid_p
 
 # By judge
 # ------------------------------------------------------------------------------
 
 
-class _Graded(NamedTuple):
-    """A model as one judge, or the panel, has it."""
-
-    group: int
-    model: str
-    model_index: int
-    """In the group."""
-    grader: Ranking
-
-    def estimate(self, metric: str) -> Estimate:
-        return self.grader.estimates[metric][self.model_index]
-
-    def rank(self, metric: str) -> int | None:
-        return self.grader.rank(metric, self.model_index)
-
-    def open_ranks(self, metric: str) -> tuple[int, int] | None:
-        return self.grader.rank_interval(metric, self.model_index)
-
-
 def by_judge(groups: Sequence[Group]) -> Table:
     """Return the main metrics of each model as each judge has them, and as the panel has."""
-
-    def estimate_of(metric: str) -> Callable[[_Graded], Estimate]:
-        return lambda line: line.estimate(metric)
-
-    def rank_columns(metric: str) -> tuple[Column, Column]:
-        return (
-            Column(
-                f"{metric}_rank",
-                f"Rank by {METRICS[metric].label}",
-                "count",
-                lambda line: line.rank(metric),
-            ),
-            Column(
-                f"{metric}_rank", "tests leave open", "ranks", lambda line: line.open_ranks(metric)
-            ),
-        )
-
-    sets = {"mean_utility": "Sets"}
     return Table(
         name="judge_metrics",
         title="The same responses by each judge, on average over them, and by the panel",
         section="graders",
         columns=(
             *lead(groups),
-            Column("graded_by", "Graded by", get=attrgetter("grader.name")),
+            Column("graded_by", "Graded by"),
             *(
                 column
                 for metric in SHOWN
                 for column in estimate_columns(
                     metric,
                     METRICS[metric].label,
-                    estimate_of(metric),
-                    headings={"n": sets[metric]} if metric in sets else None,
+                    headings={"n": "Sets"} if metric == "mean_utility" else None,
                     order=1,
                 )
             ),
-            *(column for metric in PRIMARY for column in rank_columns(metric)),
+            *(
+                column
+                for metric in PRIMARY
+                for column in (
+                    Column(f"{metric}_rank", f"Rank by {METRICS[metric].label}", "count"),
+                    Column(f"{metric}_rank", "tests leave open", "ranks"),
+                )
+            ),
         ),
         rows=[
-            _Graded(number, group.models[index], index, grader)
-            for number, group in enumerate(groups)
-            for index in group.numbers.order
+            (
+                *lead_of(groups, index, group.models[place]),
+                grader.name,
+                *(grader.estimates[metric][place] for metric in SHOWN),
+                *(
+                    value
+                    for metric in PRIMARY
+                    for value in (grader.rank(metric, place), grader.rank_interval(metric, place))
+                ),
+            )
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
             for grader in group.judges.graders
         ],
         notes=(
@@ -120,20 +95,16 @@ _MEASURES = {
 }
 
 
-def _measured(measures: Mapping[str, str], counted: str = "") -> Iterable[Column]:
-    """Yield the columns of some estimates of a line's item; of `counted` people are shown how many
-    responses it is of.
+def _measured(measures: Mapping[str, str], counted: str = "") -> Iterator[Column]:
+    """Yield the columns of some estimates; of `counted` people are shown how many responses it is
+    of.
     """
     for measure, heading in measures.items():
-        signed = heading == "B − A"
-        headings: dict[Part, str] = {"n": "Responses"} if measure == counted else {}
-        get = attrgetter(f"item.{measure}")
         yield from estimate_columns(
             measure,
             heading,
-            get,
-            style="signed" if signed else "interval",
-            headings=headings,
+            style="signed" if heading == "B − A" else "interval",
+            headings={"n": "Responses"} if measure == counted else {},
             order=1,
         )
 
@@ -142,48 +113,28 @@ def agreement(groups: Sequence[Group]) -> Table:
     """Return how far every two judges agree, and all of a panel together where there are three or
     more.
     """
-
-    def of_two(line: Line) -> Agreement | None:
-        return line.item if len(line.item.judges) == 2 else None
-
     return Table(
         name="judge_agreement",
         title="Agreement between judges",
         section="graders",
         columns=(
             numbered(groups),
-            Column(
-                "judge_a",
-                "Judge A",
-                "name",
-                lambda line: (
-                    line.item.judges[0] if of_two(line) else f"all {len(line.item.judges)} judges"
-                ),
-            ),
-            Column(
-                "judge_b",
-                "Judge B",
-                "name",
-                lambda line: line.item.judges[1] if of_two(line) else None,
-            ),
-            Column(
-                "safe_rate_a",
-                "Safe by A",
-                "share",
-                lambda line: line.item.safe_rates[0] if of_two(line) else None,
-            ),
-            Column(
-                "safe_rate_b",
-                "by B",
-                "share",
-                lambda line: line.item.safe_rates[1] if of_two(line) else None,
-            ),
+            Column("judge_a", "Judge A", "name"),
+            Column("judge_b", "Judge B", "name"),
+            Column("safe_rate_a", "Safe by A", "share"),
+            Column("safe_rate_b", "by B", "share"),
             *_measured(_MEASURES, counted="safe"),
         ),
         rows=[
-            Line(index, "", found)
+            (
+                index + 1,
+                *(found.judges if two else (f"all {len(found.judges)} judges", None)),
+                *(found.safe_rates if two else (None, None)),
+                *(getattr(found, measure) for measure in _MEASURES),
+            )
             for index, group in enumerate(groups)
             for found in group.judges.agreements
+            for two in (len(found.judges) == 2,)
         ],
         notes=(
             (
@@ -217,20 +168,23 @@ def noise(groups: Sequence[Group]) -> Table:
         section="graders",
         columns=(
             numbered(groups),
-            Column("graded_by", "Graded by", "name", attrgetter("model")),
-            Column("responses", "Responses", "count", attrgetter("item.responses")),
-            Column("missing", get=attrgetter("item.missing")),
+            Column("graded_by", "Graded by", "name"),
+            Column("responses", "Responses", "count"),
+            Column("missing"),
             *_measured(measures),
-            Column(
-                "mean_safety_se",
-                "Standard error of Mean Safety",
-                "share",
-                attrgetter("item.mean_safety_se"),
-            ),
-            Column("mean_safety_sets", get=attrgetter("item.mean_safety_sets")),
+            Column("mean_safety_se", "Standard error of Mean Safety", "share"),
+            Column("mean_safety_sets"),
         ),
         rows=[
-            Line(index, judge, found)
+            (
+                index + 1,
+                judge,
+                found.responses,
+                found.missing,
+                *(getattr(found, measure) for measure in measures),
+                found.mean_safety_se,
+                found.mean_safety_sets,
+            )
             for index, group in enumerate(groups)
             for judge, found in group.judges.noise.items()
         ],
@@ -251,18 +205,6 @@ def noise(groups: Sequence[Group]) -> Table:
 # ------------------------------------------------------------------------------
 
 
-class _Kind(NamedTuple):
-    """One kind of anchor case, or `all`, as a judge graded it."""
-
-    group: int
-    judge: str
-    state: str
-    kind: str
-    accepted: int
-    cases: int
-    not_accepted: str
-
-
 def judge_checks(groups: Sequence[Group]) -> Table:
     """Return the accepted anchor cases of every judge that was checked, by kind of case and over
     all.
@@ -271,10 +213,6 @@ def judge_checks(groups: Sequence[Group]) -> Table:
         (index, item) for index, group in enumerate(groups) for item in checked_judges(group)
     ]
     judges = {item.judge for _, item in checked if item.check is not None}
-
-    def interval(line: _Kind) -> tuple[float, float]:
-        return mid_p(line.accepted, line.cases)
-
     return Table(
         name="judge_check",
         title="Judge check: accepted anchor cases by kind",
@@ -286,11 +224,26 @@ def judge_checks(groups: Sequence[Group]) -> Table:
             Column("kind", "Kind of case", "name"),
             Column("accepted", "Accepted", "count"),
             Column("cases", "Cases", "count"),
-            Column("share", get=lambda line: line.accepted / line.cases),
-            Column("share", "95 %", "span", interval),
+            Column("share"),
+            Column("share", "95 %", "span"),
             Column("not_accepted", "Not accepted"),
         ),
-        rows=[line for index, item in checked for line in _kinds(index, item)],
+        rows=[
+            (
+                index + 1,
+                item.judge,
+                item.state,
+                kind,
+                accepted,
+                cases,
+                accepted / cases,
+                mid_p(accepted, cases),
+                not_accepted,
+            )
+            for index, item in checked
+            if item.check is not None
+            for kind, accepted, cases, not_accepted in _kinds(item.check)
+        ],
         notes=(
             *dict.fromkeys(line for _, item in checked if (line := _outcome(item))),
             (
@@ -305,30 +258,17 @@ def judge_checks(groups: Sequence[Group]) -> Table:
     )
 
 
-def _kinds(index: int, item: CheckedJudge) -> list[_Kind]:
-    if item.check is None:
-        return []
-    check = item.check
-    counts = [
-        (
-            kind.title,
-            kind.accepted,
-            kind.cases,
-            _told(case for case in check.failed if case.kind == kind.kind),
-        )
-        for kind in check.kinds
-    ]
-    counts.append(("all", check.accepted, check.cases, ""))
+def _kinds(check: JudgeCheck) -> Iterator[tuple[str, int, int, str]]:
+    """Yield each kind of anchor case, `all`, and those that count nowhere: how many were accepted,
+    of how many, and what was not.
+    """
+    for kind in check.kinds:
+        failed = _told(case for case in check.failed if case.kind == kind.kind)
+        yield kind.title, kind.accepted, kind.cases, failed
+    yield "all", check.accepted, check.cases, ""
     if (contested := check.contested).cases:
-        counts.append(
-            (
-                "contested, not counted",
-                contested.accepted,
-                contested.cases,
-                _told(check.contested_failed),
-            )
-        )
-    return [_Kind(index, item.judge, item.state, *count) for count in counts]
+        failed = _told(check.contested_failed)
+        yield "contested, not counted", contested.accepted, contested.cases, failed
 
 
 def _told(cases: Iterable[FailedCase]) -> str:

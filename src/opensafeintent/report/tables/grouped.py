@@ -5,7 +5,6 @@ whom they were graded.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.calls.baselines import is_baseline
@@ -15,14 +14,8 @@ from opensafeintent.report.table import Column
 
 UNDEFINED = "– is undefined. Brackets hold the 95 % interval."
 
-
-class Line(NamedTuple):
-    """What a line of a table is about."""
-
-    group: int
-    """Index among the report's groups."""
-    model: str
-    item: Any = None
+MEASURED = (Column("dataset"), Column("judge"))
+"""Columns of a row's dataset and judges."""
 
 
 def judges_of(group: Group) -> str:
@@ -32,30 +25,26 @@ def judges_of(group: Group) -> str:
     return " + ".join(judges) + other
 
 
+def measured_of(group: Group) -> tuple[str, str]:
+    """Return the values of MEASURED."""
+    return group.dataset.name, judges_of(group)
+
+
 def numbered(groups: Sequence[Group]) -> Column:
     """Return the column of the group's number, from 1; people are shown it, first, where there are
     several.
     """
-    return Column(
-        "group",
-        "Group" if len(groups) > 1 else None,
-        "count",
-        lambda line: line.group + 1,
-        order=-2,
-    )
-
-
-def measured(groups: Sequence[Group]) -> tuple[Column, Column]:
-    """Return the columns of a line's dataset and judges."""
-    return (
-        Column("dataset", get=lambda line: groups[line.group].dataset.name),
-        Column("judge", get=lambda line: judges_of(groups[line.group])),
-    )
+    return Column("group", "Group" if len(groups) > 1 else None, "count", order=-2)
 
 
 def lead(groups: Sequence[Group]) -> tuple[Column, ...]:
-    """Return the columns of a line's group, model, dataset and judges."""
-    return numbered(groups), Column("model", "Model", "name"), *measured(groups)
+    """Return the columns of a row's group, model, dataset and judges."""
+    return numbered(groups), Column("model", "Model", "name"), *MEASURED
+
+
+def lead_of(groups: Sequence[Group], index: int, model: str) -> tuple[int, str, str, str]:
+    """Return the values of `lead` for a model of the group with an index."""
+    return index + 1, model, *measured_of(groups[index])
 
 
 def group_line(groups: Sequence[Group], number: int) -> str:

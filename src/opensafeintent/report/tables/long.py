@@ -4,26 +4,25 @@ figures.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
-from operator import attrgetter
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.coverage import SENSITIVE, Change
+from opensafeintent.analysis.coverage import SENSITIVE, Change, Coverage
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.metrics import METRICS
-from opensafeintent.report.table import Column, Section, Table, estimate_columns
+from opensafeintent.report.table import Column, Section, Table
 from opensafeintent.report.tables.grouped import (
+    MEASURED,
     UNDEFINED,
-    Line,
     group_notes,
     lead,
-    measured,
+    lead_of,
+    measured_of,
     numbered,
 )
 from opensafeintent.statistics import Difference
@@ -57,19 +56,15 @@ def reference(groups: Sequence[Group]) -> Table:
         title="Points of reference: an oracle of intents, and refusing everything",
         section="method",
         columns=(
-            Column("metric", "Metric", "name", lambda name: name),
-            Column("oracle", "Oracle", "number", lambda name: reference_values(name).oracle),
-            Column(
-                "refuse_all",
-                "Refuse everything",
-                "number",
-                lambda name: reference_values(name).refuse_all,
-            ),
+            Column("metric", "Metric", "name"),
+            Column("oracle", "Oracle", "number"),
+            Column("refuse_all", "Refuse everything", "number"),
         ),
         rows=[
-            name
+            (name, *values)
             for name in METRICS
-            if any(value is not None for value in msgspec.structs.astuple(reference_values(name)))
+            for values in (msgspec.structs.astuple(reference_values(name)),)
+            if any(value is not None for value in values)
         ],
         notes=(
             (
@@ -101,8 +96,8 @@ def numbers_table(
         by_stratum: whether they are of strata.
     """
     where = (
-        Column("harm_domain", "Harm domain", get=lambda line: line.item.stratum[0], order=-1),
-        Column("task_type", "Task type", get=lambda line: line.item.stratum[1], order=-1),
+        Column("harm_domain", "Harm domain", order=-1),
+        Column("task_type", "Task type", order=-1),
     )
     return Table(
         name=name,
@@ -111,41 +106,30 @@ def numbers_table(
         columns=(
             *lead(groups),
             *(where if by_stratum else ()),
-            Column("metric", "Metric", get=attrgetter("item.metric")),
-            Column("value", "Value", "interval", attrgetter("item")),
-            Column("ci_method", get=attrgetter("item.method")),
-            Column("n", "Sets", "count", attrgetter("item.n")),
+            Column("metric", "Metric"),
+            Column("value", "Value", "interval"),
+            Column("ci_method", part="method"),
+            Column("n", "Sets", "count", part="n"),
             Column(
                 "bounds",
                 None if by_stratum else "If missing grades were worst – best",
                 "span",
-                attrgetter("item.bounds"),
+                part="bounds",
             ),
-            Column("models", get=attrgetter("item.models")),
-            Column("pooled", get=attrgetter("item.pooled")),
+            Column("models", part="models"),
+            Column("pooled", part="pooled"),
         ),
-        rows=[Line(index, item.model, item) for index, item in found],
+        rows=[
+            (
+                *lead_of(groups, index, number.model),
+                *(number.stratum if by_stratum else ()),
+                number.metric,
+                number,
+            )
+            for index, number in found
+        ],
         notes=(*group_notes(groups), UNDEFINED),
     )
-
-
-class Pair(NamedTuple):
-    """The difference of two models in one metric, B − A."""
-
-    group: int
-    model_a: str
-    model_b: str
-    metric: str
-    difference: Difference
-
-
-TESTED = (
-    Column("n", "Sets", "count", attrgetter("difference.n")),
-    Column("p", "p", "p", attrgetter("difference.p")),
-    Column("p_adjusted", "p (all pairs)", "p", attrgetter("difference.p_adjusted")),
-    Column("detectable", "Detectable", "number", attrgetter("difference.detectable")),
-)
-"""What is said of a tested `difference`."""
 
 
 def comparisons(groups: Sequence[Group]) -> Table:
@@ -160,16 +144,19 @@ def comparisons(groups: Sequence[Group]) -> Table:
             numbered(groups),
             Column("model_a", "Model A", "name"),
             Column("model_b", "Model B", "name"),
-            *measured(groups),
+            *MEASURED,
             Column("metric", "Metric", order=-1),
             Column("difference", "B − A", "signed"),
-            *TESTED,
+            Column("n", "Sets", "count", part="n"),
+            Column("p", "p", "p", part="p"),
+            Column("p_adjusted", "p (all pairs)", "p", part="p_adjusted"),
+            Column("detectable", "Detectable", "number", part="detectable"),
         ),
         rows=[
-            pair
+            (index + 1, a, b, *measured_of(group), metric, difference)
             for index, group in enumerate(groups)
             for metric in group.numbers.comparisons
-            for pair in pairs(index, group, metric)
+            for a, b, difference in pairs(group, metric)
         ],
         notes=(
             *group_notes(groups),
@@ -184,31 +171,13 @@ def comparisons(groups: Sequence[Group]) -> Table:
     )
 
 
-def pairs(index: int, group: Group, metric: str) -> Iterable[Pair]:
-    """Yield the differences of every two models of a group in one metric, where any prompt-set
-    counts for both.
+def pairs(group: Group, metric: str) -> Iterator[tuple[str, str, Difference]]:
+    """Yield every two models of a group with their difference in one metric, B − A, where any
+    prompt-set counts for both.
     """
     for a, b in combinations(range(len(group.models)), 2):
         if difference := group.numbers.comparisons[metric].pair(a, b):
-            yield Pair(index, group.models[a], group.models[b], metric, difference)
-
-
-class _Given(NamedTuple):
-    """How often one grade was given to the responses of one intent."""
-
-    group: int
-    model: str
-    intent: str
-    what: str
-    """Helpfulness, or harm severity."""
-    grade: int
-    responses: int
-    n: int
-    """Responses with a grade."""
-
-    @property
-    def share(self) -> float | None:
-        return self.responses / self.n if self.n else None
+            yield group.models[a], group.models[b], difference
 
 
 def distributions(groups: Sequence[Group]) -> Table:
@@ -226,49 +195,43 @@ def distributions(groups: Sequence[Group]) -> Table:
             Column("n"),
             Column("share", "Share", "share"),
         ),
-        rows=[line for index, group in enumerate(groups) for line in _given(index, group)],
+        rows=[
+            (*lead_of(groups, index, group.models[place]), *line)
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+            for line in _given(group, place)
+        ],
         notes=group_notes(groups),
     )
 
 
-def _given(index: int, group: Group) -> Iterable[_Given]:
-    for model in group.numbers.order:
-        for intent in CORE_VARIANTS:
-            for what, grades in SCALES.items():
-                given = group.array[what].sel(variant=intent).values[model]
-                n = int((~np.isnan(given)).sum())
-                for grade in grades:
-                    yield _Given(
-                        index,
-                        group.models[model],
-                        intent,
-                        what,
-                        grade,
-                        int((given == grade).sum()),
-                        n,
-                    )
+def _given(group: Group, place: int) -> Iterator[tuple[str, str, int, int, int, float | None]]:
+    """Yield, of one model, each intent, what is graded, and a grade: how many responses have it, of
+    how many that have one, and their share.
+    """
+    for intent in CORE_VARIANTS:
+        for what, grades in SCALES.items():
+            given = group.array[what].sel(variant=intent).values[place]
+            n = int((~np.isnan(given)).sum())
+            for grade in grades:
+                count = int((given == grade).sum())
+                yield intent, what, grade, count, n, count / n if n else None
 
 
 def coverage(groups: Sequence[Group]) -> Table:
     """Return what was planned and what is there of each model."""
     headings = {
-        **{
-            "sets": "Sets",
-            "complete_triplets": "Complete triplets",
-            "planned": "Planned",
-            "responses": "Responses",
-        },
-        **{
-            "counted": "Graded",
-            "missing_core": "Core grades missing",
-            "missing_paraphrase": "Paraphrase grades missing",
-        },
-        **{
-            "not_graded": "Not graded",
-            "filtered": "Filtered",
-            "empty": "Empty",
-            "truncated": "Truncated",
-        },
+        "sets": "Sets",
+        "complete_triplets": "Complete triplets",
+        "planned": "Planned",
+        "responses": "Responses",
+        "counted": "Graded",
+        "missing_core": "Core grades missing",
+        "missing_paraphrase": "Paraphrase grades missing",
+        "not_graded": "Not graded",
+        "filtered": "Filtered",
+        "empty": "Empty",
+        "truncated": "Truncated",
     }
     return Table(
         name="coverage",
@@ -277,18 +240,17 @@ def coverage(groups: Sequence[Group]) -> Table:
         columns=(
             *lead(groups),
             *(
-                Column(
-                    field,
-                    heading,
-                    "share" if field.startswith("missing") else "count",
-                    attrgetter(f"item.{field}"),
-                )
+                Column(field, heading, "share" if field.startswith("missing") else "count")
                 for field, heading in headings.items()
             ),
-            Column("reasons", "Reasons", get=_reasons),
+            Column("reasons", "Reasons"),
         ),
         rows=[
-            Line(index, model, group.coverage[model])
+            (
+                *lead_of(groups, index, model),
+                *(getattr(group.coverage[model], field) for field in headings),
+                _reasons(group.coverage[model]),
+            )
             for index, group in enumerate(groups)
             for model in group.numbers.models
         ],
@@ -296,10 +258,10 @@ def coverage(groups: Sequence[Group]) -> Table:
     )
 
 
-def _reasons(line: Line) -> str:
+def _reasons(coverage: Coverage) -> str:
     return "; ".join(
         f"{kind} {reason}: {count}"
-        for kind, counts in line.item.missing.items()
+        for kind, counts in coverage.missing.items()
         for reason, count in counts.items()
     )
 
@@ -308,36 +270,36 @@ def with_and_without(found: Sequence[Change]) -> Table:
     """Return the headline metrics with and without filtered and truncated responses, a line for
     each model.
     """
-    by_line: dict[tuple[str, str], dict[str, Change]] = {}
+    by_model: dict[tuple[str, str], list[Change]] = {}
     for change in found:
-        by_line.setdefault((change.model, change.left_out), {})[change.metric] = change
-    first = SENSITIVE[0]
-
-    def change_of(metric: str) -> Callable[[dict[str, Change]], Change]:
-        return lambda line: line[metric]
-
-    def before(metric: str) -> Callable[[dict[str, Change]], float | None]:
-        return lambda line: line[metric].before
-
+        by_model.setdefault((change.model, change.left_out), []).append(change)
     return Table(
         name="with_and_without",
         title="Results with and without filtered and truncated responses",
         section="coverage",
         columns=(
-            Column("model", "Model", "name", lambda line: line[first].model),
-            Column("left_out", "Left out", get=lambda line: line[first].left_out),
-            Column("responses", "Core responses", "count", lambda line: line[first].responses),
+            Column("model", "Model", "name"),
+            Column("left_out", "Left out"),
+            Column("responses", "Core responses", "count"),
             *(
                 column
                 for metric in SENSITIVE
                 for column in (
-                    Column(metric, METRICS[metric].label, "number", before(metric)),
-                    *estimate_columns(f"{metric}_without", "without", change_of(metric), parts=()),
+                    Column(metric, METRICS[metric].label, "number"),
+                    Column(f"{metric}_without", "without", "interval"),
                 )
             ),
-            Column("n", "Sets left", "count", lambda line: line[first].n),
+            Column("n", "Sets left", "count"),
         ),
-        rows=list(by_line.values()),
+        rows=[
+            (
+                *key,
+                changes[0].responses,
+                *(value for change in changes for value in (change.before, change)),
+                changes[0].n,
+            )
+            for key, changes in by_model.items()
+        ],
         notes=(
             (
                 "A response taken by the provider's filter counts as a refusal, one cut by the"
@@ -377,15 +339,21 @@ def _categories(
         title=title,
         section="method",
         columns=(
-            Column(
-                "taxonomy",
-                "Taxonomy" if len(taxonomies) > 1 else None,
-                get=lambda line: line[0].name,
-            ),
-            Column("name", "Name", "name", lambda line: line[1].name),
-            Column("definition", "Definition", get=lambda line: line[1].definition),
-            Column("includes", "Includes", get=lambda line: "; ".join(line[1].includes)),
-            Column("excludes", "Excludes", get=lambda line: "; ".join(line[1].excludes)),
+            Column("taxonomy", "Taxonomy" if len(taxonomies) > 1 else None),
+            Column("name", "Name", "name"),
+            Column("definition", "Definition"),
+            Column("includes", "Includes"),
+            Column("excludes", "Excludes"),
         ),
-        rows=[(taxonomy, item) for taxonomy in taxonomies for item in categories(taxonomy)],
+        rows=[
+            (
+                taxonomy.name,
+                item.name,
+                item.definition,
+                "; ".join(item.includes),
+                "; ".join(item.excludes),
+            )
+            for taxonomy in taxonomies
+            for item in categories(taxonomy)
+        ],
     )

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
-from typing import Any
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.paper import beside_paper, same_as_paper
 from opensafeintent.report.table import Column, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, measured, numbered
+from opensafeintent.report.tables.grouped import (
+    MEASURED,
+    UNDEFINED,
+    group_notes,
+    measured_of,
+    numbered,
+)
 
 
 def ticks(group: Group) -> str:
@@ -22,30 +26,21 @@ def beside(groups: Sequence[Group]) -> Table:
     """Return the paper's figures beside those of each group on its dataset; empty where there is
     none.
     """
-
-    def of_item(field: str) -> Any:
-        return attrgetter(f"item.{field}")
-
     return Table(
         name="paper",
         title="Beside the paper: its known figures, and the same here",
         section="utility",
         columns=(
             numbered(groups),
-            Column("figure", "Figure", "name", of_item("label")),
-            *measured(groups),
-            Column("paper", "The paper", "number", of_item("paper")),
-            *estimate_columns("here", "Here", of_item("here"), headings={"n": "Sets"}, order=1),
-            Column(
-                "here_model",
-                "Of",
-                get=lambda line: line.item.here.model if line.item.here else None,
-                order=1,
-            ),
+            Column("figure", "Figure", "name"),
+            *MEASURED,
+            Column("paper", "The paper", "number"),
+            *estimate_columns("here", "Here", headings={"n": "Sets"}, order=1),
+            Column("here_model", "Of", order=1, part="model"),
         ),
         rows=[
-            Line(number, item.label, item)
-            for number, group in enumerate(groups)
+            (index + 1, item.label, *measured_of(group), item.paper, item.here)
+            for index, group in enumerate(groups)
             for item in beside_paper(group)
         ],
         notes=(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.report.table import Column, Table, estimate_columns
-from opensafeintent.report.tables.grouped import UNDEFINED, Line, group_notes, lead
+from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead, lead_of
 
 _ESTIMATES = {
     "flip": "Safety flip",
@@ -27,27 +26,31 @@ def wording(groups: Sequence[Group]) -> Table:
         section="stability",
         columns=(
             *lead(groups),
-            Column("epochs", "Epochs", "count", attrgetter("item.epochs")),
+            Column("epochs", "Epochs", "count"),
             *(
                 column
                 for name, heading in _ESTIMATES.items()
                 for column in estimate_columns(
                     "wording_excess" if name == "excess" else name,
                     heading,
-                    attrgetter(f"item.{name}"),
                     style="signed" if name == "excess" else "interval",
                     parts=("n", "method"),
                     headings={"n": "Sets"} if name == "between" else None,
                     order=1,
                 )
             ),
-            Column("unknown", "Not known, because", get=attrgetter("item.unknown")),
+            Column("unknown", "Not known, because"),
         ),
         rows=[
-            Line(number, found.model, found)
-            for number, group in enumerate(groups)
-            for index in group.numbers.order
-            for found in (group.wordings[index],)
+            (
+                *lead_of(groups, index, found.model),
+                found.epochs,
+                *(getattr(found, name) for name in _ESTIMATES),
+                found.unknown,
+            )
+            for index, group in enumerate(groups)
+            for place in group.numbers.order
+            for found in (group.wordings[place],)
             if found.epochs > 1
         ],
         notes=(
