@@ -95,6 +95,11 @@ def rows(path: Path, columns: str = "status, error") -> list[tuple[Any, ...]]:
         return connection.execute(f"SELECT {columns} FROM calls ORDER BY id").fetchall()
 
 
+def statuses(path: Path) -> list[str]:
+    """Return the status of each attempt, in the order in which they were written."""
+    return [status for (status,) in rows(path, "status")]
+
+
 def holds(path: Path, text: str) -> bool:
     """Tell whether a text stands anywhere in a ledger: in the bytes of its files, or in what it
     compressed.

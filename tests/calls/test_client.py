@@ -23,6 +23,7 @@ from calls.support import (
     holds,
     open_client,
     rows,
+    statuses,
     user_call,
     user_calls,
 )
@@ -60,10 +61,6 @@ def server() -> Iterator[LoopbackServer]:
 
 def status(number: int, *, match: Match | None = None, **fields: object) -> Fault:
     return Fault(action="status", status=number, match=match or Match(), **fields)  # type: ignore[arg-type]
-
-
-def statuses(path: Path) -> list[str]:
-    return [status for (status,) in rows(path, "status")]
 
 
 # Once each

@@ -108,7 +108,6 @@ def test_every_attempt_is_a_row_and_only_an_answer_satisfies_its_key(tmp_path: P
         ledger.add(entry)
     with Ledger(path) as ledger:
         assert ledger.find(entry.key) == entry.outcome
-        assert (ledger.count(), ledger.count("failed"), ledger.count("answered")) == (3, 2, 1)
     assert rows(path) == [("failed", "server: 500"), ("failed", "server: 500"), ("answered", "")]
 
 
@@ -276,7 +275,7 @@ def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Pat
         ledger.add(entry)
         until = time.monotonic() + 1.5
         lost = 0
-        while ledger.count("answered") == 0 and time.monotonic() < until:
+        while rows(ledger.path)[-1:] != [("answered", "")] and time.monotonic() < until:
             lost += ledger.find(entry.key) is None
         assert lost == 0
 

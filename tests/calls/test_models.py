@@ -158,7 +158,7 @@ def test_a_suite_of_ones_own_is_a_file(tmp_path: Path) -> None:
     [
         (None, "cannot read"),
         ("name = 1", "not a suite"),
-        ('name = "x"\nmodels = []', "no models in it"),
+        ('name = "x"\nmodels = []', "length >= 1"),
         (
             'name = "x"\n[[models]]\nmodle = "a/b"',
             r"not a suite \(.*\): Object contains unknown field `modle`",

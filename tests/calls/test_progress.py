@@ -14,8 +14,8 @@ from opensafeintent.calls import progress as module
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import (
+    Display,
     PlainDisplay,
-    Quiet,
     progress_line,
     shown,
     terminal_or_plain,
@@ -149,7 +149,7 @@ def test_without_a_terminal_the_display_is_plain(monkeypatch: pytest.MonkeyPatch
     assert isinstance(terminal_or_plain(), PlainDisplay)
 
 
-class Recorder(Quiet):
+class Recorder(Display):
     """Keeps what it is told."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ READ_ONCE = {
         "who has ever answered: asked once, as a run is taken up again"
     ),
     "SELECT count(*) FROM calls": "how many rows there are",
-    "SELECT 1 FROM calls LIMIT 1": "whether there are any: one row is read",
+    "SELECT 1 FROM calls LIMIT 1": "from here on the state of the file is read: one row is read",
     "FROM calls ORDER BY id": "every row of a ledger that is merged into another",
     "FROM calls WHERE true": "what everything in a ledger came to: every row counts",
 }
@@ -78,7 +78,7 @@ def _ledgers(folder: Path) -> None:
         with Ledger(folder / "two.sqlite") as ledger:
             assert merge(ledger, folder / "one.sqlite").rows == 18
     with Ledger(folder / "two.sqlite", readonly=True) as ledger:
-        assert ledger.count() > ledger.count("failed") > 0
+        assert ledger.count() == 18
         assert list(ledger.attempts(keys)) and len(list(ledger.attempts())) == ledger.count()
         assert len(list(ledger.rows_of(keys[-1]))) == 2
         assert len(ledger.find_all(keys)) == 9

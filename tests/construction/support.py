@@ -12,7 +12,7 @@ from typing import Any
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.construction_baselines import respond_as_generator, respond_as_judge
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.records import Answered, Attempt, Call, Refused, Replied, Sampling
 from opensafeintent.canonical import canonical_json
 from opensafeintent.construction.asking import ModelRole, StageContext
@@ -45,7 +45,7 @@ ONE_CELL = taxonomy(("Money",), ("Explanation",))
 class FakeModel:
     """Answers as a test says, and otherwise as the scripted model of its role does."""
 
-    limiter: Limiter | None = None
+    limiter = Limiter(UNLIMITED)
     notices: Sequence[str] = ()
 
     def __init__(self, role: str, answer: Answer) -> None:

@@ -19,9 +19,9 @@ from opensafeintent.calls.construction_baselines import (
     respond_as_generator,
     respond_as_judge,
 )
-from opensafeintent.calls.limiter import Limiter
-from opensafeintent.calls.records import Answered, Attempt, Call, Replied, Usage
-from opensafeintent.canonical import canonical_json
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
+from opensafeintent.calls.records import Attempt, Call, Replied, Usage
+from opensafeintent.calls.replies import completion_body, read_reply
 from opensafeintent.errors import InputError, nearest
 
 DEMONSTRATION_JUDGE = "baseline/judge"
@@ -55,10 +55,10 @@ class Baseline(msgspec.Struct, frozen=True):
 class ScriptedModel:
     """A baseline as the client calls it."""
 
-    limiter: Limiter | None = None
     notices: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
+        self.limiter = Limiter(UNLIMITED)
         script = name.removeprefix("baseline/")
         if script not in BASELINES:
             raise InputError(f"{name}: unknown baseline; {nearest(script, BASELINES)}")
@@ -70,17 +70,8 @@ class ScriptedModel:
         """Answer at once; tokens are counted as four characters each."""
         text = self._respond(call)
         asked = sum(len(message.content) for message in call.messages) // 4
-        usage = Usage(asked, len(text) // 4)
-        body = {
-            "choices": [{"message": {"content": text}, "finish_reason": "stop"}],
-            "usage": {
-                "prompt_tokens": usage.input_tokens,
-                "completion_tokens": usage.output_tokens,
-            },
-            "model": self.identity,
-        }
-        outcome = Answered(text=text, stop_reason="stop", usage=usage, served_model=self.identity)
-        return Replied(outcome, canonical_json(body))
+        body = completion_body(text, self.identity, usage=Usage(asked, len(text) // 4))
+        return Replied(read_reply(body), body)
 
 
 def is_baseline(model: str) -> bool:

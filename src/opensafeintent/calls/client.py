@@ -7,7 +7,7 @@ import contextlib
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import NamedTuple, Protocol
 
@@ -118,25 +118,17 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
     def reached(self, tally: Tally) -> str | None:
         """Say which limit is used up, if one is."""
-        if self.calls is not None and tally.calls >= self.calls:
-            return (
-                f"the budget of {self.calls:,} calls is used up; run again with a larger"
-                " --budget-calls to go on"
-            )
-        if self.tokens is not None and tally.tokens.total() >= self.tokens:
-            return (
-                f"the budget of {self.tokens:,} tokens is used up; run again with a larger"
-                " --budget-tokens to go on"
-            )
-        if (
-            self.dollars is not None
-            and self.prices
-            and self.prices.cost(tally.tokens) >= self.dollars
+        cost = self.prices.cost(tally.tokens) if self.dollars and self.prices else 0.0
+        for limit, used, form, option in (
+            (self.calls, tally.calls, "{:,} calls", "--budget-calls"),
+            (self.tokens, tally.tokens.total(), "{:,} tokens", "--budget-tokens"),
+            (self.dollars, cost, "${:,.10g}", "--budget-dollars"),
         ):
-            return (
-                f"the budget of ${self.dollars:,.10g} is used up; run again with a larger"
-                " --budget-dollars to go on"
-            )
+            if limit is not None and used >= limit:
+                budget = form.format(limit)
+                return (
+                    f"the budget of {budget} is used up; run again with a larger {option} to go on"
+                )
         return None
 
 
@@ -156,7 +148,7 @@ class Model(Protocol):
 
     identity: str
     """What a call's key names the model by."""
-    limiter: Limiter | None
+    limiter: Limiter
 
     @property
     def notices(self) -> Sequence[str]:
@@ -208,7 +200,7 @@ class Client:
         """Begin no further call; those in flight finish and are recorded."""
         self._halt = self._halt or reason
         for model in self._models.values():
-            if not isinstance(model, str) and model.limiter is not None:
+            if not isinstance(model, str):
                 model.limiter.open()
         self._wake()
 
@@ -317,16 +309,13 @@ class Client:
         give_up = 0.0
         tries = replies = 0
         for number in count(1):
-            if model.limiter is None:
+            # what a response still needs comes before new responses: prompts are finished, not
+            # begun
+            await model.limiter.acquire(urgent=call.purpose != "generate")
+            try:
                 result = await self._attempt(call, key, model, number)
-            else:
-                # what a response still needs comes before new responses: prompts are finished, not
-                # begun
-                await model.limiter.acquire(urgent=call.purpose != "generate")
-                try:
-                    result = await self._attempt(call, key, model, number)
-                finally:
-                    model.limiter.release()
+            finally:
+                model.limiter.release()
             if isinstance(result, Replied):
                 self._failures_in_a_row[call.model] = 0
                 return result.outcome
@@ -359,9 +348,8 @@ class Client:
             case Replied(outcome=outcome):
                 self._answered.add(call.model)
                 self.tally.finished(call, outcome)
-                if model.limiter is not None:
-                    model.limiter.succeeded()
-            case Failure(throttled=True, retry_after=retry_after) if model.limiter is not None:
+                model.limiter.succeeded()
+            case Failure(throttled=True, retry_after=retry_after):
                 model.limiter.throttled(retry_after)
             case _:
                 pass
@@ -392,22 +380,6 @@ class Asked(NamedTuple):
     call: Call
     key: bytes
     outcome: Outcome
-
-
-class LedgerReader(Client):
-    """A client that nobody answers but the ledger; `note` is told what it was asked, in order."""
-
-    def __init__(
-        self, ledger: Ledger, identities: Mapping[str, str], note: Callable[[Asked], object]
-    ) -> None:
-        super().__init__(ledger, identities)
-        self._note = note
-
-    async def ask(self, call: Call) -> Outcome:
-        """Return the outcome that the ledger holds, or how the call failed last."""
-        outcome = await super().ask(call)
-        self._note(Asked(call, self.key_of(call), outcome))
-        return outcome
 
 
 def not_on_record(ledger: Ledger, key: bytes) -> Failed:

@@ -11,15 +11,15 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 from opensafeintent.calls.http import ATTEMPT_SECONDS, HttpSession
-from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.providers import PREFIX
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
-from opensafeintent.canonical import canonical_json
+from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
@@ -118,7 +118,7 @@ class CalledFunction:
             type(model.ask).__call__
         )
         fixed = None if self._waits else _THREADS
-        self.limiter: Limiter | None = None if http is None else http.limiter(model.identity, fixed)
+        self.limiter = http.limiter(model.identity, fixed) if http else Limiter(UNLIMITED)
 
     async def attempt(self, call: Call) -> Attempt:
         """Call the function and say what came of it; nothing is raised but cancellation."""
@@ -127,39 +127,34 @@ class CalledFunction:
         task = asyncio.ensure_future(
             self._awaited(messages) if self._waits else self._in_thread(messages)
         )
-        done, _ = await _or_cancel(task)
+        try:
+            done, _ = await asyncio.wait([task], timeout=ATTEMPT_SECONDS)
+        finally:
+            task.cancel()  # where it or we have to stop
         seconds = time.monotonic() - started
         if not done:
             line = f"{self.identity}: no answer in {ATTEMPT_SECONDS:.0f} seconds"
             return Failure(kind="timeout", error=line, seconds=seconds)
         if task.cancelled() or (error := task.exception()) is not None:
             what = "CancelledError" if task.cancelled() else f"{type(error).__name__}: {error}"
-            return Failure(
-                kind="raised",
-                error=one_line(f"{self.identity}: raised {what}", 500),
-                seconds=seconds,
-            )
+            line = one_line(f"{self.identity}: raised {what}", 500)
+            return Failure(kind="raised", error=line, seconds=seconds)
         return self._read(task.result(), seconds)
 
     def _read(self, text: Any, seconds: float) -> Attempt:
-        if not isinstance(text, str):
-            what = "None" if text is None else f"a {type(text).__name__}"
-            line = f"{self.identity}: returned {what}; expected a text, empty for a refusal"
-            return Failure(kind="no_answer", error=line, replied=True, seconds=seconds)
-        choice = {"message": {"content": text}, "finish_reason": "stop"}
         try:
-            body = canonical_json({"choices": [choice], "model": self.identity})
+            if not isinstance(text, str):
+                what = "None" if text is None else f"a {type(text).__name__}"
+                line = f"returned {what}; expected a text, empty for a refusal"
+                raise NotAnAnswer("no_answer", line)
+            body = completion_body(text, self.identity)
             return Replied(read_reply(body), body, seconds)
         except NotAnAnswer as wrong:
-            return Failure(
-                kind=wrong.kind, error=f"{self.identity}: {wrong}", replied=True, seconds=seconds
-            )
+            kind, line = wrong.kind, str(wrong)
         except ValueError as error:  # half of a surrogate pair
-            line = (
-                f"{self.identity}: returned a text that is not valid Unicode:"
-                f" {one_line(str(error), 200)}"
-            )
-            return Failure(kind="malformed", error=line, replied=True, seconds=seconds)
+            kind = "malformed"
+            line = f"returned a text that is not valid Unicode: {one_line(str(error), 200)}"
+        return Failure(kind=kind, error=f"{self.identity}: {line}", replied=True, seconds=seconds)
 
     async def _awaited(self, messages: list[dict[str, str]]) -> Any:
         answer: Any = self._ask(messages)
@@ -169,46 +164,20 @@ class CalledFunction:
         """Call a plain function in a thread that nobody waits for at the end: it may never
         return.
         """
-        loop = asyncio.get_running_loop()
-        answer: asyncio.Future[Any] = loop.create_future()
+        answer = Future[Any]()
+        answer.set_running_or_notify_cancel()
         process = os.getpid()
-
-        def tell(give: Callable[[Any], None], what: Any) -> None:
-            if not answer.done():
-                give(what)
 
         def work() -> None:
             try:
-                given: tuple[Callable[[Any], None], Any] = (answer.set_result, self._ask(messages))
-            except (
-                BaseException
-            ) as error:  # whatever a thread raises is the function's, an exit too
-                told = (
-                    error
-                    if isinstance(error, Exception)
-                    else RuntimeError(f"{type(error).__name__}: {error}")
-                )
-                given = (answer.set_exception, told)
-            if (
-                os.getpid() != process
-            ):  # it forked, and this is the child: it has no business in our run
+                answer.set_result(self._ask(messages))
+            except Exception as error:
+                answer.set_exception(error)
+            except BaseException as error:  # an exit of the function's thread is no exit of ours
+                answer.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+            if os.getpid() != process:  # it forked, and this is the child
                 os._exit(1)
-            try:
-                loop.call_soon_threadsafe(tell, *given)
-            except RuntimeError:  # the loop is closed: nobody asks any more
-                return
 
         threading.Thread(target=work, name=self.identity, daemon=True).start()
-        found = await answer
-        return await found if inspect.isawaitable(found) else found
-
-
-async def _or_cancel(task: asyncio.Future[Any]) -> tuple[set[Any], set[Any]]:
-    """Wait for a task up to the deadline of an attempt, and cancel it where it or we have to
-    stop.
-    """
-    try:
-        return await asyncio.wait([task], timeout=ATTEMPT_SECONDS)
-    finally:
-        if not task.done():
-            task.cancel()
+        given = await asyncio.wrap_future(answer)
+        return await given if inspect.isawaitable(given) else given

@@ -130,7 +130,7 @@ class ChatModel:
 
     def __init__(self, name: str, endpoint: Endpoint, http: HttpSession) -> None:
         self.identity = name
-        self.limiter: Limiter | None = http.limiter(endpoint.base_url)
+        self.limiter = http.limiter(endpoint.base_url)
         self._endpoint = endpoint
         self._http = http
         self._url = f"{endpoint.base_url}/chat/completions"
@@ -166,17 +166,17 @@ class ChatModel:
             ) as response:
                 status, headers = response.status, response.headers
                 reply = await _body_of(response)
+                if reply is None:
+                    line = (
+                        f"{status} from {self._endpoint.base_url}: a reply of more than"
+                        f" {LONGEST_REPLY >> 20} MiB"
+                    )
+                    return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
                 # of an error no more is kept, and no more is looked through: a key may stand
                 # astride the cut
                 reply = self._secrets.scrub_bytes(
                     reply if status == 200 else reply[: LONGEST_ERROR + _ASTRIDE]
                 )
-        except _TooLong:
-            line = (
-                f"{status} from {self._endpoint.base_url}: a reply of more than"
-                f" {LONGEST_REPLY >> 20} MiB"
-            )
-            return Failure(kind="malformed", error=line, seconds=time.monotonic() - started)
         except (ClientError, TimeoutError, OSError) as error:
             return Failure(
                 kind="connection",
@@ -201,6 +201,8 @@ class ChatModel:
 
     def _body(self, call: Call) -> dict[str, Any]:
         sampling = call.sampling
+        schema = {"name": "reply", "strict": True, "schema": sampling.json_schema}
+        structured = {"type": "json_schema", "json_schema": schema}
         fields: dict[str, Any] = {
             "model": self._endpoint.model,
             "messages": [
@@ -209,7 +211,7 @@ class ChatModel:
             self._limit_field: sampling.max_tokens,
             "temperature": sampling.temperature,
             "reasoning_effort": sampling.reasoning_effort,
-            "response_format": _response_format(sampling.json_schema),
+            "response_format": structured if sampling.json_schema else None,
         }
         fields = {
             name: value
@@ -321,28 +323,14 @@ def kind_of_error(status: int, told: str) -> str:
             return "server" if status >= 500 else "rejected"
 
 
-class _TooLong(Exception):
-    """A reply is longer than any answer can be."""
-
-
-async def _body_of(response: aiohttp.ClientResponse) -> bytes:
-    parts: list[bytes] = []
-    size = 0
+async def _body_of(response: aiohttp.ClientResponse) -> bytes | None:
+    """Return the body; None where it is longer than any answer can be."""
+    body = bytearray()
     async for part in response.content.iter_any():
-        parts.append(part)
-        size += len(part)
-        if size > LONGEST_REPLY:
-            raise _TooLong
-    return b"".join(parts)
-
-
-def _response_format(schema: dict[str, Any]) -> dict[str, Any] | None:
-    if not schema:
-        return None
-    return {
-        "type": "json_schema",
-        "json_schema": {"name": "reply", "strict": True, "schema": schema},
-    }
+        body += part
+        if len(body) > LONGEST_REPLY:
+            return None
+    return bytes(body)
 
 
 def bounded_wait(seconds: float) -> float | None:
@@ -377,7 +365,7 @@ def _seconds(retry_after: str | None) -> float | None:
 SHORTEST_KEY = 8
 """Shorter ones ("none", "x") are no secrets, and would be found in ordinary words."""
 
-_MASK = "***"
+_MASK = b"***"
 _SHORT = '/"\\'
 """Characters that JSON escapes by a backslash alone."""
 
@@ -391,7 +379,6 @@ class Secrets:
         secrets = sorted(
             {value for value in values if len(value) >= SHORTEST_KEY}, key=len, reverse=True
         )
-        self._texts = secrets
         self._raw = [value.encode("utf-8", "surrogateescape") for value in secrets]
         self._begun = re.compile(
             _any_escape(set("".join(secrets))).encode("utf-8", "surrogateescape")
@@ -400,23 +387,20 @@ class Secrets:
         and hardly ever found.
         """
         pattern = "|".join("".join(map(_in_json, value)) for value in secrets)
-        self._escaped = re.compile(pattern)
-        self._escaped_raw = re.compile(pattern.encode("utf-8", "surrogateescape"))
+        self._escaped = re.compile(pattern.encode("utf-8", "surrogateescape"))
 
     def scrub(self, text: str) -> str:
         """Return a text without them."""
-        if self._texts and "\\" in text:
-            text = self._escaped.sub(_MASK, text)
-        for value in self._texts:
-            text = text.replace(value, _MASK)
-        return text
+        return self.scrub_bytes(text.encode("utf-8", "surrogatepass")).decode(
+            "utf-8", "surrogatepass"
+        )
 
     def scrub_bytes(self, body: bytes) -> bytes:
         """Return a body without them."""
         if self._raw and self._begun.search(body):
-            body = self._escaped_raw.sub(_MASK.encode(), body)
+            body = self._escaped.sub(_MASK, body)
         for value in self._raw:
-            body = body.replace(value, _MASK.encode())
+            body = body.replace(value, _MASK)
         return body
 
 

@@ -89,15 +89,7 @@ class Attempted(NamedTuple):
     """ISO 8601, UTC."""
 
 
-class _Stored(NamedTuple):
-    """What a row says of an outcome: the columns of `_OUTCOME`."""
-
-    status: Literal["answered", "refused"]
-    body: bytes
-    error: str
-    input_tokens: int
-    output_tokens: int
-    served_model: str
+_OUTCOME_ROW: Any = tuple[Literal["answered", "refused"], bytes, str, int, int, str]
 
 
 class Ledger:
@@ -213,11 +205,8 @@ class Ledger:
 
     def find(self, key: bytes) -> Answered | Refused | None:
         """Return the outcome that satisfies a key, if there is one."""
-        if (outcome := self._pending.get(key)) is not None:
-            return outcome
-        with reading(self.path):
-            row = self._reader.execute(_FIND_ONE, (key,)).fetchone()
-            return None if row is None else _outcome(row[2:])
+        located = self.find_all([key]).get(key)
+        return located.outcome if located else None
 
     def find_all(self, keys: Collection[bytes]) -> dict[bytes, Located]:
         """Return the outcomes that satisfy some keys, for those that have one: `find` for thousands
@@ -231,15 +220,11 @@ class Ledger:
             for key in keys
             if (outcome := self._pending.get(key)) is not None
         }
-        left = [key for key in dict.fromkeys(keys) if key not in located]
+        left = [key for key in keys if key not in located]
         with reading(self.path):
-            for start in range(0, len(left), _KEYS_AT_ONCE):
-                some = left[start : start + _KEYS_AT_ONCE]
-                if len(some) > 1:
-                    some += some[-1:] * (_KEYS_AT_ONCE - len(some))  # one statement, compiled once
-                for key, row, *content in self._reader.execute(
-                    _FIND_MANY if len(some) > 1 else _FIND_ONE, some
-                ):
+            for some in [left] if len(left) == 1 else _parts(left):
+                statement = _FIND_ONE if len(some) == 1 else _FIND_MANY
+                for key, row, *content in self._reader.execute(statement, some):
                     located[key] = Located(typed(row, int), _outcome(content))
         return located
 
@@ -271,10 +256,7 @@ class Ledger:
         """
         asked: list[tuple[str, list[bytes]]] = [(_ATTEMPTS, [])]
         if keys is not None:
-            left = list(dict.fromkeys(keys))
-            parts = (left[at : at + _KEYS_AT_ONCE] for at in range(0, len(left), _KEYS_AT_ONCE))
-            padded = (some + some[-1:] * (_KEYS_AT_ONCE - len(some)) for some in parts)
-            asked = [(statement, some) for some in padded for statement in _ATTEMPTS_AT]
+            asked = [(statement, some) for some in _parts(keys) for statement in _ATTEMPTS_AT]
         with reading(self.path):
             for statement, some in asked:
                 for row in self._reader.execute(statement, some):
@@ -285,14 +267,13 @@ class Ledger:
                         )
                     yield attempted
 
-    def rows_of(self, key: bytes) -> Iterator[tuple[Any, ...]]:
-        """Yield (id, status, stop reason, created) of every attempt at a call, the one that
+    def rows_of(self, key: bytes) -> list[tuple[int, str, str, str]]:
+        """Return (id, status, stop reason, created) of every attempt at a call, the one that
         satisfies it first.
         """
         with reading(self.path):
-            rows = self._reader.execute(_ROWS_OF, {"key": key}).fetchall()
-            rows = typed(rows, list[tuple[int, int, str, str, str]])
-        yield from (row[1:] for row in rows)
+            rows = self._reader.execute(_ROWS_OF, {"key": key})
+            return [typed(row[1:], tuple[int, str, str, str]) for row in rows]
 
     def stored(self) -> Iterator[tuple[Any, ...]]:
         """Yield every row as it is stored, without its request: the id, then `STORED`."""
@@ -301,20 +282,10 @@ class Ledger:
                 unpack(typed(row, _STORED_ROW)[5])  # for its checksum
                 yield row
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is no row yet."""
+    def count(self) -> int:
+        """Return how many attempts are on record."""
         with reading(self.path):
-            return self._reader.execute("SELECT 1 FROM calls LIMIT 1").fetchone() is None
-
-    def count(self, status: str | None = None) -> int:
-        """Return how many attempts are on record, all or those of one status."""
-        where, values = ("WHERE status = ?", (status,)) if status else ("", ())
-        with reading(self.path):
-            total: int = self._reader.execute(
-                f"SELECT count(*) FROM calls {where}", values
-            ).fetchone()[0]
-        return total
+            return int(self._reader.execute("SELECT count(*) FROM calls").fetchone()[0])
 
     # Writing
 
@@ -374,9 +345,17 @@ class Ledger:
         return messages, data.sampling
 
 
+def _parts(keys: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """Yield keys, each once, in parts of one length: one statement, compiled once."""
+    left = list(dict.fromkeys(keys))
+    for start in range(0, len(left), _KEYS_AT_ONCE):
+        some = left[start : start + _KEYS_AT_ONCE]
+        yield some + some[-1:] * (_KEYS_AT_ONCE - len(some))
+
+
 def _outcome(row: Any) -> Answered | Refused:
     """Return what a row says, from the columns of `_OUTCOME`."""
-    status, body, error, input_tokens, output_tokens, served = typed(row, _Stored)
+    status, body, error, input_tokens, output_tokens, served = typed(row, _OUTCOME_ROW)
     if status == "refused":
         return Refused(reason=error, usage=Usage(input_tokens, output_tokens), served_model=served)
     return read_reply(unpack(body))
@@ -419,14 +398,6 @@ class LedgerFolder(Generic[Manifest]):
     def ledger_path(self, manifest: Manifest) -> Path:
         """Where the ledger is."""
         return self.path / manifest.ledger
-
-    def open_ledger(self, manifest: Manifest, waiting: Callable[[str], object] = refuse) -> Ledger:
-        """Open the ledger for calls.
-
-        Raises:
-            InputError: see `Ledger`.
-        """
-        return Ledger(self.ledger_path(manifest), waiting=waiting)
 
     def lock(self, waiting: Callable[[str], object] = refuse) -> AbstractContextManager[None]:
         """Hold the folder for this process.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-import time
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +19,6 @@ T = TypeVar("T")
 
 _APPLICATION_ID = 0x4F53496C  # "OSIl": tells a ledger from any other SQLite file
 _SCHEMA_VERSION = 3
-_LOCK_SECONDS = 0.05
-_LOCK_TRIES = 200
 _COMPRESS = 200  # bytes
 _TEXTS_IN_MEMORY = 4096
 _LONGEST = 2**28
@@ -111,20 +108,10 @@ def prepare(connection: sqlite3.Connection, path: Path, *, readonly: bool, begun
             f" {_SCHEMA_VERSION}"
         )
     if not readonly:
-        _use_log(connection)
-
-
-def _use_log(connection: sqlite3.Connection) -> None:
-    """Switch to the write-ahead log; SQLite does not wait for a lock here, so we do."""
-    for _ in range(_LOCK_TRIES):
-        with contextlib.suppress(sqlite3.OperationalError):
-            connection.execute("PRAGMA journal_mode = WAL")
-            # a first write makes the log's file: by it a reader knows that the ledger is being
-            # written (see connect)
-            connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
-            break
-        time.sleep(_LOCK_SECONDS)
-    connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA journal_mode = WAL")
+        # a first write makes the log's file: by it a reader knows that the ledger is being written
+        # (see connect)
+        connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
 
 
 @contextlib.contextmanager

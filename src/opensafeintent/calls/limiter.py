@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections import deque
 
@@ -13,6 +14,10 @@ _GROWTH = 1.5
 _PAYS = 1.05  # a higher limit has to bring at least this ratio of throughput to be kept
 _HOLD = 8  # windows before a rise is tried again
 _HALVE_EVERY = 1.0  # seconds: a burst of 429s is one piece of news
+
+
+UNLIMITED = sys.maxsize
+"""The fixed limit of a model that answers in this process, at once."""
 
 
 class Limiter:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -14,7 +14,7 @@ from opensafeintent.calls.baselines import BASELINES, ScriptedModel
 from opensafeintent.calls.client import Model
 from opensafeintent.calls.functions import CalledFunction, function_named
 from opensafeintent.calls.http import ChatModel, HttpSession
-from opensafeintent.calls.limiter import Limiter
+from opensafeintent.calls.limiter import UNLIMITED, Limiter
 from opensafeintent.calls.providers import (
     ENDPOINTS,
     LOCAL_WEIGHTS,
@@ -26,8 +26,8 @@ from opensafeintent.calls.providers import (
 )
 from opensafeintent.calls.recorded import read_recorded
 from opensafeintent.calls.records import Attempt, Call, Failure, Replied
-from opensafeintent.calls.replies import NotAnAnswer, read_reply
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.calls.replies import NotAnAnswer, completion_body, read_reply
+from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.files import parse_toml, read_text
 from opensafeintent.hostile import one_line, unprintable
@@ -176,10 +176,10 @@ class ReplayModel:
     asked anything else.
     """
 
-    limiter: Limiter | None = None
     notices: Sequence[str] = ()
 
     def __init__(self, name: str) -> None:
+        self.limiter = Limiter(UNLIMITED)
         path = Path(name.removeprefix("replay/"))
         if not path.is_file():
             raise InputError(f"{name}: no such file of responses: {path}")
@@ -205,8 +205,7 @@ class ReplayModel:
                     f" {subject.epoch}"
                 ),
             )
-        choice = {"message": {"content": recorded.response}, "finish_reason": recorded.stop_reason}
-        body = canonical_json({"choices": [choice], "model": self.identity})
+        body = completion_body(recorded.response or "", self.identity, recorded.stop_reason)
         try:
             return Replied(read_reply(body), body)
         except NotAnAnswer as wrong:
@@ -231,7 +230,7 @@ class Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Models that are evaluated together."""
 
     name: str
-    models: tuple[SuiteModel, ...]
+    models: Annotated[tuple[SuiteModel, ...], msgspec.Meta(min_length=1)]
     about: str = ""
 
     @property
@@ -265,8 +264,6 @@ def _parse(text: str, location: str) -> Suite:
     suite = parse_toml(
         text, Suite, location, 'a suite (name = "…" and [[models]] with model = "…")'
     )
-    if not suite.models:
-        raise InputError(f"{location}: no models in it")
     twice = sorted({name for name in suite.names if suite.names.count(name) > 1})
     if twice:
         raise InputError(f"{location}: {twice[0]} is there twice")

@@ -7,7 +7,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import current_drain
@@ -17,43 +17,26 @@ _REFRESH_SECONDS = 0.25
 _PLAIN_SECONDS = 10.0
 
 
-class Display(Protocol):
-    """Shows how a run is going."""
+class Display:
+    """Shows how a run is going; this one shows nothing.
+
+    What an interruption waits for is said on standard error all the same.
+    """
 
     def update(self, done: int, expected: int, line: str) -> None:
         """Show the state of things; called a few times a second."""
-        ...
 
     def stage(self, line: str) -> None:
         """Show what is being done where there is no rate to show: reading, estimating, drawing."""
-        ...
 
     def note(self, line: str) -> None:
         """Show a line that stays."""
-        ...
 
     def close(self) -> None:
         """End the display."""
-        ...
 
 
-class Quiet:
-    """Shows nothing. What an interruption waits for is said on standard error all the same."""
-
-    def update(self, done: int, expected: int, line: str) -> None:
-        """Show nothing."""
-
-    def stage(self, line: str) -> None:
-        """Show nothing."""
-
-    def note(self, line: str) -> None:
-        """Show nothing."""
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
-class PlainDisplay:
+class PlainDisplay(Display):
     """A line every ten seconds, for logs."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -68,7 +51,7 @@ class PlainDisplay:
         self._last = f"{share:>5}  {line}"
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _PLAIN_SECONDS
-            print(self._last, file=self._stream, flush=True)
+            self.note(self._last)
 
     def stage(self, line: str) -> None:
         """Write a line for each thing that is begun (it stands before a colon), and how far it is
@@ -77,7 +60,7 @@ class PlainDisplay:
         begun = line.partition(":")[0]
         if begun != self._stage or time.monotonic() >= self._next:
             self._stage, self._next = begun, time.monotonic() + _PLAIN_SECONDS
-            print(line, file=self._stream, flush=True)
+            self.note(line)
 
     def note(self, line: str) -> None:
         """Write a line."""
@@ -86,11 +69,11 @@ class PlainDisplay:
     def close(self) -> None:
         """Write the last state, once."""
         if self._last:
-            print(self._last, file=self._stream, flush=True)
+            self.note(self._last)
         self._last = ""
 
 
-class TerminalDisplay:
+class TerminalDisplay(Display):
     """A bar and a line of figures, redrawn in place."""
 
     def __init__(self) -> None:
@@ -179,13 +162,9 @@ def _short(number: int) -> str:
 def _duration(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return (
-        f"{hours} h {minutes} min"
-        if hours
-        else f"{minutes} min {rest} s"
-        if minutes
-        else f"{rest} s"
-    )
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @contextlib.asynccontextmanager
@@ -241,7 +220,7 @@ class _Shown:
 
     def __init__(self, client: Client, display: Display) -> None:
         self._client = client
-        self._display = PlainDisplay(sys.stderr) if isinstance(display, Quiet) else display
+        self._display = PlainDisplay(sys.stderr) if type(display) is Display else display
 
     @property
     def busy(self) -> bool:

@@ -22,6 +22,7 @@ from opensafeintent.calls.records import (
     Usage,
     is_truncated,
 )
+from opensafeintent.canonical import canonical_json
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 
@@ -91,10 +92,10 @@ def is_filter(error: dict[str, Any]) -> bool:
     ]
     if any(isinstance(code, str) and code.partition(".")[0].lower() in _FILTERS for code in codes):
         return True
-    if isinstance(metadata.get("flagged_input"), str) or _some_texts(
-        metadata.get("reasons")
-    ):  # OpenRouter's moderation
-        return True
+    reasons = metadata.get("reasons")
+    moderated = isinstance(reasons, list) and all(isinstance(text, str) for text in reasons)
+    if isinstance(metadata.get("flagged_input"), str) or (reasons and moderated):
+        return True  # OpenRouter's moderation
     results = (
         _inside(holder, name)
         for holder in inner
@@ -117,10 +118,6 @@ def _inner_errors(error: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _inside(holder: dict[str, Any], name: str) -> dict[str, Any]:
     value = holder.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _some_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(text, str) for text in value)
 
 
 # A reply
@@ -190,7 +187,6 @@ class _Completion(msgspec.Struct):
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
-
 _completion = msgspec.json.Decoder(_Completion)
 _TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BROKEN_OFF = frozenset(
@@ -294,12 +290,30 @@ def usage_in(body: bytes) -> Usage:
     say.
     """
     try:
-        usage = _decode(body).usage
+        return _spent(_decode(body))
     except (msgspec.DecodeError, ValueError, RecursionError):
         return _NO_USAGE
-    return (
-        Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else _NO_USAGE
-    )
+
+
+def _spent(reply: _Completion) -> Usage:
+    usage = reply.usage or _Usage()
+    return Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+
+
+def completion_body(
+    text: str, model: str, stop_reason: str = "stop", usage: Usage | None = None
+) -> bytes:
+    """Return the body of a chat completion, for models that answer in this process."""
+    body: dict[str, Any] = {
+        "choices": [{"message": {"content": text}, "finish_reason": stop_reason}],
+        "model": model,
+    }
+    if usage is not None:
+        body["usage"] = {
+            "prompt_tokens": usage.input_tokens,
+            "completion_tokens": usage.output_tokens,
+        }
+    return canonical_json(body)
 
 
 _served = lru_cache(maxsize=64)(one_line)
@@ -317,10 +331,7 @@ def read_reply(body: bytes) -> Answered | Refused:
         reply = _decode(body)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
-    usage = reply.usage
-    spent = (
-        Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens)) if usage else Usage()
-    )
+    spent = _spent(reply)
     served = _served(reply.model) if isinstance(reply.model, str) else ""
     if not reply.choices:
         if is_filter(fields := error_of(body)):
@@ -395,10 +406,8 @@ def _said(message: _Message) -> str | None:
 
 def _still_thinking(text: str) -> bool:
     """Tell whether the last word on thinking is that it begins."""
-    last = ""
-    for tag in _TAG.finditer(text):
-        last = tag[0]
-    return bool(last) and not last.startswith("</")
+    slashes = _TAG.findall(text)
+    return bool(slashes) and not slashes[-1]
 
 
 def _broken_off(reason: str) -> str:

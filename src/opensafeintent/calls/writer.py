@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,8 +27,9 @@ _CATCH_UP_SECONDS = 0.01
 _MOST_WAITING = 1_000
 """Rows that may wait before whoever adds a row lets the writer catch up: a loop that is never idle
 leaves it hardly any time, and 80,000 answers once stood unwritten."""
-_MOST_TRIES = 40
-"""Failed writes of a batch, by halves; one row in the way of thousands is found in some dozen."""
+
+
+_GONE = "the file was deleted or replaced while it was written"
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -42,10 +43,6 @@ class Entry(msgspec.Struct, frozen=True):
     def outcome(self) -> Answered | Refused | None:
         """What satisfies the key, if the attempt does."""
         return self.attempt.outcome if isinstance(self.attempt, Replied) else None
-
-
-class _Gone(Exception):
-    """The file that is written is not the one of its name any more."""
 
 
 class Writer:
@@ -75,6 +72,7 @@ class Writer:
         self._connection: sqlite3.Connection | None = None
         self._cannot_write: Exception | None = None
         self._kept = 0
+        """Answers that are on record."""
         self._unwritten: list[Entry] = []
         self._thread = threading.Thread(target=self._run, name="ledger", daemon=True)
         self._thread.start()
@@ -114,11 +112,9 @@ class Writer:
             ended = len(entries) < len(batch)
             try:
                 self._commit(entries)
-            except (
-                Exception
-            ) as error:  # whatever it is must not pass in silence: rows would be lost
+            except Exception as error:  # whatever it is must not pass in silence
                 self._fail(error)
-                self._rescue(entries, error)
+                self._write_singly(entries)
         self._finish()
 
     def _next_batch(self) -> list[Entry | None]:
@@ -134,14 +130,14 @@ class Writer:
         """Write in one transaction."""
         if not entries:
             return
-        if _identity(self._path) != self._file:
-            raise _Gone("the file was deleted or replaced while it was written")
+        if self._file_is_gone():
+            raise OSError(_GONE)
         if self._connection is None:
             self._connection = connect(self._path)
             self._connection.execute("PRAGMA synchronous = NORMAL")
         connection = self._connection
-        connection.execute("BEGIN IMMEDIATE")
         try:
+            connection.execute("BEGIN IMMEDIATE")
             rows = [self._values(connection, entry) for entry in entries]
             added = connection.executemany(
                 f"INSERT OR IGNORE INTO calls VALUES (NULL{', ?' * len(rows[0])})", rows
@@ -163,8 +159,13 @@ class Writer:
         self._kept += len(outcomes)
         self._written(outcomes)
 
+    def _file_is_gone(self) -> bool:
+        return _identity(self._path) != self._file
+
     def _fail(self, error: Exception) -> None:
         self._cannot_write = self._cannot_write or error
+        if self._connection is not None:
+            self._connection.execute("PRAGMA busy_timeout = 0")
         self._stop(InputError(f"{self._path}: cannot write the ledger: {reason(error)}"))
 
     def _stop(self, failure: InputError) -> None:
@@ -173,49 +174,28 @@ class Writer:
             for tell in self.on_failure:
                 tell(failure)
 
-    def _rescue(
-        self, entries: Sequence[Entry], error: Exception, tries: Iterator[int] | None = None
-    ) -> None:
-        """Write what there is room for, by halves: what stands in the way may be one row.
-
-        Where nothing fits, it gives up.
-        """
-        tries = tries or iter(range(_MOST_TRIES))
-        busy = (
-            isinstance(error, sqlite3.Error)
-            and getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-        )
-        if len(entries) < 2 or busy or isinstance(error, _Gone) or next(tries, None) is None:
-            self._unwritten += entries
-            return
-        for half in (entries[: len(entries) // 2], entries[len(entries) // 2 :]):
+    def _write_singly(self, entries: Sequence[Entry]) -> None:
+        """Write what there is room for: what stands in the way may be one row."""
+        for entry in entries:
             try:
-                self._commit(half)
-            except Exception as again:  # as above: what is not written has to be counted
-                self._rescue(half, again, tries)
+                self._commit([entry])
+            except Exception:  # how many answers are lost is said at the end
+                self._unwritten.append(entry)
 
     def _finish(self) -> None:
         """Try once more to write what could not be written, and say how that went."""
-        gone = _identity(self._path) != self._file
-        if gone:
-            self._fail(_Gone("the file was deleted or replaced while it was written"))
         last, self._unwritten = self._unwritten, []
-        try:
-            self._commit(last)
-        except Exception as error:  # as above; how many answers are lost is said below
-            self._rescue(last, error)
+        self._write_singly(last)
+        lost = sum(entry.outcome is not None for entry in self._unwritten)
+        if self._file_is_gone():
+            self._fail(OSError(_GONE))
+            lost += self._kept
         if self._connection is not None:
-            with contextlib.suppress(sqlite3.Error):
-                self._connection.close()
+            self._connection.close()
         if self._cannot_write is not None:
-            lost = sum(entry.outcome is not None for entry in self._unwritten) + (
-                self._kept if gone else 0
-            )
-            answers = (
-                "every answer that came is kept"
-                if not lost
-                else f"answers that came and are lost: {lost:,}"
-            )
+            answers = f"answers that came and are lost: {lost:,}"
+            if not lost:
+                answers = "every answer that came is kept"
             self.failure = InputError(f"{self.failure}; no further call was made; {answers}")
             self.failure.__cause__ = self._cannot_write
 

@@ -15,7 +15,7 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, Quiet, progress_line, refreshed
+from opensafeintent.calls.progress import Display, progress_line, refreshed
 from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.spending import ForecastLine, Seen, by_experience, seen_in
 from opensafeintent.construction.controls.records import DatasetCheck
@@ -154,7 +154,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
     if settings.dry_run:
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
-    shown = display or Quiet()
+    shown = display or Display()
     with work.folder.lock(settings.waiting(shown)):
         return run_async(lambda: work.run(shown))
 
@@ -186,7 +186,7 @@ class _Build:
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
             folder.save(manifest)
-            with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
+            with Ledger(folder.ledger_path(manifest), waiting=settings.waiting(display)) as ledger:
                 client = Client(ledger, opened, self._limits.budget)
                 progress = _Progress(folder, display, client.tally, self._limits)
                 progress.ends(self._seeds)

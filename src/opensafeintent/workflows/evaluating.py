@@ -12,7 +12,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, Quiet
+from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
@@ -76,7 +76,7 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         JudgeFailed: a judge did not pass the check that was asked for; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
-    display = display or Quiet()
+    display = display or Display()
     try:
         outcome = _evaluated(settings, display)
         return _with_page(outcome, settings, display) if settings.report else outcome
@@ -278,7 +278,7 @@ async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
         settings.check_budget(opened)
         for line in evaluation.asked_anew(old):
             display.note(line)
-        with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
+        with Ledger(folder.ledger_path(manifest), waiting=settings.waiting(display)) as ledger:
             client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
             work = evaluation.work(manifest)
             stop_when = evaluation.stop_when(manifest, old, work)

@@ -15,7 +15,7 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, Quiet, shown
+from opensafeintent.calls.progress import Display, shown
 from opensafeintent.calls.spending import spent_of
 from opensafeintent.errors import InputError, JudgeFailed
 from opensafeintent.evaluation.derive import given_tasks, imported_rows
@@ -82,7 +82,7 @@ def check_judges(settings: JudgeCheckSettings, display: Display | None = None) -
     )
     if settings.dry_run:
         return _foretold(settings, examination)
-    limits, shown = settings.limits(), display or Quiet()
+    limits, shown = settings.limits(), display or Display()
     with locked_folder(settings.out, "checking a judge into", settings.waiting(shown)):
         return run_async(lambda: _check(settings, examination, shown, limits))
 
@@ -240,7 +240,7 @@ def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
     folder.load()  # before the lock, which makes the folder
     if settings.dry_run:
         return _forecast(settings, folder, templates)
-    display = display or Quiet()
+    display = display or Display()
     try:
         with folder.lock(settings.waiting(display)):
             return run_async(lambda: _grade(settings, folder, templates, display, limits))
@@ -325,7 +325,7 @@ async def _grade(
     manifest, dataset = _load(settings, folder)
     async with HttpSession(settings.max_connections) as http:
         opened = open_models(settings.panel, http)
-        with folder.open_ledger(manifest, settings.waiting(display)) as ledger:
+        with Ledger(folder.ledger_path(manifest), waiting=settings.waiting(display)) as ledger:
             identities = {name: model.identity for name, model in opened.items()}
             manifest, work = _to_grade(settings, manifest, dataset, templates, ledger, identities)
             opened |= other_judges(manifest, [item.model for item in work], opened, http)

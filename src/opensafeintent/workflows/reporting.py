@@ -16,7 +16,7 @@ from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.pairing import Transitions, transitions_between
 from opensafeintent.calls.client import Tally
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.progress import Display, Quiet
+from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.derive import RunTexts, derive, derive_regrades
 from opensafeintent.evaluation.forecast import Forecast
@@ -125,7 +125,7 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
     check_gating(settings, gates, settings.runs, out)
-    display = display or Quiet()
+    display = display or Display()
     try:
         with rare_collections(), locked_folder(out, "writing a report into"):
             outcome = _write_report(settings, gates, out, display)
@@ -182,7 +182,7 @@ def _write_report(
 def read_studies(runs: Sequence[Path], display: Display | None = None) -> list[Study]:
     """Rebuild runs from their ledgers; one that is named twice is read once."""
     studies = []
-    for opened in _opened(runs, display or Quiet()):
+    for opened in _opened(runs, display or Display()):
         with opened as (study, _):
             studies.append(study)
     return studies
@@ -274,7 +274,7 @@ def compare(settings: CompareSettings, display: Display | None = None) -> Outcom
     Raises:
         InputError: a folder holds no run, or there are not two models that may be compared.
     """
-    display = display or Quiet()
+    display = display or Display()
     try:
         with rare_collections():
             studies = read_studies(settings.runs, display)
@@ -304,7 +304,7 @@ def named_runs(runs: Sequence[Path]) -> dict[Path, str]:
 
 def read_study(folder: RunFolder, name: str) -> Study:
     """Rebuild one run from its manifest and ledger."""
-    with _open_study(folder, name, Quiet()) as (study, _):
+    with _open_study(folder, name, Display()) as (study, _):
         return study
 
 

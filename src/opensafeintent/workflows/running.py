@@ -152,7 +152,7 @@ class Calls:
         count as reused.
         """
         client = self.client
-        if client.ledger.empty:
+        if client.ledger.count() == 0:
             return list(work)
         left: list[ModelWork] = []
         every = sum(len(item.tasks) for item in work)

@@ -29,7 +29,6 @@ from opensafeintent.calls.http import (
     bounded_wait,
     kind_of_error,
 )
-from opensafeintent.calls.limiter import Limiter
 from opensafeintent.calls.providers import (
     FOREIGN,
     INSPECT_PROVIDERS,
@@ -140,9 +139,7 @@ class InspectModel:
         """Has no deadline for an attempt: how long it takes is a matter of the user's own machine.
         """
         pool = f"inspect/{self._name}" if loads else f"inspect/{self._pool()}"
-        self.limiter: Limiter | None = http.limiter(
-            pool, _BATCH if self._provider in LOCAL_WEIGHTS else None
-        )
+        self.limiter = http.limiter(pool, _BATCH if self._provider in LOCAL_WEIGHTS else None)
 
     def _pool(self) -> str:
         """Open the model without arguments, so that what is missing is said at once; return whose
@@ -246,10 +243,10 @@ class InspectModel:
             further = {
                 "response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)
             } | further
-        batches = self._provider in LOCAL_WEIGHTS and self.limiter is not None
+        batches = self._provider in LOCAL_WEIGHTS
         ours = {
             "max_retries": 0,
-            "max_connections": self.limiter.limit if batches and self.limiter else _CONNECTIONS,
+            "max_connections": self.limiter.limit if batches else _CONNECTIONS,
             "attempt_timeout": None if self._patient else int(ATTEMPT_SECONDS),
             "cache": False,
         }
