@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
-    from opensafeintent.interop.models import served_models as served_models
+    from opensafeintent.interop.inspect.models import served_models as served_models
     from opensafeintent.promptsets import Dataset as Dataset
     from opensafeintent.promptsets import PromptSet as PromptSet
     from opensafeintent.promptsets import load_dataset as load_dataset
@@ -76,7 +76,7 @@ _NAMES = {
     "construction.controls.records": "DatasetCheck",
     "errors": "OpenSafeIntentError",
     "interop.hub": "Publication",
-    "interop.models": "served_models",
+    "interop.inspect.models": "served_models",
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "workflows.annotate": (

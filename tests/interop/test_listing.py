@@ -16,7 +16,7 @@ FOLDER = REPO / "src" / "opensafeintent" / "interop" / "inspect"
 
 
 def test_the_listing_agrees_with_the_task() -> None:
-    from opensafeintent.interop.inspect import tasks
+    from opensafeintent.interop.inspect import task as tasks
 
     listing = yaml.safe_load((FOLDER / "eval.yaml").read_text())
     (task,) = listing["tasks"]
@@ -29,8 +29,7 @@ def test_the_listing_agrees_with_the_task() -> None:
 def test_the_readme_names_every_parameter_and_score() -> None:
     import inspect as python_inspect
 
-    from opensafeintent.interop.inspect.scorers import SCORERS
-    from opensafeintent.interop.inspect.tasks import opensafeintent
+    from opensafeintent.interop.inspect.task import SCORERS, opensafeintent
 
     readme = (FOLDER / "README.md").read_text()
     for name in (

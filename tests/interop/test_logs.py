@@ -33,7 +33,7 @@ from opensafeintent import (
     import_files,
 )
 from opensafeintent.errors import InputError
-from opensafeintent.interop.inspect.scorers import opensafeintent_sets
+from opensafeintent.interop.inspect.task import opensafeintent_sets
 from opensafeintent.promptsets import load_dataset, sample_order
 
 pytestmark = quiet
@@ -143,7 +143,7 @@ def test_a_response_that_is_not_there_does_not_spoil_an_ungraded_log(tmp_path: P
     (log,) = run_task(f"opensafeintent/replay/{path}", tmp_path, limit=7, score=False)
     outcome = brought(tmp_path / "in", path_of(log))
     assert len(grades(tmp_path / "in")) == 4
-    told = f"{path_of(log)}: samples with neither a response nor a grade, which are not imported: 3"
+    told = f"{path_of(log)}: samples with neither response nor grade, which are not imported: 3"
     assert told in outcome.notes
 
 
@@ -152,8 +152,7 @@ def test_a_log_that_lacks_prompts_says_so_and_its_sets_do_not_count(tmp_path: Pa
     outcome = brought(tmp_path / "in", path_of(log))
     # 9 of the 14 prompts of two sets; the second lacks its malicious prompt and its paraphrases
     assert (
-        f"{path_of(log)}: 5 responses of the 2 sets in it are not there; such sets may not count"
-        in outcome.notes
+        f"{path_of(log)}: lacks 5 responses of its sets; such sets may not count" in outcome.notes
     )
     assert (
         metrics_json(tmp_path / "in")["models"]["baseline/comply-all"]["triplet_safety"]["n"] == 1
@@ -183,14 +182,11 @@ def test_an_interrupted_log_gives_what_it_holds(tmp_path: Path, go_on: bool) -> 
     if go_on:
         assert len(grades(tmp_path / "in")) == 13
         assert "samples that ended in an error and are not imported: 1" in told
-        assert "1 responses of the 2 sets in it are not there" in told
+        assert "lacks 1 responses" in told
     else:
         assert len(grades(tmp_path / "in")) == 9
-        assert (
-            "the evaluation did not end (status: error); `inspect eval-retry` goes on from it"
-            in told
-        )
-        assert "5 responses of the 2 sets in it are not there" in told
+        assert "did not end (status: error); `inspect eval-retry` goes on from it" in told
+        assert "lacks 5 responses" in told
 
 
 @pytest.mark.slow
@@ -496,7 +492,7 @@ def test_without_the_extra_a_log_names_it(tmp_path: Path) -> None:
 
     (tmp_path / "x.eval").write_bytes(b"")
     absent = mock.Mock(side_effect=metadata.PackageNotFoundError)
-    with mock.patch("opensafeintent.interop.inspect.extra.version", absent):
+    with mock.patch("opensafeintent.interop.inspect.models.version", absent):
         ran = osi("import", tmp_path / "x.eval", "--out", tmp_path / "in")
         assert ran.code == 2
         assert 'needs an extra: pip install "opensafeintent[inspect]"' in ran.err

@@ -34,7 +34,12 @@ from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.records import Answered, Call, Failed, Outcome, Refused, Sampling, Usage
 from opensafeintent.errors import InputError
-from opensafeintent.interop.models import model_identity, open_models, served_models, unset_lines
+from opensafeintent.interop.inspect.models import (
+    model_identity,
+    open_models,
+    served_models,
+    unset_lines,
+)
 from opensafeintent.messages import Message
 
 pytest.importorskip("inspect_ai")
@@ -485,7 +490,7 @@ def version_of(found: str | None) -> Any:
             raise metadata.PackageNotFoundError(name)
         return found
 
-    return mock.patch("opensafeintent.interop.inspect.extra.version", version)
+    return mock.patch("opensafeintent.interop.inspect.models.version", version)
 
 
 @pytest.mark.parametrize(

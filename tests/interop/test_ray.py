@@ -47,7 +47,8 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.interop import ray as module
-from opensafeintent.interop.ray import check_address, loads_weights, variables_of
+from opensafeintent.interop.inspect.models import loads_weights
+from opensafeintent.interop.ray import check_address, variables_of
 from opensafeintent.workflows.loop import run_async
 
 SECOND = "openai-api/loop/second"

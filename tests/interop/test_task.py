@@ -25,7 +25,7 @@ from inspect_ai.log import EvalLog, read_eval_log
 from inspect_ai.model import ChatMessage, GenerateConfig, ModelOutput, get_model
 
 from opensafeintent import EvaluateSettings, evaluate
-from opensafeintent.interop.inspect.scripted import Refusal
+from opensafeintent.interop.inspect.task import Refusal
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import load_dataset, sample_order
 

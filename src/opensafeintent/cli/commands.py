@@ -345,7 +345,7 @@ def trace_command(include_unsafe: bool, **options: Any) -> None:
 def models_command() -> None:
     """List what can be named as a model, which variables each needs, and which are set."""
     from opensafeintent.cli.show import show_models
-    from opensafeintent.interop.models import served_models
+    from opensafeintent.interop.inspect.models import served_models
 
     show_models(served_models())
 

@@ -45,15 +45,8 @@ from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import raise_if_over, run_tasks
 from opensafeintent.files import make_private_folder
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.extra import PROVIDERS
-from opensafeintent.interop.models import open_models
+from opensafeintent.interop.inspect.models import PROVIDERS, loads_weights, open_models
 
-_SERVERS = {
-    "vllm": "VLLM_BASE_URL",
-    "vllm-completions": "VLLM_BASE_URL",
-    "sglang": "SGLANG_BASE_URL",
-}
-"""Providers of Inspect AI that start a server, unless this variable says where one is."""
 _FURTHER = {
     "bedrock": ("AWS_",),
     "sagemaker": ("AWS_",),
@@ -97,16 +90,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 # What models need on a node
 # ------------------------------------------------------------------------------
-
-
-def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
-    """Return whether asking a model loads its weights in the asking process, or in a server that
-    this process starts.
-    """
-    provider = provider_of(name)
-    if provider in LOCAL_WEIGHTS:
-        return True
-    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
 
 
 def variables_of(

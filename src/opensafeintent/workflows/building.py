@@ -32,7 +32,7 @@ from opensafeintent.construction.records import STAGES, Seed, Stage, StageResult
 from opensafeintent.construction.seeds import read_seeds
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.forecast import Forecast
-from opensafeintent.interop.models import model_identity, open_models, unset_lines
+from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.cost import Costs

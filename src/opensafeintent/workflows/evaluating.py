@@ -39,7 +39,7 @@ from opensafeintent.evaluation.manifest import (
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.models import model_identity, open_models, unset_lines
+from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
 from opensafeintent.templates import Templates
 from opensafeintent.workflows.judging import checked, passed_line

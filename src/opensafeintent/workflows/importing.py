@@ -17,7 +17,7 @@ from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.logs_in import (
+from opensafeintent.interop.inspect.logs import (
     InspectLog,
     is_inspect_log,
     read_inspect_log,
@@ -165,7 +165,7 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
     pairs = (
         ("other judge templates", entry.templates, log.templates),
         ("another judge of modes", entry.mode_judge, log.mode_judge),
-        ("another way of reading grades", entry.parse if entry.templates else "", log.parse),
+        ("another way of reading grades", entry.parse if entry.templates else "", log.grade_parse),
     )
     for what, there, here in pairs:
         if there and here and there != here:
@@ -177,32 +177,21 @@ def _graded_as(entry: ModelEntry, path: Path, log: InspectLog) -> ModelEntry:
         entry,
         templates=entry.templates or log.templates,
         mode_judge=entry.mode_judge or log.mode_judge,
-        parse=log.parse,
+        parse=log.grade_parse,
     )
 
 
 def _read_all(settings: ImportSettings, taxonomy: Taxonomy) -> list[_Read]:
     read = [
-        (
-            path,
-            (
-                read_inspect_log(path)
-                if is_inspect_log(path)
-                else _read(path, taxonomy, settings.max_rows)
-            ),
-        )
+        read_inspect_log(path) if is_inspect_log(path) else _read(path, taxonomy, settings.max_rows)
         for path in settings.files
     ]
-    logs = iter(
-        sorted_out([(path, found) for path, found in read if isinstance(found, InspectLog)])
-    )
-    return [
-        found if isinstance(found, _Read) else _of_log(path, next(logs)) for path, found in read
-    ]
+    logs = iter(sorted_out([item for item in read if isinstance(item, InspectLog)]))
+    return [item if isinstance(item, _Read) else _of_log(next(logs)) for item in read]
 
 
-def _of_log(path: Path, log: InspectLog) -> _Read:
-    return _Read(path=path, responses=log.responses, log=log)
+def _of_log(log: InspectLog) -> _Read:
+    return _Read(path=log.path, responses=log.responses, log=log)
 
 
 def _read(path: Path, taxonomy: Taxonomy, max_rows: int | None) -> _Read:

@@ -35,7 +35,7 @@ from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import run_work
 from opensafeintent.files import locked_folder, write_private
-from opensafeintent.interop.models import model_identity, open_models, unset_lines
+from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs, cost_json
 from opensafeintent.templates import Templates

@@ -36,7 +36,7 @@ from opensafeintent.evaluation.run import (
 )
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
-from opensafeintent.interop.models import open_models
+from opensafeintent.interop.inspect.models import open_models
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs
 from opensafeintent.workflows.loop import run_async

@@ -15,6 +15,6 @@ __all__ = ["opensafeintent"]
 def __getattr__(name: str) -> Any:
     if name != "opensafeintent":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from opensafeintent.interop.inspect.tasks import opensafeintent
+    from opensafeintent.interop.inspect.task import opensafeintent
 
     return opensafeintent

@@ -1,7 +1,7 @@
-"""Models behind Inspect AI's model layer, as our client calls them.
+"""Models behind Inspect AI's model layer, as our client calls them; and the names of all models.
 
 Only its providers are used: the ledger, retries, limits and budgets are ours, its cache and its
-retries are off.
+retries are off. Inspect AI is imported when such a model is opened, not before.
 """
 
 from __future__ import annotations
@@ -11,15 +11,20 @@ import logging
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from opensafeintent.calls import models as native
+from opensafeintent.calls import providers
+from opensafeintent.calls.baselines import BASELINES
+from opensafeintent.calls.client import Model as AnyModel
 from opensafeintent.calls.http import (
     ATTEMPT_SECONDS,
     FATAL,
@@ -29,10 +34,12 @@ from opensafeintent.calls.http import (
     bounded_wait,
     kind_of_error,
 )
+from opensafeintent.calls.models import Served
 from opensafeintent.calls.providers import (
     FOREIGN,
     INSPECT_PROVIDERS,
     LOCAL_WEIGHTS,
+    is_native,
     provider_of,
     split_name,
 )
@@ -41,24 +48,220 @@ from opensafeintent.calls.replies import REFUSING, NotAnAnswer, is_filter, no_an
 from opensafeintent.canonical import canonical_json
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.hostile import one_line, without_user_info
-from opensafeintent.interop.inspect.conversion import (
-    chat_messages,
-    complaint_in,
-    completion_of,
-    sampling_fields,
-)
-from opensafeintent.interop.inspect.extra import PROVIDERS, installed, require_inspect
 
 if TYPE_CHECKING:
-    from inspect_ai.model import GenerateConfig, Model
+    from inspect_ai.model import (
+        ChatMessage,
+        ChatMessageAssistant,
+        GenerateConfig,
+        Model,
+        ModelOutput,
+    )
 
 
-_STARTS_A_SERVER = ("vllm", "vllm-completions", "sglang")
 _BATCH = 32
 """Prompts that a model in this process works on together, unless --max-connections says otherwise.
 """
 _CONNECTIONS = 4096
 """Far above what our own limiter lets through: Inspect's pool is to hold nothing back."""
+
+
+# The extra [inspect], and what it serves
+# ------------------------------------------------------------------------------
+
+_OLDEST = (0, 3, 285)
+"""The oldest Inspect AI whose metrics can see every epoch, and whose unscored samples carry a
+reason.
+"""
+
+
+def _installed() -> tuple[int, ...] | None:
+    """Return the version of Inspect AI that is installed, without importing it; None where it is
+    not.
+    """
+    try:
+        found = version("inspect_ai")
+    except PackageNotFoundError:
+        return None
+    return tuple(int(part) for part in re.findall(r"\d+", found)[:3])
+
+
+def require_inspect(what: str) -> None:
+    """Refuse what cannot be done without the extra.
+
+    Args:
+        what: what needs it; begins the line of the error.
+
+    Raises:
+        InputError: Inspect AI is not installed, or too old.
+    """
+    found = _installed()
+    if found is None:
+        raise InputError(f'{what} needs an extra: pip install "opensafeintent[inspect]"')
+    if found < _OLDEST:
+        names = [".".join(map(str, parts)) for parts in (found, _OLDEST)]
+        raise InputError(
+            f"{what} needs inspect-ai {names[1]} or newer, {names[0]} is installed: "
+            'pip install --upgrade "opensafeintent[inspect]"'
+        )
+
+
+class ForeignProvider(msgspec.Struct, frozen=True):
+    """A provider by the name that Inspect AI gives it."""
+
+    about: str
+    needs: tuple[str, ...] = ()
+    """Variables without which it cannot be used."""
+    package: str = ""
+    """What has to be installed besides the extra."""
+
+
+PROVIDERS: dict[str, ForeignProvider] = {
+    "anthropic": ForeignProvider(
+        "Claude; anthropic/bedrock/…, anthropic/vertex/… and anthropic/azure/… are its other"
+        " houses",
+        ("ANTHROPIC_API_KEY",),
+        "anthropic",
+    ),
+    "google": ForeignProvider(
+        "Gemini; google/vertex/… takes the credentials of Google Cloud",
+        ("GOOGLE_API_KEY",),
+        "google-genai",
+    ),
+    "azureai": ForeignProvider(
+        "Azure AI Foundry", ("AZUREAI_API_KEY", "AZUREAI_BASE_URL"), "azure-ai-inference"
+    ),
+    "openai/azure": ForeignProvider(
+        "Azure OpenAI", ("AZUREAI_OPENAI_API_KEY", "AZUREAI_OPENAI_BASE_URL"), "openai"
+    ),
+    "openai/bedrock": ForeignProvider(
+        "models of OpenAI on Amazon Bedrock; the credentials of AWS", (), "openai"
+    ),
+    "mistral/azure": ForeignProvider(
+        "Mistral on Azure", ("AZUREAI_MISTRAL_API_KEY", "AZUREAI_MISTRAL_BASE_URL"), "mistralai"
+    ),
+    "bedrock": ForeignProvider(
+        "Amazon Bedrock; the credentials of AWS as its own tools take them", (), "aioboto3"
+    ),
+    "sagemaker": ForeignProvider("Amazon SageMaker; the credentials of AWS", (), "aioboto3"),
+    "cloudflare": ForeignProvider(
+        "Workers AI", ("CLOUDFLARE_ACCOUNT_ID", "CLOUDFLARE_API_TOKEN"), "openai"
+    ),
+    "meta": ForeignProvider("Meta's own service", ("META_API_KEY",), "openai"),
+    "moonshot": ForeignProvider("Kimi", ("MOONSHOT_API_KEY",), "openai"),
+    "litellm-proxy": ForeignProvider("a LiteLLM gateway", ("LITELLM_PROXY_BASE_URL",), "openai"),
+    "hf": ForeignProvider(
+        "weights by name or path, in this process; -M model_path=DIR",
+        (),
+        "torch transformers accelerate",
+    ),
+    "nnterp": ForeignProvider("weights, in this process", (), "nnterp"),
+    "transformer_lens": ForeignProvider("weights, in this process", (), "transformer_lens"),
+}
+"""Those that Inspect AI has and the native client has not.
+
+A provider that a package registers with it works as well.
+"""
+
+
+def _served_through_inspect() -> list[Served]:
+    """List what the extra serves, and which variables each needs."""
+    state = "inspect extra" if _installed() else "inspect extra (not installed)"
+    lines = []
+    for name, provider in PROVIDERS.items():
+        about = f"{provider.about}  (pip install {provider.package})"
+        lines.append(Served(f"{name}/MODEL", state, about, provider.needs))
+    lines.append(
+        Served(
+            "inspect/P/MODEL",
+            state,
+            "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME",
+        )
+    )
+    return lines
+
+
+_OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
+"""Services whose credentials are not a variable of the provider's own."""
+
+
+def _unset(name: str) -> tuple[str, ...]:
+    """Return the variables that a model served through the extra needs and that are not set; none
+    where that is not known.
+    """
+    plain = name.removeprefix(FOREIGN)
+    provider, _, model = plain.partition("/")
+    known = PROVIDERS.get(f"{provider}/{model.partition('/')[0]}") or PROVIDERS.get(provider)
+    if known is None or plain.startswith(_OTHER_HOUSES):
+        return ()
+    return Served(name, "", "", known.needs).lacking
+
+
+_SERVERS = {
+    "vllm": "VLLM_BASE_URL",
+    "vllm-completions": "VLLM_BASE_URL",
+    "sglang": "SGLANG_BASE_URL",
+}
+"""Providers of Inspect AI that start a server, unless this variable says where one is."""
+
+
+def loads_weights(name: str, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return whether asking a model loads its weights in the asking process, or in a server that
+    this process starts.
+    """
+    provider = provider_of(name)
+    if provider in LOCAL_WEIGHTS:
+        return True
+    return not is_native(name) and provider in _SERVERS and not environment.get(_SERVERS[provider])
+
+
+def from_inspect(model: str) -> str:
+    """Return a model's name as a run of ours has it: `opensafeintent/judge` is `baseline/judge`."""
+    provider, _, script = model.partition("/")
+    return f"baseline/{script}" if provider == "opensafeintent" and script in BASELINES else model
+
+
+# Every model that can be named
+# ------------------------------------------------------------------------------
+
+
+def open_models(names: Iterable[str], http: HttpSession) -> dict[str, AnyModel]:
+    """Return what answers for each name; nothing is sent yet.
+
+    Raises:
+        InputError: a name, a file or a variable is not usable, or a provider needs an extra that is
+            not installed.
+    """
+    return native.open_models(names, http, InspectProviders())
+
+
+def model_identity(name: str) -> str:
+    """Return what a model's calls are keyed by, without asking for a key or a server.
+
+    Raises:
+        InputError: the name or its file is not usable.
+    """
+    return native.model_identity(name, InspectProviders())
+
+
+def served_models() -> list[Served]:
+    """List what can be named as a model, and which variables each needs."""
+    return [*native.served_models(), *_served_through_inspect()]
+
+
+def unset_lines(names: Iterable[str]) -> list[str]:
+    """Say which variables are not set without which models cannot be asked, a line for each
+    variable.
+    """
+    needed: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        if not providers.is_in_process(name):
+            for variable in providers.unset(name) if is_native(name) else _unset(name):
+                needed.setdefault(variable, []).append(name)
+    return [
+        f"{variable} is not set: {', '.join(models)} cannot be asked without it"
+        for variable, models in needed.items()
+    ]
 
 
 class InspectProviders:
@@ -72,7 +275,7 @@ class InspectProviders:
         """
         provider = provider_of(name)
         known = provider in INSPECT_PROVIDERS or name.startswith((FOREIGN, "openai/", "mistral/"))
-        if installed() is None and not known:
+        if _installed() is None and not known:
             split_name(name)  # says which providers there are
         require_inspect(f"{name}: provider {provider!r}")
         if "/" not in name.removeprefix(FOREIGN):
@@ -121,6 +324,119 @@ def _registered() -> list[str]:
     )
 
 
+# Calls and outputs
+# ------------------------------------------------------------------------------
+
+
+_FINISH = {"max_tokens": "length"}
+
+
+def sampling_fields(sampling: Sampling, provider: str) -> dict[str, Any]:
+    """Return how a call is sampled, as Inspect AI names it."""
+    fields: dict[str, Any] = {
+        "max_tokens": sampling.max_tokens,
+        "temperature": sampling.temperature,
+        "reasoning_effort": sampling.reasoning_effort,
+    }
+    if provider in LOCAL_WEIGHTS and sampling.temperature == 0:
+        # `transformers` refuses 0; the likeliest token alone is what it means
+        fields |= {"temperature": None, "top_k": 1}
+    return fields
+
+
+def chat_messages(call: Call) -> list[ChatMessage]:
+    """Return a call's messages as Inspect AI has them."""
+    from inspect_ai.model import ChatMessageAssistant, ChatMessageSystem, ChatMessageUser
+
+    kinds = {
+        "system": ChatMessageSystem,
+        "user": ChatMessageUser,
+        "assistant": ChatMessageAssistant,
+    }
+    return [kinds[message.role](content=message.content) for message in call.messages]
+
+
+def complaint_in(output: ModelOutput) -> str | None:
+    """Return the error that a provider of Inspect's gave for an answer; None where it is an answer,
+    or a filter's stop.
+
+    Some of them make the text of an answer out of an error, which no model wrote and no tokens were
+    counted for: of a prompt that is too long, and of what they take for a content filter's error.
+    Where they go by its words ("blocked", or any that come with `error`), it is no refusal to us;
+    where they go by its code, it is one.
+    """
+    if output.empty or output.usage is not None or not (text := output.choices[0].message.text):
+        return None
+    choice = output.choices[0]
+    details = choice.stop_details
+    by_words = output.error or (details and details.explanation == text and "blocked" in text)
+    if choice.stop_reason == "model_length" or (
+        choice.stop_reason == "content_filter" and by_words
+    ):
+        return output.error or text
+    return None
+
+
+def completion_of(output: ModelOutput, max_tokens: int | None = None) -> bytes:
+    """Return an output as a chat completion, which the ledger keeps and `read_reply` reads.
+
+    Reasoning stays apart from the text, for nobody grades it. Tokens that came from or went to a
+    prompt cache are input tokens, reasoning tokens are output tokens.
+    """
+    if output.empty:
+        return canonical_json(
+            {"choices": [], "error": one_line(output.error or "the provider gave no answer")}
+        )
+    choice = output.choices[0]
+    stop = _FINISH.get(choice.stop_reason, choice.stop_reason)
+    usage = output.usage
+    if (
+        stop == "unknown" and usage and max_tokens
+    ):  # a provider that does not say: who came up to the limit was cut
+        stop = "length" if usage.output_tokens >= max_tokens else "stop"
+    message: dict[str, Any] = {"role": "assistant", "content": _content(choice.message)}
+    if thought := _reasoning(choice.message.content):
+        message["reasoning_content"] = thought
+    body: dict[str, Any] = {
+        "model": output.model,
+        "choices": [{"message": message, "finish_reason": stop}],
+    }
+    if usage is not None:
+        cached = (usage.input_tokens_cache_read or 0) + (usage.input_tokens_cache_write or 0)
+        body["usage"] = {
+            "prompt_tokens": usage.input_tokens + cached,
+            "completion_tokens": usage.output_tokens,
+        }
+    return canonical_json(body)
+
+
+def _content(message: ChatMessageAssistant) -> str | list[dict[str, str]] | None:
+    """Return what a message says, as its provider most likely had it: Inspect makes "" of no
+    text.
+    """
+    from inspect_ai.model import ContentReasoning, ContentText
+
+    if text := message.text:
+        return text
+    parts = message.content if isinstance(message.content, list) else []
+    if any(not isinstance(part, ContentText | ContentReasoning) for part in parts):
+        return [{"type": part.type} for part in parts]
+    return None if message.tool_calls else ""
+
+
+def _reasoning(content: Any) -> str:
+    from inspect_ai.model import ContentReasoning
+
+    parts = content if isinstance(content, list) else []
+    return "\n".join(
+        part.text for part in parts if isinstance(part, ContentReasoning) and part.text
+    )
+
+
+# A model
+# ------------------------------------------------------------------------------
+
+
 class InspectModel:
     """One model of one of Inspect AI's providers."""
 
@@ -129,17 +445,16 @@ class InspectModel:
         self.notices: list[str] = []
         self._name = name.removeprefix(FOREIGN)
         self._provider = provider_of(name)
+        in_process = self._provider in LOCAL_WEIGHTS
         self._http = http
         self._secrets = keys_of_environment()
         self._models: dict[bytes, Model] = {}
         self._takes_schemas = True
         self._loading = asyncio.Lock()
-        loads = self._provider in (*LOCAL_WEIGHTS, *_STARTS_A_SERVER)
-        self._patient = loads
-        """Has no deadline for an attempt: how long it takes is a matter of the user's own machine.
-        """
-        pool = f"inspect/{self._name}" if loads else f"inspect/{self._pool()}"
-        self.limiter = http.limiter(pool, _BATCH if self._provider in LOCAL_WEIGHTS else None)
+        self._loads = loads_weights(name)
+        pool = f"inspect/{self._name}" if self._loads else f"inspect/{self._pool()}"
+        self.limiter = http.limiter(pool, _BATCH if in_process else None)
+        self._connections = self.limiter.limit if in_process else _CONNECTIONS
 
     def _pool(self) -> str:
         """Open the model without arguments, so that what is missing is said at once; return whose
@@ -212,7 +527,8 @@ class InspectModel:
         except NotAnAnswer as wrong:
             return no_answer(wrong, body, seconds)
         except ValueError as error:
-            return failed_attempt(error, None, self._secrets, seconds, body)
+            line = plain_line(error, self._secrets)
+            return Failure(kind="malformed", error=line, retry=True, body=body, seconds=seconds)
 
     def _without_schemas(self, attempt: Attempt) -> Attempt:
         """Ask without a schema from now on, if that is what the provider does not take."""
@@ -243,11 +559,11 @@ class InspectModel:
             further = {
                 "response_schema": ResponseSchema(name="reply", json_schema=schema, strict=True)
             } | further
-        batches = self._provider in LOCAL_WEIGHTS
         ours = {
             "max_retries": 0,
-            "max_connections": self.limiter.limit if batches else _CONNECTIONS,
-            "attempt_timeout": None if self._patient else int(ATTEMPT_SECONDS),
+            "max_connections": self._connections,
+            # how long it takes on the user's own machine is no matter of ours
+            "attempt_timeout": None if self._loads else int(ATTEMPT_SECONDS),
             "cache": False,
         }
         return GenerateConfig(**(sampling_fields(sampling, self._provider) | further | ours))
@@ -331,17 +647,15 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
 
 
 def failed_attempt(
-    error: BaseException, model: Model | None, secrets: Secrets, seconds: float, body: bytes = b""
+    error: BaseException, model: Model | None, secrets: Secrets, seconds: float
 ) -> Attempt:
     """Say what a failed attempt was.
 
     Args:
         error: what was raised; Inspect AI wraps what it would have tried again.
-        model: the model that was asked; None where it could not be opened, or answered with what is
-            no answer.
+        model: the model that was asked; None where it could not be opened.
         secrets: what must not be quoted.
         seconds: how long the attempt took.
-        body: what came, if anything did.
     """
     last = getattr(
         error, "last_attempt", None
@@ -349,14 +663,6 @@ def failed_attempt(
     retry = last is not None
     cause: BaseException = (last.exception() if last is not None else None) or error
     line = plain_line(cause, secrets)
-    if body:
-        return Failure(
-            kind="malformed",
-            error=line,
-            retry=True,
-            body=secrets.scrub_bytes(body),
-            seconds=seconds,
-        )
     status = _status(cause)
     fields = _fields(cause)
     if status in REFUSING and is_filter(fields):

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from opensafeintent.calls.recorded import MissingGrade, RecordedResponse
 from opensafeintent.errors import InputError
-from opensafeintent.grades import GradeRow, row_of
+from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.conversion import complaint_in
-from opensafeintent.interop.inspect.extra import from_inspect, require_inspect
+from opensafeintent.interop.inspect.models import complaint_in, from_inspect, require_inspect
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.templates import ParseRule, Role
 
@@ -30,7 +30,6 @@ _SETS = "opensafeintent_sets"
 _SETS_NAME = re.compile(rf"{_SETS}(\d*)")
 _UNREAD = {"events", "events_data", "attachments", "store", "timelines", "messages"}
 """What a log is large by, and what is not read."""
-
 _MOST_DEPTH = 200
 """Of objects and lists within each other."""
 _MOST_MEMBER = 100_000_000
@@ -42,44 +41,15 @@ _MOST_TEXT = 30_000_000
 _BUFFER = 2**22
 
 
-class InspectLog(msgspec.Struct, frozen=True, kw_only=True):
-    """What a log of our task holds."""
-
-    eval_id: str
-    """Of the evaluation: a copy, or one that was graded again, has the same."""
-    task_id: str
-    """Of the evaluation and its retries."""
-    created: str
-    """When it was begun, in a form whose order is that of time."""
-    model: str
-    dataset: str
-    """The dataset's name, as the task was given it."""
-    dataset_hash: str
-    responses: list[RecordedResponse]
-    mode_judge: str
-    """Who was asked for the assistance mode; empty where nobody was."""
-    templates: dict[Role, str]
-    """Hashes of the judge templates."""
-    parse: ParseRule
-    limit: int | None
-    """Prompt-sets; None is all of them."""
-    notes: list[str]
-    """What a reader should know of it, a line each."""
-
-    @property
-    def graded(self) -> bool:
-        """Whether it holds any grade, or the reason for a missing one."""
-        return any(response.by_judge or response.missing for response in self.responses)
-
-
-class _Task(msgspec.Struct, frozen=True):
+class _Header(msgspec.Struct, frozen=True, kw_only=True):
     """What our task writes into the header of a log."""
 
     dataset: str
+    """The dataset's name, as the task was given it."""
     dataset_hash: str
     templates: dict[Role, str] = {}
+    """Hashes of the judge templates."""
     grade_parse: ParseRule = "strict"
-    limit: int | None = None
 
 
 class _Prompt(msgspec.Struct, frozen=True):
@@ -88,6 +58,29 @@ class _Prompt(msgspec.Struct, frozen=True):
     set_id: str
     variant: str
     wordings: int
+
+
+class InspectLog(_Header, frozen=True, kw_only=True):
+    """What a log of our task holds."""
+
+    path: Path
+    eval_id: str
+    """Of the evaluation: a copy, or one that was graded again, has the same."""
+    task_id: str
+    """Of the evaluation and its retries."""
+    created: str
+    """When it was begun, in a form whose order is that of time."""
+    model: str
+    responses: list[RecordedResponse]
+    mode_judge: str
+    """Who was asked for the assistance mode; empty where nobody was."""
+    notes: list[str]
+    """What a reader should know of it, a line each."""
+
+    @property
+    def graded(self) -> bool:
+        """Whether it holds any grade, or the reason for a missing one."""
+        return any(response.by_judge or response.missing for response in self.responses)
 
 
 def is_inspect_log(path: Path) -> bool:
@@ -112,35 +105,62 @@ def read_inspect_log(path: Path) -> InspectLog:
     """
     require_inspect(f"{path}: a log of Inspect AI")
     log = _read(path)
-    about = _about(path, log)
+    with _refused(f"{path}: is not a log of our task opensafeintent: its metadata"):
+        header = msgspec.convert(log.eval.metadata or {}, _Header)
     responses: list[RecordedResponse] = []
-    broken = absent = 0
-    expected: dict[str, int] = {}
+    wordings: dict[str, int] = {}
+    broken = absent = again = 0
+    mode_judge = ""
     for sample in log.samples or []:
         if sample.error is not None:
             broken += 1
             continue
-        prompt = _prompt(path, sample)
-        expected[prompt.set_id] = prompt.wordings + len(CORE_VARIANTS) - 1
-        response = _response(path, sample, prompt)
-        absent += response is None
-        responses += [response] if response else []
+        location = f"{path}, sample {one_line(str(sample.id), 60)}"
+        with _refused(f"{location}: its metadata"):
+            prompt = msgspec.convert(sample.metadata, _Prompt)
+        wordings[prompt.set_id] = prompt.wordings
+        gradings = _gradings(sample)
+        again += len(gradings) > 1
+        if gradings:
+            responses.append(_graded(sample, gradings[-1], prompt, location))
+            mode_judge = mode_judge or (gradings[-1].metadata or {}).get("mode_judge", "")
+        elif sample.output.empty:
+            absent += 1
+        else:
+            responses.append(_ungraded(sample, prompt))
     if not responses:
         raise InputError(f"{path}: no response in it (status: {log.status})")
+    epochs = len({response.epoch for response in responses})
+    prompts = sum(number + len(CORE_VARIANTS) - 1 for number in wordings.values())
+    lacking = prompts * epochs - len(responses)
+    unfinished = f"did not end (status: {log.status}); `inspect eval-retry` goes on from it"
+    notes = [
+        (again, "was graded more than once; the last grades count"),
+        (log.status != "success", unfinished),
+        (broken, f"samples that ended in an error and are not imported: {broken}"),
+        (absent, f"samples with neither response nor grade, which are not imported: {absent}"),
+        (lacking > 0, f"lacks {lacking} responses of its sets; such sets may not count"),
+    ]
     return InspectLog(
-        eval_id=log.eval.eval_id,
-        task_id=log.eval.task_id,
+        **msgspec.structs.asdict(header),
+        path=path,
+        eval_id=log.eval.eval_id or str(path),
+        task_id=log.eval.task_id or str(path),
         created=datetime.fromisoformat(log.eval.created).astimezone(UTC).isoformat(),
         model=from_inspect(log.eval.model),
-        dataset=about.dataset,
-        dataset_hash=about.dataset_hash,
         responses=responses,
-        mode_judge=_mode_judge(log),
-        templates=about.templates,
-        parse=about.grade_parse,
-        limit=about.limit,
-        notes=_notes(path, log, responses, expected, broken, absent),
+        mode_judge=from_inspect(mode_judge),
+        notes=[f"{path}: {note}" for applies, note in notes if applies],
     )
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """Turn what is wrong with a record that the body reads into an InputError that begins so."""
+    try:
+        yield
+    except msgspec.ValidationError as error:
+        raise InputError(f"{what}: {error}") from error
 
 
 def _read(path: Path) -> EvalLog:
@@ -226,57 +246,38 @@ def _members(path: Path) -> Iterator[tuple[str, int, int, IO[bytes]]]:
                 )
 
 
-def _about(path: Path, log: EvalLog) -> _Task:
-    try:
-        return msgspec.convert(log.eval.metadata or {}, _Task)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path}: is not a log of our task opensafeintent: its metadata: {error}"
-        ) from error
-
-
-def _prompt(path: Path, sample: EvalSample) -> _Prompt:
-    try:
-        return msgspec.convert(sample.metadata, _Prompt)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path}, sample {one_line(str(sample.id), 60)}: its metadata: {error}"
-        ) from error
-
-
-def _score(sample: EvalSample) -> Score | None:
-    """Return what holds the grades: `inspect score --action append` numbers each further one, and
-    the last one counts.
+def _gradings(sample: EvalSample) -> list[Score]:
+    """Return the scores that hold grades, in order: `inspect score --action append` numbers each
+    further one.
     """
-    found = {name: _SETS_NAME.fullmatch(name) for name in sample.scores or {}}
-    numbers = {int(match[1] or 0): name for name, match in found.items() if match}
-    return (sample.scores or {})[numbers[max(numbers)]] if numbers else None
+    scores = sample.scores or {}
+    numbers = {int(match[1] or 0): name for name in scores if (match := _SETS_NAME.fullmatch(name))}
+    return [scores[numbers[number]] for number in sorted(numbers)]
 
 
-def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedResponse | None:
-    """Return a response with its grades; None where there is neither."""
-    score = _score(sample)
-    text = None if sample.output.empty else sample.output.completion
-    if score is None:
-        if text is None:
-            return None
-        stop = {"max_tokens": "length"}.get(sample.output.stop_reason, sample.output.stop_reason)
-        failed = complaint_in(sample.output) is not None
-        return RecordedResponse(
-            set_id=prompt.set_id,
-            variant=prompt.variant,
-            epoch=sample.epoch,
-            response=None if failed else text,
-            stop_reason="" if failed else stop,
-            missing=(MissingGrade("response", "rejected"),) if failed else (),
-        )
-    row = _row(path, sample, score.metadata or {}, prompt)
-    absent = any(gone.what == "response" for gone in row.missing)
+def _ungraded(sample: EvalSample, prompt: _Prompt) -> RecordedResponse:
+    failed = complaint_in(sample.output) is not None
+    stop = sample.output.stop_reason
     return RecordedResponse(
         set_id=prompt.set_id,
         variant=prompt.variant,
         epoch=sample.epoch,
-        response=None if absent else text or "",
+        response=None if failed else sample.output.completion,
+        stop_reason="" if failed else {"max_tokens": "length"}.get(stop, stop),
+        missing=(MissingGrade("response", "rejected"),) if failed else (),
+    )
+
+
+def _graded(sample: EvalSample, score: Score, prompt: _Prompt, location: str) -> RecordedResponse:
+    labels = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
+    with _refused(f"{location}: the score {_SETS}"):
+        row = row_of((score.metadata or {}) | labels)
+    text = "" if sample.output.empty else sample.output.completion
+    return RecordedResponse(
+        set_id=prompt.set_id,
+        variant=prompt.variant,
+        epoch=sample.epoch,
+        response=None if any(gone.what == "response" for gone in row.missing) else text,
         stop_reason=row.stop_reason,
         helpfulness=row.helpfulness,
         harm_severity=row.harm_severity,
@@ -287,70 +288,11 @@ def _response(path: Path, sample: EvalSample, prompt: _Prompt) -> RecordedRespon
     )
 
 
-def _row(path: Path, sample: EvalSample, metadata: dict[str, Any], prompt: _Prompt) -> GradeRow:
-    key = {"model": "", "set_id": prompt.set_id, "variant": prompt.variant}
-    try:
-        row = row_of(metadata | key)
-    except msgspec.ValidationError as error:
-        raise InputError(
-            f"{path}, sample {one_line(str(sample.id), 60)}: the score {_SETS}: {error}"
-        ) from error
-    return row
-
-
-def _mode_judge(log: EvalLog) -> str:
-    scores = map(_score, log.samples or [])
-    named = (
-        score.metadata.get("mode_judge") for score in scores if score is not None and score.metadata
-    )
-    return from_inspect(next((judge for judge in named if judge), ""))
-
-
-def _notes(
-    path: Path,
-    log: EvalLog,
-    responses: list[RecordedResponse],
-    expected: dict[str, int],
-    broken: int,
-    absent: int,
-) -> list[str]:
-    notes = []
-    if any(
-        name != _SETS and _SETS_NAME.fullmatch(name)
-        for sample in log.samples or []
-        for name in sample.scores or {}
-    ):
-        notes.append(f"{path}: was graded more than once; the last grades count")
-    if log.status != "success":
-        notes.append(
-            f"{path}: the evaluation did not end (status: {log.status}); `inspect eval-retry` goes"
-            " on from it"
-        )
-    if broken:
-        notes.append(f"{path}: samples that ended in an error and are not imported: {broken}")
-    if absent:
-        notes.append(
-            f"{path}: samples with neither a response nor a grade, which are not imported: {absent}"
-        )
-    epochs = len({response.epoch for response in responses})
-    lacking = sum(expected.values()) * epochs - len(responses)
-    if lacking > 0:
-        notes.append(
-            f"{path}: {lacking} responses of the {len(expected)} sets in it are not there; such"
-            " sets may not count"
-        )
-    return notes
-
-
 # Several logs
 # ------------------------------------------------------------------------------
 
 
-Named = tuple[Path, InspectLog]
-"""A log and the file that it is from."""
-
-
-def sorted_out(logs: Sequence[Named]) -> list[InspectLog]:
+def sorted_out(logs: Sequence[InspectLog]) -> list[InspectLog]:
     """Return logs, in the order given, of which every response comes from one alone; what is left
     out is noted.
 
@@ -360,57 +302,53 @@ def sorted_out(logs: Sequence[Named]) -> list[InspectLog]:
     Raises:
         InputError: copies of one evaluation are graded differently.
     """
-    return _without_retried([path for path, _ in logs], _without_copies(logs))
+    return _without_retried(_without_copies(logs))
 
 
-def _without_copies(logs: Sequence[Named]) -> list[InspectLog]:
-    first: dict[str, int] = {}
-    for number, (path, log) in enumerate(logs):
-        there, other = logs[first.setdefault(log.eval_id or f"file {number}", number)]
-        if log.graded and other.graded and log.responses != other.responses:
-            raise InputError(
-                f"{there}, {path}: are one evaluation, graded differently; name the one that is to"
-                " count"
-            )
+def _without_copies(logs: Sequence[InspectLog]) -> list[InspectLog]:
+    chosen: dict[str, InspectLog] = {}
+    for log in logs:
+        other = chosen.setdefault(log.eval_id, log)
         if log.graded and not other.graded:
-            first[log.eval_id] = number
-    found = []
-    for number, (path, log) in enumerate(logs):
-        chosen = first[log.eval_id or f"file {number}"]
-        told = (
-            f"{path}: is the same evaluation as {logs[chosen][0]}, which has its grades; nothing is"
-            " taken from here"
-        )
-        notes = [told] if logs[chosen][1].responses != log.responses else []
-        found.append(log if number == chosen else _with(log, [], notes))
-    return found
-
-
-def _without_retried(paths: Sequence[Path], logs: Sequence[InspectLog]) -> list[InspectLog]:
-    latest: dict[tuple[str, str, str, int], int] = {}
-    found = list(logs)
-    for number in sorted(
-        range(len(logs)), key=lambda number: (logs[number].created, number), reverse=True
-    ):
-        log = logs[number]
-        task = log.task_id or f"file {number}"
-        keys = [
-            (task, response.set_id, response.variant, response.epoch) for response in log.responses
-        ]
-        if retries := {latest[key] for key in keys if key in latest}:
-            kept = [
-                response
-                for response, key in zip(log.responses, keys, strict=True)
-                if key not in latest
-            ]
-            dropped = len(log.responses) - len(kept)
-            told = (
-                f"{paths[number]}: {dropped} of its responses are taken from its retry,"
-                f" {paths[max(retries)]}"
+            chosen[log.eval_id] = log
+        elif log.graded and log.responses != other.responses:
+            raise InputError(
+                f"{other.path}, {log.path}: are one evaluation, graded differently; name the one"
+                " that is to count"
             )
-            found[number] = _with(log, kept, [told])
-        latest = dict.fromkeys(keys, number) | latest
-    return found
+    kept = []
+    for log in logs:
+        counted = chosen[log.eval_id]
+        note = (
+            f"{log.path}: is the same evaluation as {counted.path}, which has its grades; nothing"
+            " is taken from here"
+        )
+        notes = [note] if counted.responses != log.responses else []
+        kept.append(log if log is counted else _with(log, [], notes))
+    return kept
+
+
+def _without_retried(logs: Sequence[InspectLog]) -> list[InspectLog]:
+    latest = {
+        _key(log, response): log
+        for log in sorted(logs, key=lambda log: log.created)
+        for response in log.responses
+    }
+    kept = []
+    for log in logs:
+        taken = [latest[_key(log, response)] for response in log.responses]
+        if retries := [other.path for other in taken if other is not log]:
+            pairs = zip(log.responses, taken, strict=True)
+            left = [response for response, other in pairs if other is log]
+            note = f"{log.path}: {len(retries)} of its responses are taken from its retry"
+            kept.append(_with(log, left, [f"{note}, {retries[-1]}"]))
+        else:
+            kept.append(log)
+    return kept
+
+
+def _key(log: InspectLog, response: RecordedResponse) -> tuple[str, str, str, int]:
+    return log.task_id, response.set_id, response.variant, response.epoch
 
 
 def _with(log: InspectLog, responses: list[RecordedResponse], notes: list[str]) -> InspectLog:
