@@ -64,7 +64,7 @@ _SHARDS_A_CORE = 2
 """Shards for each core, unless the user says how many: the last ones then end at about the same
 time.
 """
-_CONNECT_SECONDS = 10.0
+_CONNECT_SECONDS = 5
 _ANSWER_SECONDS = 30.0
 """For a cluster to answer, Ray being read from a slow disk included."""
 _APPEARS_SECONDS = 10
@@ -131,7 +131,7 @@ class _Job(NamedTuple):
     known: Mapping[bytes, Answered | Refused]
     """Outcomes on record of the calls that its prompts take."""
     max_connections: int | None
-    working_folder: str
+    working_folder: Path
     """File names within models' names are relative to it."""
     run: Callable[..., _Report]
     """Runs a coroutine to its end, and ends it in good order when it is interrupted."""
@@ -168,20 +168,13 @@ def _shard(version: str, pickled: bytes, environment: Mapping[str, str]) -> _Rep
         line = f"{host}: has opensafeintent {__version__}, and the run was begun with {version}"
         raise InputError(f"{line}; install the same on all nodes")
     job: _Job = pickle.loads(pickled)
-    before = dict(os.environ)
     os.environ.update(environment)
+    if job.working_folder.is_dir():
+        os.chdir(job.working_folder)
     try:
-        with (
-            contextlib.chdir(job.working_folder)
-            if Path(job.working_folder).is_dir()
-            else contextlib.nullcontext()
-        ):
-            return job.run(lambda: _asked(job))
+        return job.run(lambda: _asked(job))
     except InputError as error:
         raise InputError(f"{host}: {error}") from error
-    finally:  # the process goes on to other tasks: what it was lent is taken back
-        os.environ.clear()
-        os.environ.update(before)
 
 
 async def _asked(job: _Job) -> _Report:
@@ -227,30 +220,12 @@ def check_address(address: str) -> None:
     """
     if find_spec("ray") is None:
         raise InputError('--ray needs an extra: pip install "opensafeintent[ray]"')
-    if address not in ("local", "auto"):
-        _host_and_port(address)
-
-
-def _host_and_port(address: str) -> tuple[str, int]:
-    match = re.fullmatch(r"([^\s/]+):([0-9]{1,5})", address)
-    if match is None or not 0 < int(match[2]) < 65536:
+    match = re.fullmatch(r"[^\s/]+:([0-9]{1,5})", address)
+    if address not in ("local", "auto") and not (match and 0 < int(match[1]) < 65536):
         raise InputError(
             f"--ray {address}: expected HOST:PORT of a cluster's head, such as 10.0.0.1:6379; or"
             " 'auto', or 'local'"
         )
-    return match[1].removeprefix("[").removesuffix("]"), int(match[2])
-
-
-def _ray() -> Any:
-    # before Ray is imported: it reports on its use unless told not to
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        # imported here, and without its types: the extra may be missing
-        return import_module("ray")
-    except ImportError as error:
-        raise InputError(
-            f"--ray: the Ray that is installed cannot be imported: {_last_line(error)}"
-        ) from error
 
 
 def _last_line(error: BaseException) -> str:
@@ -259,42 +234,30 @@ def _last_line(error: BaseException) -> str:
 
 
 async def _reach(address: str) -> None:
-    """See whether there is a cluster at an address: Ray would wait for one."""
-    if address != "auto":
-        try:
-            connecting = asyncio.open_connection(*_host_and_port(address))
-            _, writer = await asyncio.wait_for(connecting, _CONNECT_SECONDS)
-            writer.close()
-        except (OSError, UnicodeError) as error:  # a name that cannot be one as well
-            raise InputError(f"--ray {address}: no cluster there: {_last_line(error)}") from error
-    # in a process that can be ended: a server of another kind may keep Ray waiting for ever
-    command = (
-        "-P",
-        "-m",
-        "ray.scripts.scripts",
-        "health-check",
-        "--skip-version-check",
-        "--address",
-        address,
-    )
+    """See whether there is a cluster at an address, in a process that can be ended: Ray would wait
+    for one, and for a server of another kind for ever.
+    """
+    command = ("-P", "-m", "ray.scripts.scripts", "health-check", "--skip-version-check")
     nothing = asyncio.subprocess.DEVNULL
     asking = await asyncio.create_subprocess_exec(
-        sys.executable, *command, stdin=nothing, stdout=nothing, stderr=nothing
+        sys.executable,
+        *command,
+        "--address",
+        address,
+        stdin=nothing,
+        stdout=nothing,
+        stderr=nothing,
+        env=os.environ | {"RAY_py_gcs_connect_timeout_s": str(_CONNECT_SECONDS)},
     )
     try:
-        answer = await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS)
-    except TimeoutError:
-        answer = 1
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asking.wait(), _ANSWER_SECONDS)
     finally:
         if asking.returncode is None:
             asking.kill()
             await asking.wait()
-    if answer:
-        here = "this machine belongs to no running cluster"
-        raise InputError(
-            f"--ray {address}:"
-            f" {here if address == 'auto' else 'what answers there is no head of a cluster'}"
-        )
+    if asking.returncode:
+        raise InputError(f"--ray {address}: no cluster there")
 
 
 @contextlib.asynccontextmanager
@@ -305,34 +268,28 @@ async def _connected(address: str) -> AsyncIterator[Any]:
     Raises:
         InputError: there is no usable cluster at the address.
     """
-    check_address(address)
-    ray = _ray()
-    if ray.is_initialized():
-        yield ray
-        return
-    if address != "local":
-        await _reach(address)
-    quiet: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
-    here = (
-        {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
-        if address == "local"
-        else {}
-    )
+    # before Ray is imported: it reports on its use unless told not to
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    options: dict[str, Any] = {"logging_level": "ERROR", "log_to_driver": False}
+    if address == "local":
+        options |= {"include_dashboard": False, "object_store_memory": _STORE_BYTES}
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            try:
-                ray.init(address=address, **quiet, **here)
-            except (
-                ConnectionError,
-                RuntimeError,
-                ValueError,
-                SystemExit,
-            ) as error:  # other versions of Ray or Python
-                raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
+        ray = import_module("ray")  # here, and without its types: the extra may be missing
+        connecting = not ray.is_initialized()
+        if connecting:
+            if address != "local":
+                await _reach(address)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                ray.init(address=address, **options)
+    # a broken installation, or other versions of Ray or Python in the cluster
+    except (ImportError, ConnectionError, RuntimeError, ValueError, SystemExit) as error:
+        raise InputError(f"--ray {address}: cannot be used: {_last_line(error)}") from error
+    try:
         yield ray
     finally:
-        await asyncio.to_thread(ray.shutdown)
+        if connecting:
+            await asyncio.to_thread(ray.shutdown)
 
 
 # The shards of a run
@@ -359,6 +316,7 @@ class Shards:
         self.duplicates = 0
         """Calls that two shards made at once."""
         self._cluster, self._folder, self._client, self._run = cluster, folder, client, run
+        self._ray: Any = None
         self._tasks: set[Any] = set()
         self._merging = asyncio.Lock()
 
@@ -371,7 +329,7 @@ class Shards:
         """Begin no further shard; those under way finish what is in flight."""
         self._client.halt(reason)
         for task in self._tasks:
-            _ray().cancel(task)
+            self._ray.cancel(task)
 
     async def make(self, work: Sequence[ModelWork], identities: Mapping[str, str]) -> None:
         """Make every call that some work asks for; they are in the run's ledger afterwards.
@@ -390,17 +348,14 @@ class Shards:
         _check_models(work)
         if not work:
             return
-        async with _connected(cluster.address) as ray:
-            nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        async with _connected(cluster.address) as self._ray:
+            nodes = [node["Resources"] for node in self._ray.nodes() if node["Alive"]]
             cores = max(1, int(sum(node.get("CPU", 0) for node in nodes)))
             gpus = self._gpus(work, float(max((node.get("GPU", 0) for node in nodes), default=0)))
             parts = _parts(work, cluster.shards or ceil(_SHARDS_A_CORE * cores / len(work)))
-            self.count = len(parts)
-            at_once = (
-                min(len(parts), cores, cluster.max_connections)
-                if cluster.max_connections
-                else len(parts)
-            )
+            self.count = at_once = len(parts)
+            if cluster.max_connections:
+                at_once = min(at_once, cores, cluster.max_connections)
             share = cluster.max_connections and cluster.max_connections // at_once
             room = asyncio.Semaphore(at_once)
 
@@ -408,7 +363,7 @@ class Shards:
                 async with room:
                     client.raise_if_halted()
                     if part.model not in client.stopped_models:
-                        await self._work_on(ray, self._job(number, part, identities, share), gpus)
+                        await self._work_on(self._job(number, part, identities, share), gpus)
 
             with current_drain().covering(self):
                 await side_by_side(*(work_on(number, part) for number, part in enumerate(parts)))
@@ -444,56 +399,50 @@ class Shards:
             identities={name: identities[name] for name in _asks(part)},
             known={one.key: one.outcome for one in asked if not isinstance(one.outcome, Failed)},
             max_connections=connections,
-            working_folder=str(Path.cwd()),
+            working_folder=Path.cwd(),
             run=self._run,
         )
 
-    async def _work_on(self, ray: Any, job: _Job, gpus: float) -> None:
+    async def _work_on(self, job: _Job, gpus: float) -> None:
         """Have one shard done, and merge its ledger."""
-        ledger = self._client.ledger
         try:
             make_private_folder(job.folder)
-            report = await self._ended(ray, job, gpus)
+            report = await self._ended(job, gpus)
             async with self._merging:
                 merged = await asyncio.to_thread(
-                    take_up, ledger, job.folder, heed, report.rows if report else 0
+                    take_up, self._client.ledger, job.folder, heed, report.rows
                 )
             self.duplicates += merged.duplicates
             self.done += 1
-            if report is not None:
-                self._note(job, report)
+            self._note(job.work.model, report)
         except OpenSafeIntentError as error:
             self.halt(error)
             raise
 
-    async def _ended(self, ray: Any, job: _Job, gpus: float) -> _Report | None:
-        """Run one shard; Ray runs it again if its worker or node is lost.
-
-        Return None if it was halted.
-        """
-        loads = _loads(job.work)
-        # weights stay in a process, and so does the GPU that it saw first: it ends with its task
-        options = {
-            "num_gpus": gpus if loads else 0,
-            "max_calls": int(loads),
-            "max_retries": _RETRIES,
-        }
-        remote = ray.remote(num_cpus=1, scheduling_strategy="SPREAD", **options)(_shard)
+    async def _ended(self, job: _Job, gpus: float) -> _Report:
+        """Run one shard; Ray runs it again if its worker or node is lost."""
+        remote = self._ray.remote(
+            num_cpus=1,
+            num_gpus=gpus if _loads(job.work) else 0,
+            # keys and weights end with the process of the task, and so does its hold on a GPU
+            max_calls=1,
+            max_retries=_RETRIES,
+            scheduling_strategy="SPREAD",
+        )(_shard)
         task = remote.remote(__version__, pickle.dumps(job), variables_of(job.identities))
         self._tasks.add(task)
-        errors = ray.exceptions
+        errors = self._ray.exceptions
         try:
             report: _Report = await task
         except asyncio.CancelledError:
-            ray.cancel(task, force=True)
+            self._ray.cancel(task, force=True)
             raise
         except errors.TaskCancelledError:
-            return None
+            return _Report(Tally(), {}, {}, [], 0)
         except errors.RayTaskError as error:
-            ours = isinstance(error.cause, OpenSafeIntentError)
-            raise (
-                error.cause if ours else InputError(f"--ray: a task failed: {_last_line(error)}")
-            ) from error
+            if isinstance(error.cause, OpenSafeIntentError):
+                raise error.cause from error
+            raise InputError(f"--ray: a task failed: {_last_line(error)}") from error
         except errors.RayError as error:
             line = f"--ray: a shard was lost ({type(error).__name__}: {_last_line(error)})"
             raise Stopped(f"{line}; what was answered is kept, run again to go on") from error
@@ -501,14 +450,14 @@ class Shards:
             self._tasks.discard(task)
         return report
 
-    def _note(self, job: _Job, report: _Report) -> None:
+    def _note(self, target: str, report: _Report) -> None:
         client = self._client
         client.tally.add(report.tally)
         client.last_errors |= report.last_errors
         self.notices |= dict.fromkeys(report.notices)
         for model, line in report.stopped.items():
             client.stopped_models.setdefault(model, line)
-            if model != job.work.model:  # a judge, without which nothing goes on
+            if model != target:  # a judge, without which nothing goes on
                 raise Stopped(line)
 
 
@@ -546,20 +495,15 @@ def _check_models(work: Sequence[ModelWork]) -> None:
 
 def _parts(work: Sequence[ModelWork], count: int) -> list[ModelWork]:
     """Cut each model's prompt-sets into so many parts; those that load weights come first and
-    whole, the others in turn.
+    whole, for weights are loaded once; the others in turn.
     """
-    parts: list[tuple[bool, int, int, ModelWork]] = []
+    parts: dict[tuple[bool, int, int], list[Task]] = {}
     for index, item in enumerate(work):
         whole = _loads(item)
-        place: dict[str, int] = {}
-        tasks: dict[int, list[Task]] = {}
-        for (
-            task
-        ) in item.tasks:  # weights are loaded once: one task takes all of a model's prompt-sets
-            number = place.setdefault(task.set_id, 0 if whole else len(place) % count)
-            tasks.setdefault(number, []).append(task)
-        parts += [
-            (not whole, number, index, msgspec.structs.replace(item, tasks=some))
-            for number, some in tasks.items()
-        ]
-    return [part for *_, part in sorted(parts, key=lambda each: each[:3])]
+        shards: dict[str, int] = {}
+        for task in item.tasks:
+            shard = shards.setdefault(task.set_id, 0 if whole else len(shards) % count)
+            parts.setdefault((not whole, shard, index), []).append(task)
+    return [
+        msgspec.structs.replace(work[key[-1]], tasks=tasks) for key, tasks in sorted(parts.items())
+    ]
