@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -153,31 +153,24 @@ _PROMPTS = _Table(
 _TABLES = (_PROMPT_SETS, _PROMPTS)
 
 
-def _parquet(table: _Table, dataset: Dataset, canary: str) -> bytes:
-    """Return a table of a dataset as Parquet; the same dataset gives the same bytes.
-
-    Raises:
-        InputError: the extra `[parquet]` is missing.
-    """
-    data = _prompt_sets(dataset, canary) if table is _PROMPT_SETS else _prompts(dataset, canary)
+def _parquet(table: pa.Table, canary: str) -> bytes:
+    """Return a table as Parquet, the canary in each row; the same table gives the same bytes."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     file = io.BytesIO()
-    pq.write_table(data, file)
+    column = pa.array([canary] * len(table), pa.string())
+    pq.write_table(table.append_column(_CANARY, column), file)
     return file.getvalue()
 
 
-def _prompt_sets(dataset: Dataset, canary: str) -> pa.Table:
-    table = prompt_set_table(dataset)
+def _prompt_table(dataset: Dataset) -> pa.Table:
+    """Return a dataset as an Arrow table, a row a prompt."""
     import pyarrow as pa
 
-    return table.append_column(_CANARY, pa.array([canary] * len(dataset), pa.string()))
-
-
-def _prompts(dataset: Dataset, canary: str) -> pa.Table:
-    import pyarrow as pa
-
-    rows: list[dict[str, Any]] = [
+    text = pa.string()
+    columns = {name: text for name in _PROMPTS.columns if name != _CANARY}
+    rows = [
         {
             "id": item.id,
             "variant": variant,
@@ -187,14 +180,11 @@ def _prompts(dataset: Dataset, canary: str) -> pa.Table:
             "task_type": item.task_type,
             "underlying_task": item.underlying_task,
             "language": item.language,
-            _CANARY: canary,
         }
         for item in dataset.prompt_sets
         for variant, prompt in item.wordings().items()
     ]
-    return pa.Table.from_pylist(
-        rows, schema=pa.schema({column: pa.string() for column in _PROMPTS.columns})
-    )
+    return pa.Table.from_pylist(rows, schema=pa.schema(columns))
 
 
 def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> list[Path]:
@@ -211,7 +201,8 @@ def write_hub_folder(dataset: Dataset, out: Path, publication: Publication) -> l
     canary = canary_in(dataset) or canary_of(dataset.hash)
     title = publication.title or dataset.name.removeprefix("hf:")
     files: dict[str, bytes | str] = {
-        table.path: _parquet(table, dataset, canary) for table in _TABLES
+        _PROMPT_SETS.path: _parquet(prompt_set_table(dataset), canary),
+        _PROMPTS.path: _parquet(_prompt_table(dataset), canary),
     }
     if dataset.taxonomy != default_taxonomy():
         files[TAXONOMY] = _toml(dataset.taxonomy)
@@ -250,18 +241,13 @@ def _toml(taxonomy: Taxonomy) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
     lines = [f"name = {text(taxonomy.name)}"]
-    for field, categories in (
-        ("harm_domains", taxonomy.harm_domains),
-        ("task_types", taxonomy.task_types),
-    ):
-        for item in categories:
+    for field in ("harm_domains", "task_types"):
+        for item in getattr(taxonomy, field):
             lines += [
                 "",
                 f"[[{field}]]",
                 f"name = {text(item.name)}",
                 f"definition = {text(item.definition)}",
-            ]
-            lines += [
                 f"includes = [{', '.join(map(text, item.includes))}]",
                 f"excludes = [{', '.join(map(text, item.excludes))}]",
                 *(["takes_material = true"] if item.takes_material else []),
@@ -295,7 +281,12 @@ def _card(dataset: Dataset, publication: Publication, *, title: str, canary: str
             "cells": Plain(_cells(dataset)),
             "sources": _sources(dataset, canary),
             "tables": [
-                (Plain(table.name), Plain(table.about), _columns(table)) for table in _TABLES
+                (
+                    Plain(table.name),
+                    Plain(table.about),
+                    [(Plain(name), Plain(text)) for name, text in table.columns.items()],
+                )
+                for table in _TABLES
             ],
             "canary": Plain(canary),
             "canary_field": Plain(_CANARY),
@@ -307,10 +298,6 @@ def _counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
-def _columns(table: _Table) -> list[tuple[Plain, Plain]]:
-    return [(Plain(column), Plain(about)) for column, about in table.columns.items()]
-
-
 def _cells(dataset: Dataset) -> str:
     """Return the numbers of sets by cell as a Markdown table; a dash stands for none."""
     counts = Counter(item.cell for item in dataset.prompt_sets)
@@ -318,13 +305,8 @@ def _cells(dataset: Dataset) -> str:
     rows = [["", *map(markdown_text, types), "all"], [":---", *("---:" for _ in types), "---:"]]
     for domain in domains:
         row = [counts[domain, task] for task in types]
-        rows.append(
-            [
-                markdown_text(domain),
-                *(f"{count:,}" if count else "–" for count in row),
-                f"{sum(row):,}",
-            ]
-        )
+        numbers = [f"{count:,}" if count else "–" for count in row]
+        rows.append([markdown_text(domain), *numbers, f"{sum(row):,}"])
     columns = [sum(counts[domain, task] for domain in domains) for task in types]
     rows.append(["all", *(f"{count:,}" for count in columns), f"{sum(columns):,}"])
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
@@ -334,10 +316,11 @@ def _sources(dataset: Dataset, canary: str) -> list[tuple[str, Plain]]:
     """Return where the sets say that they come from, the most frequent first, with the number of
     sets.
     """
-    plain = (
-        item.source.partition("; benchmark data")[0] for item in dataset.prompt_sets if item.source
+    counts = Counter(
+        item.source.partition("; benchmark data")[0].replace(canary, "").strip()
+        for item in dataset.prompt_sets
+        if item.source
     )
-    counts = Counter(source.replace(canary, "").strip() for source in plain)
     return [
         (source[:200], Plain(_counted(count, "set")))
         for source, count in counts.most_common(_MOST_SOURCES)

@@ -16,7 +16,6 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -287,16 +286,9 @@ class InspectProviders:
         """Return what answers for a name; weights are not loaded yet.
 
         Raises:
-            InputError: see `check`; or a package, a key or another variable is missing.
+            InputError: see `check`; or a key or another variable is missing.
         """
         self.check(name)
-        if (provider := provider_of(name)) in LOCAL_WEIGHTS:
-            packages = PROVIDERS[provider].package.split()
-            if lacking := [package for package in packages if find_spec(package) is None]:
-                raise InputError(
-                    f"{name}: provider {provider!r} needs further packages: pip install"
-                    f" {' '.join(lacking)}"
-                )
         return InspectModel(name, http)
 
 
@@ -447,7 +439,8 @@ class InspectModel:
         self._provider = provider_of(name)
         in_process = self._provider in LOCAL_WEIGHTS
         self._http = http
-        self._secrets = keys_of_environment()
+        # providers read many variables, and quote them in errors
+        self._secrets = Secrets(value for key, value in os.environ.items() if _SECRET.search(key))
         self._models: dict[bytes, Model] = {}
         self._takes_schemas = True
         self._loading = asyncio.Lock()
@@ -465,7 +458,7 @@ class InspectModel:
         except (
             Exception
         ) as error:  # whatever a provider raises as it is opened, the user has to mend
-            raise InputError(f"{self.identity}: {plain_line(error, self._secrets)}") from error
+            raise InputError(f"{self.identity}: {_plain_line(error, self._secrets)}") from error
         return f"{self._provider}/{api.connection_key()}"
 
     def _open(self, arguments: dict[str, Any]) -> Model:
@@ -512,7 +505,7 @@ class InspectModel:
                     model.generate(chat_messages(call), config=config, cache=False)
                 )
         except Exception as error:  # every provider raises its own client library's errors
-            failed = failed_attempt(error, model, self._secrets, time.monotonic() - started)
+            failed = _failed_attempt(error, model, self._secrets, time.monotonic() - started)
             return self._without_schemas(failed) if with_schema else failed
         seconds = time.monotonic() - started
         if complaint := complaint_in(output):
@@ -527,7 +520,7 @@ class InspectModel:
         except NotAnAnswer as wrong:
             return no_answer(wrong, body, seconds)
         except ValueError as error:
-            line = plain_line(error, self._secrets)
+            line = _plain_line(error, self._secrets)
             return Failure(kind="malformed", error=line, retry=True, body=body, seconds=seconds)
 
     def _without_schemas(self, attempt: Attempt) -> Attempt:
@@ -627,14 +620,7 @@ _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSWORD|CREDENTIAL", re.I)
 _MARKUP = re.compile(r"\[/?(bold|blue|red|green|yellow|dim|italic|cyan)[^\]]*\]")
 
 
-def keys_of_environment() -> Secrets:
-    """Return the values of variables that are named like keys: providers read many, and quote them
-    in errors.
-    """
-    return Secrets(value for name, value in os.environ.items() if _SECRET.search(name))
-
-
-def plain_line(error: BaseException, secrets: Secrets) -> str:
+def _plain_line(error: BaseException, secrets: Secrets) -> str:
     """Return what an error says, on one line, without markup and secrets."""
     told = (
         getattr(error, "provider_message", None)
@@ -646,7 +632,7 @@ def plain_line(error: BaseException, secrets: Secrets) -> str:
     return one_line(without_user_info(secrets.scrub(text)), 300)
 
 
-def failed_attempt(
+def _failed_attempt(
     error: BaseException, model: Model | None, secrets: Secrets, seconds: float
 ) -> Attempt:
     """Say what a failed attempt was.
@@ -657,25 +643,34 @@ def failed_attempt(
         secrets: what must not be quoted.
         seconds: how long the attempt took.
     """
-    last = getattr(
-        error, "last_attempt", None
-    )  # what Inspect AI wraps an error in that it would have tried again
+    from inspect_ai._util.error import (
+        # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
+        PrerequisiteError,
+    )
+
+    last = getattr(error, "last_attempt", None)
     retry = last is not None
-    cause: BaseException = (last.exception() if last is not None else None) or error
-    line = plain_line(cause, secrets)
+    cause: Any = (last and last.exception()) or error
+    line = _plain_line(cause, secrets)
     status = _status(cause)
     fields = _fields(cause)
     if status in REFUSING and is_filter(fields):
         refused = msgspec.json.encode({"error": {**fields, "message": line}}, enc_hook=str)
         return Replied(Refused(reason=line), secrets.scrub_bytes(refused), seconds)
-    kind = _kind(cause, status, line, model)
-    fatal = kind in (*FATAL, "unusable")
     told = line if status is None or str(status) in line else f"{status}: {line}"
-    if kind == "unauthorized" and (
-        names := getattr(getattr(model, "api", None), "api_key_vars", None)
-    ):
+    decision: object = model.api.should_retry(cause) if model else False
+    throttled = status == 429 or getattr(decision, "kind", "") == "rate_limit"
+    if model and model.api.is_auth_failure(cause):
+        kind = "unauthorized"
+    elif status is not None:
+        kind = kind_of_error(status, line)
+    else:  # it could not be opened, or not with these settings; or whatever else
+        unusable = model is None or isinstance(cause, PrerequisiteError)
+        kind = "unusable" if unusable else "provider"
+    fatal = kind in (*FATAL, "unusable")
+    if kind == "unauthorized" and (names := getattr(model and model.api, "api_key_vars", None)):
         told += f" (check {' or '.join(names)})"
-    throttled, after = _throttled(cause, status, model)
+    after = getattr(decision, "retry_after", None)
     return Failure(
         kind="rate_limited" if throttled and not fatal else kind,
         error=told,
@@ -687,21 +682,6 @@ def failed_attempt(
     )
 
 
-def _kind(cause: BaseException, status: int | None, line: str, model: Model | None) -> str:
-    """Return the kind of a failure."""
-    # inspect-evals-lint: ignore[private_api_imports] -- it has no public name
-    from inspect_ai._util.error import (
-        PrerequisiteError,
-    )
-
-    if isinstance(cause, Exception) and model is not None and model.api.is_auth_failure(cause):
-        return "unauthorized"
-    if status is not None:
-        return kind_of_error(status, line)
-    # it could not be opened, or not with these settings
-    return "unusable" if model is None or isinstance(cause, PrerequisiteError) else "provider"
-
-
 def _fields(error: BaseException) -> dict[str, Any]:
     """Return the fields of the error that a provider sent, as its client library kept them."""
     body = getattr(error, "body", None)
@@ -710,17 +690,6 @@ def _fields(error: BaseException) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if isinstance(value, str | int)} | (
         found if isinstance(found, dict) else {}
     )
-
-
-def _throttled(cause: BaseException, status: int | None, model: Model | None) -> tuple[bool, Any]:
-    """Tell whether a provider said that it is too much, and after how many seconds it wants to be
-    asked again.
-    """
-    decision: Any = False
-    if model is not None and isinstance(cause, Exception):
-        decision = model.api.should_retry(cause)
-    limited = status == 429 or getattr(decision, "kind", "") == "rate_limit"
-    return limited, getattr(decision, "retry_after", None)
 
 
 def _status(error: BaseException) -> int | None:

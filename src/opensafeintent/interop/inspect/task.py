@@ -10,8 +10,7 @@ unscored, with the reason; one that was not asked for is no score at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from functools import lru_cache
 from math import nan
@@ -93,7 +92,6 @@ from opensafeintent.templates import ParseRule, Templates, load_templates
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
 
-NAME = "opensafeintent/opensafeintent"
 VERSION = "1-A"
 """Before the dash what makes results comparable, after it the interface, as the register of Inspect
 evals has it.
@@ -196,6 +194,7 @@ def opensafeintent(
         msgspec.convert(msgspec.to_builtins(given), TaskSettings)
         sets = load_dataset(dataset, Path(taxonomy) if taxonomy else None, max_rows)
         chosen = drawn(sets.prompt_sets, limit)
+        templates = hashes_of(_templates(rubrics))
     except msgspec.ValidationError as error:
         raise Refusal(f"opensafeintent: a task parameter is not valid: {error}") from error
     except InputError as error:
@@ -213,7 +212,7 @@ def opensafeintent(
             "dataset": sets.name,
             "dataset_hash": sets.hash,
             "prompt_sets": len(sets),
-            "templates": dict(hashes_of(templates_for(rubrics))),
+            "templates": dict(templates),
             "grade_parse": grade_parse,
             "limit": limit,
         },
@@ -254,12 +253,16 @@ def respond() -> Solver:
     """
 
     async def solve(state: TaskState, generate: Generate) -> TaskState:
+        # recorded responses are found by set, variant and epoch; they answer nothing but prompts
+        subject = Subject(state.metadata["set_id"], state.metadata["variant"], state.epoch)
+        token = _subject.set(subject)
         try:
-            with asking_about(_subject_of(state)):
-                return await generate(state)
+            return await generate(state)
         except NotRecorded as error:
             state.output = ModelOutput(model=str(state.model), error=str(error))
             return state
+        finally:
+            _subject.reset(token)
 
     return solve
 
@@ -279,18 +282,6 @@ _subject: ContextVar[Subject | None] = ContextVar("subject", default=None)
 
 class NotRecorded(RuntimeError):
     """Recorded responses were asked for something that they do not hold."""
-
-
-@contextmanager
-def asking_about(subject: Subject) -> Iterator[None]:
-    """Say which response the calls within are to bring: recorded ones are found by set, variant and
-    epoch, not by prompt.
-    """
-    token = _subject.set(subject)
-    try:
-        yield
-    finally:
-        _subject.reset(token)
 
 
 class ScriptedAPI(ModelAPI):
@@ -346,13 +337,11 @@ class ScriptedAPI(ModelAPI):
         if isinstance(attempt, Failure):
             raise NotRecorded(attempt.error)
         outcome = attempt.outcome
-        if isinstance(outcome, Refused):
-            text, stop, error = "", "content_filter", outcome.reason
-        else:
-            text, stop, error = outcome.text, outcome.stop_reason, None
-        output = ModelOutput.from_content(
-            outcome.served_model, text, stop_reason=_STOP.get(stop, "unknown"), error=error
-        )
+        match outcome:
+            case Refused(served_model=served, reason=reason):
+                output = ModelOutput.from_content(served, "", "content_filter", reason)
+            case Answered(served_model=served, text=text, stop_reason=stop):
+                output = ModelOutput.from_content(served, text, _STOP.get(stop, "unknown"))
         usage = outcome.usage
         total = usage.input_tokens + usage.output_tokens
         output.usage = ModelUsage(
@@ -360,15 +349,8 @@ class ScriptedAPI(ModelAPI):
         )
         return output
 
-    def connection_key(self) -> str:
-        """Return the scope of its connections: its own."""
-        return self.model_name
 
-
-@modelapi(name="opensafeintent")
-def scripted_models() -> type[ModelAPI]:
-    """Return the provider of the baselines and of recorded responses."""
-    return ScriptedAPI
+modelapi(name="opensafeintent")(ScriptedAPI)
 
 
 # Grading
@@ -376,16 +358,8 @@ def scripted_models() -> type[ModelAPI]:
 
 
 @lru_cache(maxsize=8)
-def templates_for(rubrics: str | None) -> Templates:
-    """Return the judge templates.
-
-    Raises:
-        Refusal: the folder of rubrics cannot be used.
-    """
-    try:
-        return load_templates(Path(rubrics) if rubrics else None)
-    except InputError as error:
-        raise Refusal(str(error)) from error
+def _templates(rubrics: str | None) -> Templates:
+    return load_templates(Path(rubrics) if rubrics else None)
 
 
 def graders() -> dict[str, Model]:
@@ -401,11 +375,6 @@ def graders() -> dict[str, Model]:
             f" one: name it with --model-role {GRADER}=provider/model"
         )
     return {str(model): model for model in (bound if isinstance(bound, list) else [bound])}
-
-
-def _subject_of(state: TaskState) -> Subject:
-    """Return which response a sample is to bring."""
-    return Subject(state.metadata["set_id"], state.metadata["variant"], state.epoch)
 
 
 async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
@@ -426,7 +395,7 @@ async def grades_of(state: TaskState, settings: ScorerSettings) -> GradeRow:
                 prompt=state.input_text,
             ),
             plan,
-            templates_for(settings.rubrics),
+            _templates(settings.rubrics),
         )
         known[settings] = grade_row(await asking.run(), plan.mode_judge)
     return known[settings]
