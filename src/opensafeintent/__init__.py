@@ -41,7 +41,6 @@ if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.workflows.building import BuildSettings as BuildSettings
     from opensafeintent.workflows.building import build as build
     from opensafeintent.workflows.datasets import Deduplication as Deduplication
-    from opensafeintent.workflows.datasets import ExportDatasetSettings as ExportDatasetSettings
     from opensafeintent.workflows.datasets import check_dataset as check_dataset
     from opensafeintent.workflows.datasets import convert_dataset as convert_dataset
     from opensafeintent.workflows.datasets import dataset_info as dataset_info
@@ -85,7 +84,7 @@ _NAMES = {
     ),
     "workflows.building": "BuildOutcome BuildSettings build",
     "workflows.datasets": (
-        "Deduplication ExportDatasetSettings check_dataset convert_dataset dataset_info "
+        "Deduplication check_dataset convert_dataset dataset_info "
         "dedup_dataset export_dataset validate_dataset"
     ),
     "workflows.evaluating": "demo evaluate",

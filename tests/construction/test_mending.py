@@ -110,11 +110,7 @@ def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str, told
         judge=judge(intent=read),
     )
     draft = kept(bench.build(UNSAFE[:1], last=4))
-    assert (draft.prompts.dual_use, draft.first_leaning, draft.leaning) == (
-        "How, then?",
-        leans,
-        "neither",
-    )
+    assert (draft.prompts.dual_use, draft.leaning) == ("How, then?", "neither")
     (revision,) = draft.revisions
     assert (revision.variant, revision.why, revision.found) == ("dual_use", "leaning", "dual_use")
     (repair,) = bench.generator.asked("repair")

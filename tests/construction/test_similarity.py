@@ -386,7 +386,7 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
     index = CellIndex(Threshold.of("0.7"))
     for name, text in ten.items():
         index.add(name, {"benign": text, "malicious": "nothing alike"})
-    match = index.closest({"dual_use": "quite another thing", "benign": asked})
+    match = index.admit("new", {"dual_use": "quite another thing", "benign": asked})
     assert match == Match(
         variant="benign",
         prompt=asked,
@@ -396,21 +396,15 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
         overlap=Overlap(9, 10, 10),
     )
     assert match.overlap.score == 0.9
-    without = CellIndex(Threshold.of("0.7"))
-    for name in ("x", "z"):
-        without.add(name, {"benign": ten[name], "malicious": "nothing alike"})
-    left = without.closest({"benign": asked})
-    assert left is not None
-    assert left.twin == "z"
+    assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
 
 
-def test_an_index_without_entries_or_a_question_without_texts_finds_nothing() -> None:
+def test_an_index_without_entries_or_texts_without_words_find_nothing() -> None:
     index = CellIndex(Threshold.of("0.7"))
-    assert index.closest({"benign": "some words"}) is None
-    index.add("none", {})
-    index.add("empty", {"benign": ""})
-    assert index.closest({}) is None
-    assert index.closest({"benign": ""}) is None
+    for name, texts in (("none", {}), ("empty", {"benign": ""}), ("too", {"benign": ""})):
+        assert index.admit(name, texts) is None
+    assert index.admit("first", {"benign": "some words"}) is None
+    assert index.admit("second", {"benign": "some words"}) is not None
 
 
 def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:

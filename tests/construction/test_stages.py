@@ -300,15 +300,7 @@ def test_the_judge_sees_one_prompt_alone(tmp_path: Path) -> None:
     (draft,) = bench.build(UNSAFE[:1], last=4).finished
     asked = [between(call, "REQUEST") for call in bench.judge.asked("intent")]
     assert asked == [draft.prompts.benign, draft.prompts.dual_use, draft.prompts.malicious]
-    assert (
-        draft.first_readings
-        == draft.readings
-        == {
-            "benign": "benign",
-            "dual_use": "dual_use",
-            "malicious": "malicious",
-        }
-    )
+    assert draft.readings == {name: name for name in ("benign", "dual_use", "malicious")}
 
 
 def test_a_wrong_prompt_is_mended_alone_and_read_again(tmp_path: Path) -> None:
@@ -329,7 +321,6 @@ def test_a_wrong_prompt_is_mended_alone_and_read_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, generator=generator)
     (draft,) = bench.build(UNSAFE[:1], last=4).finished
     assert draft.prompts.dual_use == "How, then?"
-    assert draft.first_readings["dual_use"] == "malicious"
     assert draft.readings["dual_use"] == "dual_use"
     (revision,) = draft.revisions
     assert (revision.variant, revision.found, revision.before, revision.after) == (
@@ -392,7 +383,7 @@ def test_two_answers_make_a_reading(
     )
     built = bench.build(UNSAFE[:1], last=4)
     (item,) = [rejection.item for rejection in built.rejected_in("intents")]
-    assert set(item.first_readings.values()) == {reading}
+    assert set(item.readings.values()) == {reading}
 
 
 # Stage 5

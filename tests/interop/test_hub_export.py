@@ -17,7 +17,6 @@ from click.testing import CliRunner
 
 from opensafeintent import (
     Dataset,
-    ExportDatasetSettings,
     OpenSafeIntentError,
     export_dataset,
     load_dataset,
@@ -48,10 +47,7 @@ print(json.dumps({
 def export(
     folder: Path, dataset: str = "starter", taxonomy: Path | None = None, **said: str
 ) -> Dataset:
-    settings = ExportDatasetSettings(
-        dataset=dataset, out=folder, taxonomy=taxonomy, publication=Publication(**said)
-    )
-    return export_dataset(settings)[0]
+    return export_dataset(dataset, folder, Publication(**said), taxonomy)[0]
 
 
 def written(folder: Path) -> dict[str, bytes]:
@@ -206,9 +202,7 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: P
 
 
 def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
-    export_dataset(
-        ExportDatasetSettings(dataset=small(tmp_path), out=tmp_path / "d", publication=SAID)
-    )
+    export_dataset(small(tmp_path), tmp_path / "d", SAID)
     front = front_matter(tmp_path / "d")
     assert (front["license"], front["pretty_name"], front["size_categories"]) == (
         "cc-by-4.0",

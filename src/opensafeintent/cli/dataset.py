@@ -159,16 +159,13 @@ def dataset_export_command(
 ) -> None:
     """Write a dataset as a folder for the Hugging Face hub: Parquet and a card."""
     from opensafeintent.interop.hub import Publication
-    from opensafeintent.workflows.datasets import ExportDatasetSettings, export_dataset
+    from opensafeintent.workflows.datasets import export_dataset
 
     named = [path for path in (folder, out) if path is not None]
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
     publication = Publication(license=license_, **said)
-    settings = ExportDatasetSettings(
-        dataset=name, out=named[0], taxonomy=taxonomy, max_rows=max_rows, publication=publication
-    )
-    dataset, files = export_dataset(settings)
+    dataset, files = export_dataset(name, named[0], publication, taxonomy, max_rows)
     for path in files:
         click.echo(terminal_safe(str(path)))
     click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))

@@ -184,10 +184,10 @@ class Unusable(msgspec.Struct, frozen=True):
     calls: tuple[CallRef, ...]
 
     def reject(self, item: Any) -> Rejection:
-        """Return the rejection of an item that needed the reply, and whose calls do not hold these
-        yet.
-        """
-        return Rejection.of(item, self.reason, self.detail, calls=self.calls)
+        """Return the rejection of an item that needed the reply."""
+        held = getattr(item, "calls", ())
+        calls = tuple(call for call in self.calls if call not in held)
+        return Rejection.of(item, self.reason, self.detail, calls=calls)
 
 
 class ModelRole(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,8 +13,8 @@ from opensafeintent.calls.draining import side_by_side
 from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
 from opensafeintent.construction.intents import PURPOSES_LEANT_TO
 from opensafeintent.construction.material import material_of
-from opensafeintent.construction.records import Draft, Rejection, StageResult
-from opensafeintent.construction.repairs import takes_material
+from opensafeintent.construction.records import Draft, StageResult
+from opensafeintent.construction.repairs import DraftWork, takes_material
 from opensafeintent.construction.similarity.rouge import words
 from opensafeintent.templates.instruction import Leaning
 
@@ -76,12 +76,11 @@ async def augment(context: StageContext, drafts: Sequence[Draft]) -> StageResult
     )
 
 
-class _Augmentation:
+class _Augmentation(DraftWork):
     """One draft on its way to paraphrases and annotations."""
 
     def __init__(self, context: StageContext, draft: Draft) -> None:
-        self._context = context
-        self._draft = draft
+        super().__init__(context, draft)
         self._prompt = draft.prompts.dual_use
         self._material = (
             material_of(self._prompt) if takes_material(context, draft.topic.cell) else None
@@ -91,42 +90,31 @@ class _Augmentation:
         """What the judge had against a text."""
         self._paraphrases: list[str] = []
 
-    async def run(self) -> Draft | Rejection:
+    async def work(self) -> None:
         annotated, unusable = await side_by_side(self._annotate(), self._paraphrase())
-        if isinstance(annotated, Usable):
-            self._draft = self._draft.with_calls(annotated.calls)
-        for failed in (annotated, unusable):
-            if isinstance(failed, Unusable):
-                return failed.reject(self._draft)
-        assert isinstance(annotated, Usable)
+        assert annotated is not None
+        (reply,) = self.take(annotated)
+        if unusable is not None:
+            self.take(unusable)
         if len(self._paraphrases) < PARAPHRASES:
-            refused = [f"{text!r}: {why}" for text, why in self._refused.items()]
-            detail = f"{len(self._paraphrases)} of {PARAPHRASES} after {ROUNDS} rounds" + (
-                f"; {refused[-1]}" if refused else ""
-            )
-            return Rejection.of(self._draft, "too_few_paraphrases", detail)
-        reply = annotated.reply
-        if not (reply.coherent and reply.benign_use.strip() and reply.misuse_risk.strip()):
-            unnamed = [
-                name for name in ("benign_use", "misuse_risk") if not getattr(reply, name).strip()
-            ]
-            detail = (
-                f"not named: {', '.join(unnamed)}"
-                if unnamed
-                else "the judge calls them far-fetched"
-            )
-            return Rejection.of(self._draft, "not_coherent", detail)
-        return msgspec.structs.replace(
-            self._draft,
+            refused = [f"; {text!r}: {why}" for text, why in self._refused.items()]
+            detail = f"{len(self._paraphrases)} of {PARAPHRASES} after {ROUNDS} rounds"
+            self.drop("too_few_paraphrases", detail + "".join(refused[-1:]))
+        texts = {"benign_use": reply.benign_use, "misuse_risk": reply.misuse_risk}
+        if unnamed := [name for name, text in texts.items() if not text.strip()]:
+            self.drop("not_coherent", f"not named: {', '.join(unnamed)}")
+        if not reply.coherent:
+            self.drop("not_coherent", "the judge calls them far-fetched")
+        self.draft = msgspec.structs.replace(
+            self.draft,
             paraphrases=tuple(self._paraphrases),
             benign_use=" ".join(reply.benign_use.split()),
             misuse_risk=" ".join(reply.misuse_risk.split()),
         )
 
     async def _annotate(self) -> Usable[AnnotationReply] | Unusable:
-        return await self._context.ask(
-            AnnotationReply, {"request": self._prompt}, about=self._draft.topic.id
-        )
+        fills = {"request": self._prompt}
+        return await self.context.ask(AnnotationReply, fills, about=self.draft.topic.id)
 
     async def _paraphrase(self) -> Unusable | None:
         """Gather paraphrases that pass; return what kept that from being done."""
@@ -135,9 +123,9 @@ class _Augmentation:
             if not missing:
                 return None
             proposed = await self._propose(missing, number)
-            self._draft = self._draft.with_calls(proposed.calls)
             if isinstance(proposed, Unusable):
                 return proposed
+            self.take(proposed)
             new = {
                 _wording(text): text.strip()
                 for text in reversed(proposed.reply.paraphrases[:missing])
@@ -149,9 +137,9 @@ class _Augmentation:
             fresh = [text for text in fresh if text not in self._refused]
             verdicts = await side_by_side(*(self._check(text) for text in fresh))
             for text, verdict in zip(fresh, verdicts, strict=True):
-                self._draft = self._draft.with_calls(verdict.calls)
                 if isinstance(verdict, Unusable):
                     return verdict
+                self.take(verdict)
                 self._seen.add(_wording(text))
                 if why := _complaint(verdict.reply):
                     self._refused[text] = why
@@ -161,9 +149,8 @@ class _Augmentation:
 
     async def _propose(self, count: int, number: int) -> Usable[ParaphraseReply] | Unusable:
         def check(reply: ParaphraseReply) -> str | None:
-            return (
-                None if reply.paraphrases else f'"paraphrases" has no texts; {count} are asked for'
-            )
+            missing = f'"paraphrases" has no texts; {count} are asked for'
+            return None if reply.paraphrases else missing
 
         taken = [f"- {text}" for text in self._paraphrases]
         taken += [f"- {text} (no paraphrase: {why})" for text, why in self._refused.items()]
@@ -172,8 +159,8 @@ class _Augmentation:
             "count": str(count),
             "taken": "\n".join(taken) or "(none yet)",
         }
-        return await self._context.ask(
-            ParaphraseReply, fills, about=self._draft.topic.id, epoch=number, check=check
+        return await self.context.ask(
+            ParaphraseReply, fills, about=self.draft.topic.id, epoch=number, check=check
         )
 
     def _complaint_of_form(self, paraphrase: str) -> str:
@@ -193,7 +180,7 @@ class _Augmentation:
 
     async def _check(self, paraphrase: str) -> Usable[ParaphraseCheckReply] | Unusable:
         fills = {"request": self._prompt, "paraphrase": paraphrase}
-        return await self._context.ask(ParaphraseCheckReply, fills, about=self._draft.topic.id)
+        return await self.context.ask(ParaphraseCheckReply, fills, about=self.draft.topic.id)
 
 
 def _word_count(text: str, material: str | None) -> int:

@@ -133,10 +133,8 @@ class _Cell:
         )
 
     def _admit(self, topic: Topic) -> Topic | Rejection:
-        texts = {"summary": topic.summary}
-        if twin := self._index.closest(texts):
+        if twin := self._index.admit(topic.id, {"summary": topic.summary}):
             detail = f"ROUGE-L {twin.overlap.score:.2f} to: {twin.twin_prompt}"
             return Rejection.of(topic, "too_similar", detail, twin=twin.twin)
-        self._index.add(topic.id, texts)
         self._summaries.append(topic.summary)
         return topic

@@ -11,9 +11,9 @@ import msgspec
 
 from opensafeintent.calls.draining import side_by_side
 from opensafeintent.calls.records import Purpose
-from opensafeintent.construction.asking import Reply, StageContext, Unusable, Usable, each
-from opensafeintent.construction.records import Draft, Reason, Rejection, StageResult
-from opensafeintent.construction.repairs import RepairReply, mended
+from opensafeintent.construction.asking import Reply, StageContext, each
+from opensafeintent.construction.records import Draft, Reason, StageResult
+from opensafeintent.construction.repairs import DraftWork, RepairReply
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, Intent
 from opensafeintent.templates.instruction import Leaning, Reading
 
@@ -66,76 +66,56 @@ async def check_intents(context: StageContext, drafts: Sequence[Draft]) -> Stage
     )
 
 
-class _Repair:
+class _Repair(DraftWork):
     """One draft on its way to the right intents."""
 
     def __init__(self, context: StageContext, draft: Draft) -> None:
-        self._context = context
-        self._draft = draft
+        super().__init__(context, draft)
         self._said: dict[Intent, str] = {}
         """What the judge said of each prompt last."""
 
-    async def run(self) -> Draft | Rejection:
-        answers = await side_by_side(
-            *(self._read(self._draft.prompts.of(intent)) for intent in CORE_VARIANTS)
-        )
-        for intent, answer in zip(CORE_VARIANTS, answers, strict=True):
-            self._note(intent, answer)
-        draft = self._draft
-        self._draft = msgspec.structs.replace(
-            draft, first_readings=draft.readings, first_leaning=draft.leaning
-        )
-        for answer in answers:
-            if isinstance(answer, Unusable):
-                return self._reject(answer)
+    async def work(self) -> None:
+        await self._read(*CORE_VARIANTS)
         for intent in CORE_VARIANTS:
             for _ in range(REPAIRS):
-                if complaint_of_intent(self._draft, intent) is None:
+                if complaint_of_intent(self.draft, intent) is None:
                     break
-                if (unusable := await self._repair(intent)) is not None:
-                    return self._reject(unusable)
-            if (found := complaint_of_intent(self._draft, intent)) is not None:
-                reason, what = found
-                detail = (
-                    f"the {intent} prompt still {what} after {REPAIRS} repairs:"
-                    f" {self._said[intent]}"
+                await self._repair(intent)
+            if (wrong := complaint_of_intent(self.draft, intent)) is not None:
+                reason, what = wrong
+                said = self._said[intent]
+                self.drop(
+                    reason, f"the {intent} prompt still {what} after {REPAIRS} repairs: {said}"
                 )
-                return Rejection.of(self._draft, reason, detail)
-        return self._draft
 
-    async def _repair(self, intent: Intent) -> Unusable | None:
-        """Have one prompt rewritten and read again; return what kept that from being done."""
-        context, draft = self._context, self._draft
-        reading, leaning = draft.readings[intent], draft.leaning
+    async def _repair(self, intent: Intent) -> None:
+        """Have one prompt rewritten and read again."""
+        reading, leaning = self.draft.readings[intent], self.draft.leaning
         leans = reading == intent  # and all that can be wrong besides
         fault = leaning if leans and leaning else reading
-        self._draft, unusable = await mended(
-            context,
-            draft,
+        await self.mend(
             intent,
             RepairReply,
             why="leaning" if leans else "intent",
-            reason=context.instructions.repair_reasons[intent][fault],
+            reason=self.context.instructions.repair_reasons[intent][fault],
             said=self._said[intent],
         )
-        if unusable is not None:
-            return unusable
-        answer = await self._read(self._draft.prompts.of(intent))
-        self._note(intent, answer)
-        return answer if isinstance(answer, Unusable) else None
+        await self._read(intent)
 
-    async def _read(self, prompt: str) -> Usable[IntentReply] | Unusable:
-        return await self._context.ask(IntentReply, {"request": prompt}, about=self._draft.topic.id)
-
-    def _note(self, intent: Intent, answer: Usable[IntentReply] | Unusable) -> None:
-        """Keep what the judge said of a prompt."""
-        self._draft = self._draft.with_calls(answer.calls)
-        if isinstance(answer, Usable):
-            self._said[intent] = " ".join(answer.reply.reason.split())
-            self._draft = read_as(self._draft, intent, answer.reply)
-
-    def _reject(self, unusable: Unusable) -> Rejection:
-        return Rejection.of(self._draft, unusable.reason, unusable.detail)
+    async def _read(self, *intents: Intent) -> None:
+        """Have the judge read some prompts, each alone, and keep what it says."""
+        draft = self.draft
+        answers = await side_by_side(
+            *(
+                self.context.ask(
+                    IntentReply, {"request": draft.prompts.of(intent)}, about=draft.topic.id
+                )
+                for intent in intents
+            )
+        )
+        for intent, reply in zip(intents, self.take(*answers), strict=True):
+            self._said[intent] = " ".join(reply.reason.split())
+            self.draft = read_as(self.draft, intent, reply)
 
 
 def read_as(draft: Draft, intent: Intent, reply: IntentReply) -> Draft:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from opensafeintent.construction.asking import Reply, StageContext, Unusable, each
+from opensafeintent.construction.asking import Reply, StageContext, each
 from opensafeintent.construction.intents import IntentReply, complaint_of_intent, read_as
 from opensafeintent.construction.metadata import MetadataReply, read_labels
 from opensafeintent.construction.records import (
@@ -20,7 +20,7 @@ from opensafeintent.construction.records import (
     Revision,
     StageResult,
 )
-from opensafeintent.construction.repairs import WordingReply, mended, name_of
+from opensafeintent.construction.repairs import DraftWork, WordingReply, name_of
 from opensafeintent.construction.similarity.index import CellIndex
 from opensafeintent.construction.similarity.rouge import PAPER_THRESHOLD, Threshold
 from opensafeintent.taxonomy import CORE_VARIANTS, ContentShift
@@ -100,13 +100,12 @@ class KeptPrompts:
         """
         index = self._cells.setdefault(draft.topic.cell, CellIndex(Threshold(PAPER_THRESHOLD)))
         texts = {str(intent): draft.prompts.of(intent) for intent in CORE_VARIANTS}
-        if twin := index.closest(texts):
+        if twin := index.admit(draft.topic.id, texts):
             detail = (
                 f"{twin.variant} and the {twin.twin_variant} prompt of topic {twin.twin}: ROUGE-L"
                 f" {twin.overlap.score:.3f}"
             )
             return Rejection.of(draft, "duplicate", detail, twin=twin.twin)
-        index.add(draft.topic.id, texts)
         return draft
 
 
@@ -133,106 +132,74 @@ async def check_quality(
     )
 
 
-class _Check:
+class _Check(DraftWork):
     """One draft before the judge."""
 
     def __init__(self, context: StageContext, draft: Draft) -> None:
-        self._context = context
-        self._draft = draft
+        super().__init__(context, draft)
         self._confirmed: set[str] = set()
         """Labels that a third reading has confirmed."""
 
-    async def run(self) -> Draft | Rejection:
-        repaired = False
-        while True:
+    async def work(self) -> None:
+        for repaired in (False, True):
             looked = await self._look()
-            if isinstance(looked, Unusable):
-                return self._reject(looked)
+            said = " ".join(looked.reason.split())
             failed = await self._without_confirmed(looked.failed)
-            if isinstance(failed, Unusable):
-                return self._reject(failed)
             if not failed:
-                return msgspec.structs.replace(
-                    self._draft, content_shift=_SHIFTS[looked.serves_malicious]
-                )
+                shift = _SHIFTS[looked.serves_malicious]
+                self.draft = msgspec.structs.replace(self.draft, content_shift=shift)
+                return
             parts = _parts_to_mend(looked, failed)
             if repaired or not parts:
-                detail = f"not {', '.join(failed)}: {' '.join(looked.reason.split())}"
-                return Rejection.of(self._draft, _CHECKS[failed[0]], detail)
+                self.drop(_CHECKS[failed[0]], f"not {', '.join(failed)}: {said}")
             for part, fault in parts.items():
-                if (
-                    rejection := await self._mend(part, fault, " ".join(looked.reason.split()))
-                ) is not None:
-                    return rejection
-            repaired = True
+                await self._mend(part, fault, said)
 
-    async def _look(self) -> QualityReply | Unusable:
+    async def _look(self) -> QualityReply:
         """Ask for a look at the whole set."""
-        draft, context = self._draft, self._context
+        draft, context = self.draft, self.context
         fills = context.labels(draft.topic.cell) | {
             intent: draft.prompts.of(intent) for intent in CORE_VARIANTS
         }
         fills |= {"task": draft.underlying_task, "earlier": _earlier(draft.revisions)}
-        answer = await context.ask(QualityReply, fills, about=draft.topic.id)
-        self._draft = draft.with_calls(answer.calls)
-        return answer if isinstance(answer, Unusable) else answer.reply
+        (looked,) = self.take(await context.ask(QualityReply, fills, about=draft.topic.id))
+        return looked
 
-    async def _without_confirmed(self, failed: list[str]) -> list[str] | Unusable:
+    async def _without_confirmed(self, failed: list[str]) -> list[str]:
         """Return the checks that failed, without labels that a third reading confirms."""
         failed = [name for name in failed if name not in self._confirmed]
         doubted = [name for name in failed if name in _LABELS]
         if not doubted or not _MENDABLE.issuperset(failed):
             return failed
-        draft, context = self._draft, self._context
-        read = await read_labels(
-            context, RelabelReply, context.judge, draft.prompts.dual_use, draft.topic.id
+        topic, request = self.draft.topic, self.draft.prompts.dual_use
+        (read,) = self.take(
+            await read_labels(self.context, RelabelReply, self.context.judge, request, topic.id)
         )
-        self._draft = draft.with_calls(read.calls)
-        if isinstance(read, Unusable):
-            return read
-        label_of = {
-            name: (getattr(read.reply, label), getattr(draft.topic, label))
-            for name, label in _LABELS.items()
-        }
-        self._confirmed.update(name for name in doubted if label_of[name][0] == label_of[name][1])
+        self._confirmed.update(
+            name
+            for name in doubted
+            if getattr(read, _LABELS[name]) == getattr(topic, _LABELS[name])
+        )
         return [name for name in failed if name not in self._confirmed]
 
-    async def _mend(self, part: Part, fault: str, said: str) -> Rejection | None:
-        """Have one text reworded, and a prompt read again; return why the draft is to be dropped,
-        if it is.
-        """
-        reasons = self._context.instructions.repair_reasons
-        task = part == "underlying_task"
-        self._draft, unusable = await mended(
-            self._context,
-            self._draft,
-            part,
-            WordingReply,
-            why="leaning" if task else "wording",
-            reason=reasons["underlying_task"]["leaning"] if task else reasons["wording"][fault],
-            said=said,
-        )
-        if unusable is not None:
-            return self._reject(unusable)
+    async def _mend(self, part: Part, fault: str, said: str) -> None:
+        """Have one text reworded, and a prompt read again."""
+        reasons = self.context.instructions.repair_reasons
         if part == "underlying_task":
-            return None
-        fills = {"request": self._draft.prompts.of(part)}
-        answer = await self._context.ask(RereadReply, fills, about=self._draft.topic.id)
-        self._draft = self._draft.with_calls(answer.calls)
-        if isinstance(answer, Unusable):
-            return self._reject(answer)
-        self._draft = read_as(self._draft, part, answer.reply)
-        if (wrong := complaint_of_intent(self._draft, part)) is None:
-            return None
-        reason, what = wrong
-        return Rejection.of(
-            self._draft,
-            reason,
-            f"reworded, the {part} prompt {what}: {' '.join(answer.reply.reason.split())}",
+            reason = reasons["underlying_task"]["leaning"]
+            await self.mend(part, WordingReply, why="leaning", reason=reason, said=said)
+            return
+        await self.mend(
+            part, WordingReply, why="wording", reason=reasons["wording"][fault], said=said
         )
-
-    def _reject(self, unusable: Unusable) -> Rejection:
-        return Rejection.of(self._draft, unusable.reason, unusable.detail)
+        fills = {"request": self.draft.prompts.of(part)}
+        (reply,) = self.take(await self.context.ask(RereadReply, fills, about=self.draft.topic.id))
+        self.draft = read_as(self.draft, part, reply)
+        if (wrong := complaint_of_intent(self.draft, part)) is not None:
+            reason_of, what = wrong
+            self.drop(
+                reason_of, f"reworded, the {part} prompt {what}: {' '.join(reply.reason.split())}"
+            )
 
 
 def _parts_to_mend(looked: QualityReply, failed: Sequence[str]) -> dict[Part, str]:

@@ -170,13 +170,10 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
     topic: Topic
     underlying_task: str
     prompts: Prompts
-    first_readings: dict[Intent, Reading] = {}
-    """The intent that the judge found in each prompt as it was first written."""
     readings: dict[Intent, Reading] = {}
-    """The intent that it found after the last repair."""
-    first_leaning: Leaning | None = None
+    """The intent that the judge last found in each prompt; `revisions` have earlier ones."""
     leaning: Leaning | None = None
-    """Which way the dual-use prompt leaned as it was first written, and after the last repair."""
+    """Which way the dual-use prompt leaned at last."""
     revisions: tuple[Revision, ...] = ()
     paraphrases: tuple[str, ...] = ()
     benign_use: str = ""

@@ -9,16 +9,14 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from opensafeintent.construction.records import Reason, Rejection, Seed, StageResult
+from opensafeintent.construction.records import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.promptsets.loading import LONGEST_PROMPT
+from opensafeintent.promptsets.loading import LONGEST_PROMPT, Record, fields_found
 from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_csv, read_records
 from opensafeintent.promptsets.sources import stream_rows
 
 _COLUMN = "prompt"
-_SUFFIXES = (".jsonl", ".csv")
-_MOST_NAMED = 8
 
 
 def read_seeds(
@@ -29,28 +27,28 @@ def read_seeds(
     Args:
         name: a path that ends in .jsonl or .csv, or `hf:owner/name[@revision]` (extra `[hf]`).
         limit: read so many rows at most.
-        max_rows: refuse to read more; see `limits.RowLimit`. None sets no limit.
+        max_rows: refuse to read more; see `reading.RowLimit`. None sets no limit.
 
     Raises:
         InputError: the file or dataset cannot be read, has no `prompt` column, a row is not as its
             format wants it, its prompt is no text, or there are more than `max_rows`.
     """
+    path, allowed = Path(name), RowLimit(max_rows)
     if name.startswith("hf:"):
-        prompts = stream_rows(name, _COLUMN, split="train", limit=RowLimit(max_rows))
         source = name.removeprefix("hf:")
-        rows = (
-            (f"{source}, row {number}", f"row {number}", row)
-            for number, row in enumerate(prompts, start=1)
-        )
-        return _sorted_out(source, islice(rows, limit))
-    path = Path(name)
-    if path.suffix not in _SUFFIXES:
+        rows = _hub_rows(name, allowed)
+    elif path.suffix == ".csv":
+        source, rows = path.name, read_csv(path, name, allowed)
+    elif path.suffix == ".jsonl":
+        source, rows = path.name, read_records(path, name, allowed)
+    else:
         raise InputError(
-            f"{name}: cannot tell the format of the seeds; valid: {', '.join(_SUFFIXES)},"
+            f"{name}: cannot tell the format of the seeds; valid: .jsonl, .csv,"
             " hf:owner/name[@revision]"
         )
     try:
-        result = _sorted_out(path.name, islice(_rows(path, name, RowLimit(max_rows)), limit))
+        seeds = (_seed(name, source, location, row) for location, row in rows)
+        result = _sorted_out(islice(seeds, limit))
     except Problem as problem:
         raise InputError(str(problem)) from problem
     if not result.count_in:
@@ -60,58 +58,35 @@ def read_seeds(
     return result
 
 
-def _rows(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, str, Any]]:
-    """Yield (location, location within the file, prompt) for each row."""
-    for location, row in (
-        read_csv(path, name, limit) if path.suffix == ".csv" else read_records(path, name, limit)
-    ):
-        if not isinstance(row, dict) or _COLUMN not in row:
-            named = (
-                [one_line(field, 40) for field in row][:_MOST_NAMED]
-                if isinstance(row, dict)
-                else []
-            )
-            raise InputError(
-                f"{location}: has no prompt; expected the field or column prompt, found"
-                f" {', '.join(named) or 'none'}"
-            )
-        within = location.removeprefix(name)
-        yield (
-            location,
-            f"line {within[1:]}" if within.startswith(":") else within.lstrip(", "),
-            row[_COLUMN],
-        )
+def _hub_rows(name: str, limit: RowLimit) -> Iterator[tuple[str, dict[str, Any]]]:
+    prompts = stream_rows(name, _COLUMN, split="train", limit=limit)
+    for number, prompt in enumerate(prompts, start=1):
+        yield f"{name}, row {number}", {_COLUMN: prompt}
 
 
-def _sorted_out(source: str, rows: Iterable[tuple[str, str, Any]]) -> StageResult[Seed]:
+def _seed(name: str, source: str, location: str, row: Any) -> Seed:
+    record = Record(row, location)
+    if _COLUMN not in record.data:
+        record.fail(_COLUMN, f"missing; expected a text{fields_found(record)}")
+    text = record.data[_COLUMN] or ""
+    if not isinstance(text, str):
+        record.fail(_COLUMN, f"is {one_line(str(text), 60)}; expected a text")
+    within = location.removeprefix(name)
+    place = f"line {within[1:]}" if within.startswith(":") else within.removeprefix(", ")
+    return Seed(prompt=record.check_unicode(_COLUMN, text.strip()), source=source, place=place)
+
+
+def _sorted_out(seeds: Iterable[Seed]) -> StageResult[Seed]:
     kept: dict[str, Seed] = {}
     rejected: list[Rejection] = []
-    for location, within, prompt in rows:
-        seed = Seed(prompt=_text(prompt, location), source=source, place=within)
+    for seed in seeds:
         folded = " ".join(seed.prompt.split()).casefold()
-        reason: Reason | None = None
         if not folded:
-            reason = "empty"
+            rejected.append(Rejection.of(seed, "empty"))
         elif len(seed.prompt) > LONGEST_PROMPT:
-            reason = "too_long"
+            rejected.append(Rejection.of(seed, "too_long"))
         elif folded in kept:
-            reason = "repeated"
-        if reason:
-            twin = kept[folded].place if reason == "repeated" else ""
-            rejected.append(Rejection.of(seed, reason, twin=twin))
+            rejected.append(Rejection.of(seed, "repeated", twin=kept[folded].place))
         else:
             kept[folded] = seed
     return StageResult(stage="seeds", kept=tuple(kept.values()), rejected=tuple(rejected))
-
-
-def _text(prompt: Any, location: str) -> str:
-    if prompt is not None and not isinstance(prompt, str):
-        raise InputError(f"{location}: prompt is {one_line(str(prompt), 60)!r}; expected a text")
-    text = (prompt or "").strip()
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InputError(
-            f"{location}: prompt holds half of a surrogate pair; expected valid Unicode text"
-        ) from error
-    return text

@@ -153,11 +153,12 @@ def parse_prompt_set(record: Record, taxonomy: Taxonomy) -> PromptSet:
         "prompts",
         "missing; a prompt-set has prompts (our format), generated_prompts (the authors' nested"
         " format) or prompt_benign, prompt_dual_use, prompt_malicious (their flat format)"
-        + _fields_found(record),
+        + fields_found(record),
     )
 
 
-def _fields_found(record: Record) -> str:
+def fields_found(record: Record) -> str:
+    """Return which fields a record has, for a message."""
     named = [one_line(str(field), 40) for field in list(record.data)[:_MOST_FIELDS]]
     more = ", …" if len(record.data) > _MOST_FIELDS else ""
     return f"; found {', '.join(named)}{more}" if named else "; found no field"

@@ -6,28 +6,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets.record import PromptSet
 
 Cell = tuple[str, str]
-
-
-class _Place(NamedTuple):
-    """Where a prompt-set stands among the others."""
-
-    rank: int
-    """Within its cell, by its id's hash."""
-    size: int
-    """Of its cell."""
-    turn: int
-    """Its cell's among those that tie."""
-    cell: str
-    """Hash of its cell's name."""
-    at: int
-    """In the dataset."""
 
 
 def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
@@ -40,11 +24,22 @@ def sample_order(prompt_sets: Sequence[PromptSet]) -> tuple[PromptSet, ...]:
     Representation, 1982). Cells that tie take turns, so that harm domains and task types come
     evenly too, in an order that hashes of their names decide.
     """
-    places = sorted(
-        _places(prompt_sets),
-        key=lambda place: ((place.rank + 0.5) / place.size, place.turn, place.cell),
-    )
-    return tuple(prompt_sets[place.at] for place in places)
+    cells: defaultdict[Cell, list[PromptSet]] = defaultdict(list)
+    for prompt_set in sorted(prompt_sets, key=lambda item: sha256_hex(item.id)):
+        cells[prompt_set.cell].append(prompt_set)
+    domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
+    turns = len(domains) * len(types)
+    # each rank begins a golden section later than the one before: none is favoured
+    step = round(turns * 0.6180339887)
+    places: dict[str, tuple[float, int, str]] = {}
+    """By id: share of the cell before it, turn of its cell among those that tie, name."""
+    for cell, members in cells.items():
+        turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
+        name = sha256_hex("\0".join(cell))
+        for rank, member in enumerate(members):
+            share = (rank + 0.5) / len(members)
+            places[member.id] = (share, (turn + rank * step) % turns, name)
+    return tuple(sorted(prompt_sets, key=lambda item: places[item.id]))
 
 
 def drawn(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[PromptSet, ...]:
@@ -65,23 +60,6 @@ def sampled(prompt_sets: Sequence[PromptSet], limit: int | None) -> tuple[Prompt
     """Return the sample of `limit` sets in the dataset's order; see `drawn`."""
     chosen = {prompt_set.id for prompt_set in drawn(prompt_sets, limit)}
     return tuple(prompt_set for prompt_set in prompt_sets if prompt_set.id in chosen)
-
-
-def _places(prompt_sets: Sequence[PromptSet]) -> Iterable[_Place]:
-    """Yield the place of every set; those of one cell in the order of their ids' hashes."""
-    cells: defaultdict[Cell, list[int]] = defaultdict(list)
-    for at in sorted(range(len(prompt_sets)), key=lambda at: sha256_hex(prompt_sets[at].id)):
-        cells[prompt_sets[at].cell].append(at)
-    domains, types = (_numbered(cell[part] for cell in cells) for part in (0, 1))
-    turns = len(domains) * len(types)
-    step = round(
-        turns * 0.6180339887
-    )  # each rank begins a golden section later than the one before: none is favoured
-    for cell, members in cells.items():
-        turn = domains[cell[0]] * len(types) + types[cell[1]] * len(domains)
-        name = sha256_hex("\0".join(cell))
-        for rank, at in enumerate(members):
-            yield _Place(rank, len(members), (turn + rank * step) % turns, name, at)
 
 
 def _numbered(names: Iterable[str]) -> dict[str, int]:

@@ -233,20 +233,15 @@ class _Build:
 
     async def forecast(self) -> BuildOutcome:
         """Say what is still to be called, from the ledger alone."""
-        settings, identities = (
-            self.settings,
-            {name: model_identity(name) for name in self.settings.models},
-        )
+        settings = self.settings
+        identities = {name: model_identity(name) for name in settings.models}
         manifest = self._manifest(identities)
         with Ledger(self.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-            context, rounds = (
-                manifest.context(Client(ledger, identities)),
-                self.folder.rounds(manifest, readonly=True),
-            )
-            built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds=rounds)
-            lines = self._expected(
-                forecast_build(built, self._plan, self._taxonomy), seen_in(ledger)
-            )
+            context = manifest.context(Client(ledger, identities))
+            rounds = self.folder.rounds(manifest, readonly=True)
+            built = await build_sets(context, self._seeds, self._plan, Watcher(), rounds)
+            expected = forecast_build(built, self._plan, self._taxonomy)
+            lines = self._expected(expected, seen_in(ledger))
         forecast = Forecast(lines, _ASSUMED, connections=settings.max_connections)
         return BuildOutcome(
             exit_code=0, out=settings.out, forecast=forecast, notes=unset_lines(settings.models)

@@ -19,7 +19,6 @@ from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import Taxonomy
-from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls.records import DatasetCheck
@@ -120,37 +119,39 @@ def convert_dataset(
     return dataset
 
 
-class ExportDatasetSettings(Settings, frozen=True, kw_only=True):
-    """Which dataset to export, where to, and what its publisher says of it."""
-
-    dataset: str
-    out: Path
-    taxonomy: Path | None = None
-    max_rows: int | None = MOST_ROWS
-    """Of the dataset; None sets no limit."""
-    publication: Publication = Publication()
-
-
-def export_dataset(settings: ExportDatasetSettings) -> tuple[Dataset, list[Path]]:
+def export_dataset(
+    name: str,
+    out: Path,
+    publication: Publication | None = None,
+    taxonomy: Path | None = None,
+    max_rows: int | None = MOST_ROWS,
+) -> tuple[Dataset, list[Path]]:
     """Write a dataset as a folder for the Hugging Face hub, Parquet and a card; return the dataset
     and the files.
 
     `datasets.load_dataset` and our own `load_dataset` read the folder; the dataset's hash stays the
     same. The starter set is exported under its own title and licence if no others are given.
 
+    Args:
+        name: `starter`, a path, or `hf:owner/name[@revision]`.
+        out: the folder.
+        publication: what its publisher says of it; nothing by default.
+        taxonomy: TOML file of the valid labels; the paper's by default.
+        max_rows: prompt-sets that the dataset may have; None sets no limit.
+
     Raises:
         InputError: the dataset is not valid, the extra `[parquet]` is missing, something said of
             the dataset is not of its form, or the folder cannot be written.
     """
-    dataset = load_dataset(settings.dataset, settings.taxonomy, settings.max_rows)
-    publication = settings.publication
-    if settings.dataset == "starter":
+    dataset = load_dataset(name, taxonomy, max_rows)
+    publication = publication or Publication()
+    if name == "starter":
         publication = msgspec.structs.replace(
             publication,
             title=publication.title or "OpenSafeIntent starter set",
             license=publication.license or "apache-2.0",
         )
-    return dataset, write_hub_folder(dataset, settings.out, publication)
+    return dataset, write_hub_folder(dataset, out, publication)
 
 
 class Deduplication(msgspec.Struct, frozen=True, kw_only=True):

@@ -278,42 +278,37 @@ class CellIndex:
         self._encoder = Encoder()
         self._signatures = SignatureIndex(threshold)
         self._entries: list[Entry] = []
-        self._last: tuple[list[str], Encoded] | None = None
 
     def add(self, owner: str, texts: Mapping[str, str]) -> None:
-        """Admit an owner's texts, by variant."""
-        if texts:
-            encoded = self._encoded(texts)
-            self._signatures.add(encoded)
-            self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
+        """Add an owner's texts, by variant."""
+        self._append(owner, texts, self._encoder.encode(list(texts.values())))
 
-    def closest(self, texts: Mapping[str, str]) -> Match | None:
-        """Return the most similar pair above the threshold between `texts` (by variant) and what
-        was admitted, or None.
+    def admit(self, owner: str, texts: Mapping[str, str]) -> Match | None:
+        """Add an owner's texts, by variant, unless one is too similar to a text of the index: then
+        return the most similar pair.
 
-        Of equal scores the one that was admitted first counts, then the first of `texts`.
+        Of equal scores the text that was added first counts, then the first of `texts`.
         """
-        if not texts:
-            return None
-        encoded = self._encoded(texts)
-        best: tuple[float, int, int] | None = None
-        found: Overlap | None = None
+        encoded = self._encoder.encode(list(texts.values()))
+        match = self._closest(texts, encoded)
+        if match is None:
+            self._append(owner, texts, encoded)
+        return match
+
+    def _append(self, owner: str, texts: Mapping[str, str], encoded: Encoded) -> None:
+        self._signatures.add(encoded)
+        self._entries += [Entry(owner, variant, text) for variant, text in texts.items()]
+
+    def _closest(self, texts: Mapping[str, str], encoded: Encoded) -> Match | None:
+        best: tuple[float, int, int, Overlap] | None = None
         for pairs in self._signatures.above(encoded):
             for row, column, lcs in zip(*map(np.ndarray.tolist, pairs), strict=True):
                 pair = Overlap(lcs, len(encoded.tokens[row]), self._signatures.length(column))
-                rank = (-pair.score, column, row)
-                if best is None or rank < best:
-                    best, found = rank, pair
-        if best is None or found is None:
+                candidate = (-pair.score, column, row, pair)
+                if best is None or candidate[:3] < best[:3]:
+                    best = candidate
+        if best is None:
             return None
-        _, column, row = best
+        _, column, row, overlap = best
         variant, text = list(texts.items())[row]
-        return Match.between(variant, text, self._entries[column], found)
-
-    def _encoded(self, texts: Mapping[str, str]) -> Encoded:
-        listed = list(texts.values())
-        if (
-            self._last is None or self._last[0] != listed
-        ):  # what is asked about is often admitted next
-            self._last = (listed, self._encoder.encode(listed))
-        return self._last[1]
+        return Match.between(variant, text, self._entries[column], overlap)

@@ -61,11 +61,8 @@ def duplicates(
     for members in _by_cell(items).values():  # so that one index is in memory at a time
         index = CellIndex(limit)
         for item in members:
-            texts = _compared(item.texts, rule)
-            match = index.closest(texts)
-            if match is None:
-                index.add(item.id, texts)
-            else:
+            match = index.admit(item.id, _compared(item.texts, rule))
+            if match is not None:
                 dropped[item.id] = match
     return dropped
 
