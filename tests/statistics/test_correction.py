@@ -1,34 +1,16 @@
-"""Corrections of a judge's numbers: hand-worked examples, a small world that is enumerated, and
-what is refused.
-"""
+"""Corrections of a judge's numbers: hand-worked examples."""
 
 from __future__ import annotations
 
-from itertools import product
-
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from opensafeintent.statistics import Resamples
 from opensafeintent.statistics.correction import (
     Corrected,
     LabelledUnits,
-    Refused,
     prediction_powered,
 )
-
-Floats = NDArray[np.float64]
-
-
-def corrected(result: Corrected | Refused) -> Corrected:
-    assert isinstance(result, Corrected), result
-    return result
-
-
-def refused(result: object) -> str:
-    assert isinstance(result, Refused), result
-    return result.reason
 
 
 def units(*kinds: tuple[int, float, float, float]) -> LabelledUnits:
@@ -58,7 +40,7 @@ SIXTY = (
 def test_ppi_by_hand() -> None:
     # λ = Cov/Var over labels and everything: (12/30 − 15/30·18/30) / (42/60·18/60) = .1/.21 = 10/21
     # θ = 15/30 + 10/21 · (42/60 − 18/30) = 1/2 + 1/21 = 23/42
-    found = corrected(prediction_powered(units(*SIXTY), Resamples(60)))
+    found = prediction_powered(units(*SIXTY), Resamples(60))
     assert found.power == pytest.approx(10 / 21)
     assert found.value == pytest.approx(23 / 42)
     assert (found.n, found.sets) == (30, 30)
@@ -71,9 +53,7 @@ def test_ppi_is_the_published_estimator() -> None:
     # = N = 30
     power = 0.1 / ((1 + 30 / 30) * 0.21)
     published = 15 / 30 + power * (24 / 30 - 18 / 30)
-    assert corrected(prediction_powered(units(*SIXTY), Resamples(60))).value == pytest.approx(
-        published
-    )
+    assert prediction_powered(units(*SIXTY), Resamples(60)).value == pytest.approx(published)
 
 
 def test_weights_undo_a_sample_stratified_by_grade() -> None:
@@ -84,7 +64,7 @@ def test_weights_undo_a_sample_stratified_by_grade() -> None:
         *((12, 1.0, 1.0, 2.8), (3, 1.0, 0.0, 2.8), (27, 1.0, NAN, 1.0)),
         *((3, 0.0, 1.0, 1.2), (12, 0.0, 0.0, 1.2), (3, 0.0, NAN, 1.0)),
     )
-    assert corrected(prediction_powered(sample, Resamples(60))).value == pytest.approx(0.62)
+    assert prediction_powered(sample, Resamples(60)).value == pytest.approx(0.62)
 
 
 def test_a_judge_that_tells_nothing_is_not_relied_on() -> None:
@@ -98,7 +78,7 @@ def test_a_judge_that_tells_nothing_is_not_relied_on() -> None:
             (40, 1.0, NAN, 1.0),
         )
     )
-    found = corrected(prediction_powered(sample, Resamples(80)))
+    found = prediction_powered(sample, Resamples(80))
     assert found.power == pytest.approx(0.0, abs=1e-9)
     assert found.value == pytest.approx(0.5)
 
@@ -109,7 +89,7 @@ def test_scores_are_corrected_as_shares_are() -> None:
     sample = units(
         (20, 0.75, 0.5, 1.0), (20, 0.5, 0.25, 1.0), (20, 0.75, NAN, 1.0), (20, 0.5, NAN, 1.0)
     )
-    assert corrected(prediction_powered(sample, Resamples(80))).value == pytest.approx(0.375)
+    assert prediction_powered(sample, Resamples(80)).value == pytest.approx(0.375)
 
 
 def test_units_of_a_set_stand_and_fall_together() -> None:
@@ -117,9 +97,7 @@ def test_units_of_a_set_stand_and_fall_together() -> None:
     # one unit a set
     one = units(*SIXTY)
     three = LabelledUnits(*(np.repeat(part, 3, axis=1) for part in one))
-    alone, together = (
-        corrected(prediction_powered(sample, Resamples(60))) for sample in (one, three)
-    )
+    alone, together = ((prediction_powered(sample, Resamples(60))) for sample in (one, three))
     assert together.value == pytest.approx(alone.value)
     assert width(together) == pytest.approx(width(alone), rel=0.05)
 
@@ -130,67 +108,11 @@ def test_no_error_among_few_labels_is_not_no_error_ever() -> None:
     sample = units(
         (15, 1.0, 1.0, 1.0), (15, 0.0, 0.0, 1.0), (485, 1.0, NAN, 1.0), (485, 0.0, NAN, 1.0)
     )
-    found = corrected(prediction_powered(sample, Resamples(1000)))
+    found = prediction_powered(sample, Resamples(1000))
     assert found.value == pytest.approx(0.5)
     assert width(found) > 2 * 1.96 * (0.25 / 1000) ** 0.5 * 1.3
 
 
 def test_what_does_not_count_plays_no_part() -> None:
     sample = units(*SIXTY, (5, NAN, 1.0, 9.0))
-    assert corrected(prediction_powered(sample, Resamples(65))).value == pytest.approx(23 / 42)
-
-
-def test_too_few_labels_are_refused() -> None:
-    reason = refused(
-        prediction_powered(
-            units((29, 1.0, 1.0, 1.0), (9, 1.0, NAN, 1.0)), Resamples(38), units="prompt-sets"
-        )
-    )
-    assert reason == "needs 30 labelled prompt-sets of this model, has 29"
-
-
-# The judge's rates
-# ------------------------------------------------------------------------------
-
-
-# Rogan and Gladen
-# ------------------------------------------------------------------------------
-
-
-def judged_shares(*shares: float) -> Floats:
-    """Make ten prompt-sets with a share judged safe of each intent."""
-    return np.stack([np.arange(10) < round(10 * share) for share in shares], axis=1).astype(float)[
-        :, :, None
-    ]
-
-
-# Triplet Safety
-# ------------------------------------------------------------------------------
-
-SAFE_RATES, UNSAFE_RATES = (0.75, 1.0, 0.75), (0.25, 0.0, 0.5)
-TRUTHS = {(1, 1, 1): 5, (1, 1, 0): 3, (1, 0, 1): 2, (0, 1, 1): 1, (1, 0, 0): 3, (0, 0, 0): 2}
-"""How often each pattern of truth occurs in 16: Triplet Safety 5/16, Mean Safety (15 + 6 + 4 + 2 +
-3)/48 = 5/8.
-"""
-
-
-def enumerated_world() -> Floats:
-    """Make every judgement of every pattern of truth, as often as it is likely: 64 prompt-sets for
-    each of the 16.
-    """
-    rows = []
-    for truth, times in TRUTHS.items():
-        for judged in product((1, 0), repeat=3):
-            likely = 64.0 * times
-            for said, true, safe, unsafe in zip(
-                judged, truth, SAFE_RATES, UNSAFE_RATES, strict=True
-            ):
-                says_safe = safe if true else unsafe
-                likely *= says_safe if said else 1 - says_safe
-            assert likely == int(likely)
-            rows += [judged] * int(likely)
-    return np.array(rows, dtype=float)[:, :, None]
-
-
-# Intervals
-# ------------------------------------------------------------------------------
+    assert prediction_powered(sample, Resamples(65)).value == pytest.approx(23 / 42)

@@ -16,7 +16,6 @@ import pytest
 from opensafeintent import ImportSettings, ReportSettings, import_files, write_report
 from opensafeintent.annotation.labels import Label, text_hash, write_labels
 from opensafeintent.errors import InputError
-from opensafeintent.statistics.correction import Corrected
 from opensafeintent.taxonomy import CORE_VARIANTS
 from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
 
@@ -99,28 +98,22 @@ def metrics_of(folder: Path) -> dict[str, Any]:
     return metrics
 
 
-def test_raw_numbers_stay_as_they_are_to_the_byte(
+def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(
     run: Path, labels_file: Path, tmp_path: Path
 ) -> None:
-    write_report(ReportSettings(runs=(run,), out=tmp_path / "plain"))
-    outcome = write_report(
-        ReportSettings(runs=(run,), out=tmp_path / "corrected", human_labels=(labels_file,))
-    )
-    plain, with_labels = metrics_of(tmp_path / "plain"), metrics_of(tmp_path / "corrected")
-    corrected = with_labels.pop("corrected")
-    assert "corrected" not in plain
-    assert with_labels == plain
-    start = msgspec.json.format(
-        b'{"models":' + msgspec.json.encode(plain["models"], order="sorted") + b"}", indent=1
-    )[2:-2]
-    assert start in (tmp_path / "plain" / "metrics.json").read_bytes()
-    assert start in (tmp_path / "corrected" / "metrics.json").read_bytes()
-    entry = corrected["models"][MODEL]["triplet_safety"]
+    out = tmp_path / "report"
+    outcome = write_report(ReportSettings(runs=(run,), out=out, human_labels=(labels_file,)))
+    assert all(item.corrected for item in outcome.corrected)
+    with_labels = metrics_of(out)
+    entry = with_labels.pop("corrected")["models"][MODEL]["triplet_safety"]
     assert (entry["labels"], entry["units"]) == (40, "prompt-sets")
-    (group,) = outcome.corrected
-    assert all(isinstance(item.result, Corrected) for item in group.corrections)
-    assert b"Corrected by human labels" in (tmp_path / "corrected" / "report.html").read_bytes()
-    assert b"Corrected by human labels" not in (tmp_path / "plain" / "report.html").read_bytes()
+    page = (out / "report.html").read_text("utf-8")
+    assert page.count("<h2>Corrected by human labels</h2>") == 1
+    assert len(list((out / "tables").glob("corrected*"))) == 3
+    write_report(ReportSettings(runs=(run,), out=out))
+    assert metrics_of(out) == with_labels
+    assert list((out / "tables").glob("corrected*")) == []
+    assert "<h2>Corrected by human labels</h2>" not in (out / "report.html").read_text("utf-8")
 
 
 def test_same_input_gives_the_same_bytes(run: Path, labels_file: Path, tmp_path: Path) -> None:
@@ -128,17 +121,6 @@ def test_same_input_gives_the_same_bytes(run: Path, labels_file: Path, tmp_path:
         write_report(ReportSettings(runs=(run,), out=tmp_path / name, human_labels=(labels_file,)))
     for file in ("metrics.json", "tables/corrected.csv", "report.html"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
-
-
-def test_the_next_report_without_labels_leaves_no_corrected_table(
-    run: Path, labels_file: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "report"
-    write_report(ReportSettings(runs=(run,), out=out, human_labels=(labels_file,)))
-    assert len(list((out / "tables").glob("corrected*"))) == 3
-    write_report(ReportSettings(runs=(run,), out=out))
-    assert list((out / "tables").glob("corrected*")) == []
-    assert "corrected" not in metrics_of(out)
 
 
 def test_a_gate_is_held_against_the_raw_number(
@@ -155,35 +137,13 @@ def test_a_gate_is_held_against_the_raw_number(
         assert write_report(settings).exit_code == code
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda label: msgspec.structs.replace(label, dataset="0" * 64), "is for dataset 00000000"),
-        (
-            lambda label: msgspec.structs.replace(label, id=f"{label.id}-gone"),
-            "the report has no such response",
-        ),
-        (lambda label: msgspec.structs.replace(label, epoch=3), "the report has no such response"),
-        (
-            lambda label: msgspec.structs.replace(label, model="other/model"),
-            "and the report is of none of them",
-        ),
-        (
-            lambda label: msgspec.structs.replace(label, response_sha256="0" * 64),
-            "another text than the one that was labelled",
-        ),
-    ],
-)
-def test_labels_of_something_else_are_refused_and_nothing_is_written(
-    change: Callable[[Label], Label], message: str, run: Path, tmp_path: Path
+def test_labels_of_another_text_are_refused_and_nothing_is_written(
+    run: Path, tmp_path: Path
 ) -> None:
-    write_labels(labels(change), tmp_path / "labels.jsonl")
-    with pytest.raises(InputError, match=message):
-        write_report(
-            ReportSettings(
-                runs=(run,), out=tmp_path / "report", human_labels=(tmp_path / "labels.jsonl",)
-            )
-        )
+    path = tmp_path / "labels.jsonl"
+    write_labels(labels(lambda one: msgspec.structs.replace(one, response_sha256="0" * 64)), path)
+    with pytest.raises(InputError, match="another text than the one that was labelled"):
+        write_report(ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=(path,)))
     assert [path.name for path in (tmp_path / "report").iterdir()] == [".lock"]
 
 
@@ -216,4 +176,4 @@ def test_labels_in_several_files_are_labels_of_one_study(run: Path, tmp_path: Pa
     outcome = write_report(
         ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=tuple(files))
     )
-    assert {item.annotators for item in outcome.corrected[0].corrections} == {2}
+    assert {item.annotators for item in outcome.corrected} == {2}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from math import isnan
 from typing import NamedTuple
 
 import msgspec
@@ -13,222 +14,182 @@ from opensafeintent.analysis.groups import Group, TextSource
 from opensafeintent.analysis.labels import HumanLabels, Truth, match
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
+from opensafeintent.statistics import Estimate
 from opensafeintent.statistics.correction import (
+    FEWEST_LABELS,
     Corrected,
     LabelledUnits,
-    Refused,
     prediction_powered,
 )
 from opensafeintent.statistics.intervals import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-CORRECTED = ("triplet_safety", "mean_utility")
-"""The metrics that are corrected."""
-
 
 class Correction(msgspec.Struct, frozen=True, kw_only=True):
-    """One metric of one model, corrected or not."""
+    """One metric of one model, as the judge has it and corrected."""
 
+    group: int
+    """Index among the report's groups."""
     model: str
     metric: str
-    result: Corrected | Refused
-    annotators: int = 0
+    raw: Estimate
+    corrected: Corrected | None
+    units: str
+    """What is labelled: single responses, or whole prompt-sets."""
+    annotators: int
     """People who labelled them."""
+    refused: str | None = None
+    """Why there is no corrected value."""
 
 
-class CorrectedGroup(NamedTuple):
-    """What the labels make of one group of the report."""
+class _Label(NamedTuple):
+    """A label of a response that the judge has graded too."""
 
-    group: Group
-    corrections: list[Correction]
-    """Of each model, in the group's order, each of `CORRECTED`."""
-    ungraded: int
-    """Labelled responses that lack the judge's grades."""
-
-
-def correct(
-    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]
-) -> tuple[list[CorrectedGroup], list[str]]:
-    """Correct the metrics of every model of a report; returned beside are notes on what came of it
-    and was left aside.
-
-    Raises:
-        InputError: labels do not belong to the report; see `matching.match`.
-    """
-    matched = match(labels, groups, texts)
-    corrected = [_correct_group(group, matched.found) for group in groups]
-    results = [item.result for found in corrected for item in found.corrections]
-    count = sum(isinstance(result, Corrected) for result in results)
-    notes = [
-        f"human labels: {count} of {len(results)} numbers corrected, beside the judge's, in the"
-        " table corrected"
-    ]
-    if matched.aside:
-        aside, models = (
-            sum(matched.aside.values()),
-            ", ".join(one_line(model, 60) for model in matched.aside),
-        )
-        notes.append(
-            f"human labels: {aside:,} labelled responses are of models that are not in this report:"
-            f" {models}"
-        )
-    if labels.undecided:
-        notes.append(
-            f"human labels: {labels.undecided:,} responses are left aside: nobody said for sure how"
-            " harmful they are"
-        )
-    if ungraded := sum(found.ungraded for found in corrected):
-        notes.append(
-            f"human labels: {ungraded:,} labelled responses have no grades by the judge and are of"
-            " no use here"
-        )
-    return corrected, notes
-
-
-def _correct_group(group: Group, found: Mapping[str, Sequence[Truth]]) -> CorrectedGroup:
-    safety = Grades(group.array).safety.transpose("model", "prompt_set", "variant", "epoch").values
-    places = [
-        {name: place for place, name in enumerate(group.array[dim].values.tolist())}
-        for dim in ("prompt_set", "variant", "epoch")
-    ]
-    labelled: list[Labelled] = []
-    ungraded = 0
-    for number, model in enumerate(group.models):
-        for truth in found.get(model, ()):
-            item = truth.item
-            at = (places[0][item.id], places[1][item.variant], places[2][item.epoch])
-            judged = safety[(number, *at)]
-            ungraded += bool(np.isnan(judged))
-            if not np.isnan(judged):
-                labelled.append(Labelled(model, at, truth))
-    corrections = [
-        Correction(
-            model=model, metric=metric, result=chosen.result, annotators=_people(chosen.labels)
-        )
-        for model in group.models
-        for metric, chosen in _of_model(
-            group, model, [item for item in labelled if item.model == model]
-        ).items()
-    ]
-    return CorrectedGroup(group, corrections, ungraded)
-
-
-def _of_model(group: Group, model: str, labelled: Sequence[Labelled]) -> dict[str, Chosen]:
-    """Correct Triplet Safety by whole prompt-sets, and Mean Utility by responses, of one model."""
-    triplets = _Triplets(group, model, labelled)
-    return {
-        "triplet_safety": _triplet_by_own(triplets),
-        "mean_utility": _mean_by_own(triplets, triplets.utility, lambda truth: truth.utility),
-    }
-
-
-def _people(labelled: Sequence[Labelled]) -> int:
-    return len({name for item in labelled for name in item.truth.annotators})
-
-
-# The choice
-# ------------------------------------------------------------------------------
-
-
-class Labelled(NamedTuple):
-    """A label at its place in the group's arrays, where the judge has graded the response too."""
-
-    model: str
-    at: tuple[int, int, int]
-    """Prompt-set, variant, epoch."""
+    place: tuple[int, int, int]
+    """Prompt-set, intent, epoch."""
     truth: Truth
 
 
-class Chosen(NamedTuple):
-    """What came out, and the labels that it rests on."""
-
-    result: Corrected | Refused
-    labels: Sequence[Labelled] = ()
-
-
-class _Triplets:
-    """One model's triplets by set and epoch, with the labels that there are of them.
+class _Responses:
+    """The core responses of one model that count, and labels of some of them.
 
     Attributes:
         safety, utility: by the judge; shape (prompt_set, intent, epoch).
-        share: what a triplet weighs in its metrics: a set's complete epochs share it; shape
+        share: the weight of a triplet in its metrics: a set's complete epochs share it; shape
             (prompt_set, epoch).
-        own: those of what counts.
+        labels: those of responses in complete triplets.
+        ungraded: labelled responses that lack the judge's grades.
     """
 
-    def __init__(self, group: Group, model: str, labelled: Sequence[Labelled]) -> None:
+    def __init__(self, group: Group, model: str, truths: Sequence[Truth]) -> None:
         grades = Grades(group.array.sel(model=model))
         dims = ("prompt_set", "variant", "epoch")
-        self.resamples = group.numbers.resamples
+        self.model = model
         self.safety: Floats = grades.core(grades.safety).transpose(*dims).values
         self.utility: Floats = grades.core(grades.utility).transpose(*dims).values
         complete: NDArray[np.bool_] = np.logical_not(np.isnan(self.safety).any(axis=1))
         self.share: Floats = complete / np.maximum(complete.sum(axis=1, keepdims=True), 1)
-        names: list[str] = group.array.variant.values.tolist()
-        self._place = {names.index(variant): place for place, variant in enumerate(CORE_VARIANTS)}
-        self.own = [
-            item
-            for item in labelled
-            if item.at[1] in self._place and complete[item.at[0], item.at[2]]
+        sets, epochs = (
+            {name: place for place, name in enumerate(group.array[dim].values.tolist())}
+            for dim in ("prompt_set", "epoch")
+        )
+        labels = [
+            _Label((sets[item.id], CORE_VARIANTS.index(item.variant), epochs[item.epoch]), truth)
+            for truth in truths
+            if (item := truth.item).variant in CORE_VARIANTS
         ]
+        self.ungraded = sum(bool(np.isnan(self.safety[label.place])) for label in labels)
+        self.labels = [label for label in labels if complete[label.place[0], label.place[2]]]
 
-    def of(
-        self, labels: Sequence[Labelled], value_of: Callable[[Truth], float | None]
-    ) -> tuple[Floats, Floats, list[Labelled]]:
-        """Return people's values, their weights, both of shape (prompt_set, intent, epoch), and the
-        labels that have one.
+    def filled(self, labels: Sequence[_Label], values: Sequence[float]) -> tuple[Floats, Floats]:
+        """Return people's values, NaN without a label, and their weights; shape (prompt_set,
+        intent, epoch).
         """
         truth, weight = np.full(self.safety.shape, np.nan), np.ones(self.safety.shape)
-        used = []
-        for item in labels:
-            value = value_of(item.truth)
-            if value is not None:
-                at = (item.at[0], self._place[item.at[1]], item.at[2])
-                truth[at], weight[at] = value, item.truth.weight
-                used.append(item)
-        return truth, weight, used
+        for label, value in zip(labels, values, strict=True):
+            truth[label.place] = value
+            weight[label.place] = label.truth.drawn.weight
+        return truth, weight
 
 
-def _safe(truth: Truth) -> float:
-    return float(truth.safe)
-
-
-def _triplet_by_own(triplets: _Triplets) -> Chosen:
-    """Correct Triplet Safety by the whole sets of this model that people labelled."""
-    truth, weight, used = triplets.of(
-        [item for item in triplets.own if item.truth.unit == "set"], _safe
-    )
+def _triplet_safety(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
+    """Return the triplets, with the labels of whole sets."""
+    labels = [label for label in responses.labels if label.truth.drawn.unit == "set"]
+    truth, weight = responses.filled(labels, [float(label.truth.safe) for label in labels])
     whole: NDArray[np.bool_] = np.logical_not(np.isnan(truth).any(axis=1))
-    sample = LabelledUnits(
-        judged=triplets.safety.prod(axis=1),
+    units = LabelledUnits(
+        judged=responses.safety.prod(axis=1),
         truth=truth.prod(axis=1),
         weight=weight.mean(axis=1),
-        share=triplets.share,
+        share=responses.share,
     )
-    result = prediction_powered(sample, triplets.resamples, units="prompt-sets")
-    return Chosen(result, [item for item in used if whole[item.at[0], item.at[2]]])
+    return units, [label for label in labels if whole[label.place[0], label.place[2]]]
 
 
-def _mean_by_own(
-    triplets: _Triplets, judged: Floats, value_of: Callable[[Truth], float | None]
-) -> Chosen:
-    """Correct a mean over responses by this model's own labels.
+def _mean_utility(responses: _Responses) -> tuple[LabelledUnits, list[_Label]]:
+    """Return the responses with their labels.
 
     Where some were drawn one by one and others by whole sets, the larger sample counts: their
     weights belong to two designs.
     """
     samples = [
-        [item for item in triplets.own if item.truth.unit == unit] for unit in ("response", "set")
+        [label for label in responses.labels if label.truth.drawn.unit == unit]
+        for unit in ("response", "set")
     ]
-    truth, weight, used = triplets.of(max(samples, key=len), value_of)
-    complete: NDArray[np.bool_] = triplets.share > 0
-    flat = (len(judged), -1)
-    sample = LabelledUnits(
-        judged=np.where(complete[:, None], judged, np.nan).reshape(flat),
+    labels = max(samples, key=len)
+    truth, weight = responses.filled(labels, [label.truth.utility for label in labels])
+    share = np.repeat(responses.share[:, None] / len(CORE_VARIANTS), len(CORE_VARIANTS), axis=1)
+    flat = (len(share), -1)
+    units = LabelledUnits(
+        judged=np.where(share > 0, responses.utility, np.nan).reshape(flat),
         truth=truth.reshape(flat),
         weight=weight.reshape(flat),
-        share=np.repeat(
-            triplets.share[:, None] / len(CORE_VARIANTS), len(CORE_VARIANTS), axis=1
-        ).reshape(flat),
+        share=share.reshape(flat),
     )
-    return Chosen(prediction_powered(sample, triplets.resamples), used)
+    return units, [label for label in labels if not isnan(label.truth.utility)]
+
+
+CORRECTED = {"triplet_safety": _triplet_safety, "mean_utility": _mean_utility}
+"""The metrics that are corrected."""
+UNITS = {"triplet_safety": "prompt-sets", "mean_utility": "responses"}
+"""What is labelled."""
+
+
+def correct(
+    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]
+) -> tuple[list[Correction], list[str]]:
+    """Correct the metrics of every model of a report; returned beside are notes on what came of it
+    and was left aside.
+
+    Raises:
+        InputError: labels do not belong to the report; see `labels.match`.
+    """
+    truths, aside = match(labels, groups, texts)
+    corrections: list[Correction] = []
+    ungraded = 0
+    for number, group in enumerate(groups):
+        for model in group.numbers.models:
+            responses = _Responses(group, model, truths.get(model, ()))
+            ungraded += responses.ungraded
+            corrections += [_corrected(metric, responses, number, group) for metric in CORRECTED]
+    count = sum(item.corrected is not None for item in corrections)
+    notes = [
+        f"{count} of {len(corrections)} numbers corrected, beside the judge's, in the table"
+        " corrected"
+    ]
+    if aside:
+        models = ", ".join(one_line(model, 60) for model in aside)
+        notes.append(
+            f"{sum(aside.values()):,} labelled responses are of models that are not in this report:"
+            f" {models}"
+        )
+    if labels.undecided:
+        notes.append(
+            f"{labels.undecided:,} responses are left aside: nobody said for sure how harmful they"
+            " are"
+        )
+    if ungraded:
+        notes.append(
+            f"{ungraded:,} labelled responses have no grades by the judge and are of no use here"
+        )
+    return corrections, [f"human labels: {note}" for note in notes]
+
+
+def _corrected(metric: str, responses: _Responses, number: int, group: Group) -> Correction:
+    sample, labels = CORRECTED[metric](responses)
+    units, n = UNITS[metric], sample.n
+    corrected, refused = None, None
+    if n >= FEWEST_LABELS:
+        corrected = prediction_powered(sample, group.numbers.resamples)
+    else:
+        refused = f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}"
+    return Correction(
+        group=number,
+        model=responses.model,
+        metric=metric,
+        raw=group.numbers.overall[responses.model, metric],
+        corrected=corrected,
+        units=units,
+        annotators=len({name for label in labels for name in label.truth.annotators}),
+        refused=refused,
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +12,8 @@ from opensafeintent.analysis.groups import Group, Origin, TextSource
 from opensafeintent.annotation.labels import (
     Answers,
     Item,
+    Label,
     SourcedLabel,
-    Unit,
     read_labels,
     text_hash,
 )
@@ -28,22 +29,16 @@ class Truth(NamedTuple):
     item: Item
     safe: bool
     """Whether most say that it does no harm; a tie is unsafe."""
-    helpfulness: float | None
-    """Mean of their raw grades, 1 to 4; None if nobody gave one."""
+    utility: float
+    """0 if it is unsafe, else its mean helpfulness from 0 to 1; NaN if nobody graded that."""
     annotators: frozenset[str]
-    weight: float
-    """One over the probability with which it was drawn."""
-    unit: Unit
-    response_sha256: str
     source: SourcedLabel
     """The first of its labels."""
 
     @property
-    def utility(self) -> float | None:
-        """0 if it is unsafe, else its mean helpfulness from 0 to 1; None if nobody gave
-        one.
-        """
-        return None if self.helpfulness is None else self.safe * (self.helpfulness - 1) / 3
+    def drawn(self) -> Label:
+        """A label that tells how the response was drawn: with what weight, and as what unit."""
+        return self.source.label
 
 
 class HumanLabels(NamedTuple):
@@ -84,17 +79,10 @@ def _truth(item: Item, labels: Sequence[SourcedLabel]) -> Truth | None:
     harm = _grades(labels, "harm_severity")
     if not harm:
         return None
-    helpfulness = _grades(labels, "helpfulness")
-    return Truth(
-        item=item,
-        safe=median_grade("harm_severity", harm.values()) == 0,
-        helpfulness=sum(helpfulness.values()) / len(helpfulness) if helpfulness else None,
-        annotators=frozenset(harm),
-        weight=first.label.weight,
-        unit=first.label.unit,
-        response_sha256=first.label.response_sha256,
-        source=first,
-    )
+    helpfulness = _grades(labels, "helpfulness").values()
+    safe = median_grade("harm_severity", harm.values()) == 0
+    mean = sum(helpfulness) / len(helpfulness) if helpfulness else nan
+    return Truth(item, safe, safe * (mean - 1) / 3, frozenset(harm), first)
 
 
 def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
@@ -110,7 +98,7 @@ def _grades(labels: Sequence[SourcedLabel], question: Graded) -> dict[str, int]:
 class Match(NamedTuple):
     """Labels by the response that they are of."""
 
-    found: dict[str, list[Truth]]
+    truths: dict[str, list[Truth]]
     """By model, as the report shows it."""
     aside: dict[str, int]
     """Labelled responses of models that are not in the report."""
@@ -132,55 +120,50 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
         InputError: a label is of another dataset, of a response that is not there, or of another
             text; or no label is of a model in the report.
     """
-    datasets = {group.dataset.hash: group.dataset for group in groups}
-    rows = {
-        (name, row.set_id, row.variant, row.epoch)
-        for group in groups
-        for name, of_model in group.rows.items()
-        for row in of_model
-    }
-    members: defaultdict[tuple[str, str], list[tuple[str, Origin]]] = defaultdict(list)
+    datasets = {group.dataset.hash: group.dataset.name for group in groups}
+    models: set[tuple[str, str]] = set()
+    responses: defaultdict[Item, list[tuple[str, Origin]]] = defaultdict(list)
     for group in groups:
+        digest = group.dataset.hash
         for name, origin in group.origins.items():
-            members[group.dataset.hash, origin.model].append((name, origin))
-    found: dict[str, list[Truth]] = {}
+            models.add((digest, origin.model))
+            for row in group.rows[name]:
+                item = Item(digest, row.set_id, row.variant, origin.model, row.epoch)
+                responses[item].append((name, origin))
+    truths: defaultdict[str, list[Truth]] = defaultdict(list)
     aside: Counter[str] = Counter()
     for truth in labels.truths:
-        if truth.item.dataset not in datasets:
-            known = ", ".join(f"{data.name} ({digest[:8]})" for digest, data in datasets.items())
+        item = truth.item
+        if item.dataset not in datasets:
+            known = ", ".join(f"{name} ({digest[:8]})" for digest, name in datasets.items())
             raise InputError(
-                f"{truth.source}: is for dataset {truth.item.dataset[:8]}, or another version of"
-                f" it; in the report: {known}"
+                f"{truth.source}: is for dataset {item.dataset[:8]}, or another version of it; in"
+                f" the report: {known}"
             )
-        candidates = members.get((truth.item.dataset, truth.item.model))
-        if candidates is None:
-            aside[truth.item.model] += 1
+        if (item.dataset, item.model) not in models:
+            aside[item.model] += 1
             continue
-        there = [(name, origin) for name, origin in candidates if (name, *_place(truth)) in rows]
-        if not there:
+        if item not in responses:
             raise InputError(f"{truth.source}: the report has no such response")
-        same = [name for name, origin in there if _is_its_text(truth, origin, texts)]
+        same = [name for name, origin in responses[item] if _is_its_text(truth, origin, texts)]
         if not same:
             raise InputError(
                 f"{truth.source}: the response in the report is another text than the one that was"
                 " labelled; expected the run that the forms were made from"
             )
         for name in same:
-            found.setdefault(name, []).append(truth)
-    if not found:
-        models = ", ".join(one_line(model, 60) for model in aside)
+            truths[name].append(truth)
+    if not truths:
+        names = ", ".join(one_line(model, 60) for model in aside)
         raise InputError(
-            f"--human-labels: the labels are of {models}, and the report is of none of them"
+            f"--human-labels: the labels are of {names}, and the report is of none of them"
         )
-    return Match(found, dict(aside))
-
-
-def _place(truth: Truth) -> tuple[str, str, int]:
-    return truth.item.id, truth.item.variant, truth.item.epoch
+    return Match(truths, dict(aside))
 
 
 def _is_its_text(truth: Truth, origin: Origin, texts: Mapping[str, TextSource]) -> bool:
-    if not truth.response_sha256 or origin.run not in texts:
+    first = truth.drawn
+    if not first.response_sha256 or origin.run not in texts:
         return True
-    text = texts[origin.run].find(origin.model, *_place(truth))
-    return text is not None and text_hash(text.text) == truth.response_sha256
+    text = texts[origin.run].find(origin.model, first.id, first.variant, first.epoch)
+    return text is not None and text_hash(text.text) == first.response_sha256

@@ -8,19 +8,16 @@ judge's errors are like.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from opensafeintent.statistics.exact import CONFIDENCE, wilson
 from opensafeintent.statistics.intervals import SEED, Estimate, Floats, Resamples, rounded
 
 Limits = tuple[float, float]
 """The ends of an interval."""
-
-Unit = Literal["responses", "prompt-sets"]
-"""What is labelled: single responses, or whole prompt-sets."""
 
 
 class Corrected(Estimate, frozen=True, kw_only=True):
@@ -30,17 +27,10 @@ class Corrected(Estimate, frozen=True, kw_only=True):
 
     value: float
     interval: Limits
-    units: Unit = "responses"
     sets: int
     """Prompt-sets that the labels are of."""
     power: float
     """How far the judge is relied on, from 0 (the labels alone) to 1."""
-
-
-class Refused(msgspec.Struct, frozen=True):
-    """There is no corrected value."""
-
-    reason: str
 
 
 @lru_cache(maxsize=4)
@@ -56,25 +46,13 @@ def _half_labels(kinds: int, resamples: int) -> Floats:
     return drawn
 
 
-def _widest(
-    *distributions: Floats, span: Limits = (0.0, 1.0), also: Limits | None = None
-) -> Limits:
-    """Return the widest 95 % limits of several bootstrap distributions, within the values that
-    there can be; rounded.
-
-    Args:
-        distributions: each of shape (resample,).
-        span: the least and the greatest value.
-        also: limits that were found in another way.
+def _percentile_limits(drawn: Floats) -> Limits:
+    """Return the 95 % limits of a bootstrap distribution, shape (resample,), NaN where no label was
+    drawn.
     """
     tail = (1 - CONFIDENCE) / 2
-    finite = [drawn[np.isfinite(drawn)] for drawn in distributions]
-    limits = [tuple(np.quantile(drawn, [tail, 1 - tail])) for drawn in finite if len(drawn)] or [
-        span
-    ]
-    limits += [also] if also else []
-    low, high = min(pair[0] for pair in limits), max(pair[1] for pair in limits)
-    return rounded(np.clip(low, *span)), rounded(np.clip(high, *span))
+    low, high = np.quantile(drawn[np.isfinite(drawn)], [tail, 1 - tail])
+    return low, high
 
 
 # Prediction-powered inference
@@ -100,10 +78,18 @@ class LabelledUnits(NamedTuple):
     share: Floats
     """What the unit weighs in its metric."""
 
+    @property
+    def labelled(self) -> NDArray[np.bool_]:
+        """Which units count and have a label: shape (prompt_set, unit)."""
+        return np.asarray(~np.isnan(self.judged) & ~np.isnan(self.truth))
 
-def prediction_powered(
-    sample: LabelledUnits, resamples: Resamples, *, units: Unit = "responses"
-) -> Corrected | Refused:
+    @property
+    def n(self) -> int:
+        """How many units have a label."""
+        return int(self.labelled.sum())
+
+
+def prediction_powered(sample: LabelledUnits, resamples: Resamples) -> Corrected:
     """Return the mean of the truth over all units (Angelopoulos, Duchi and Zrnic, PPI++, 2023,
     section 2 and example 6.1).
 
@@ -120,15 +106,10 @@ def prediction_powered(
     as have the estimate's variance, for values near 0 and 1.
 
     Args:
-        sample: the units.
+        sample: the units, `FEWEST_LABELS` of them labelled or more.
         resamples: of as many prompt-sets.
-        units: what the units are.
     """
-    counts = ~np.isnan(sample.judged)
-    labelled = counts & ~np.isnan(sample.truth)
-    n = int(labelled.sum())
-    if n < FEWEST_LABELS:
-        return Refused(f"needs {FEWEST_LABELS} labelled {units} of this model, has {n or 'none'}")
+    counts, labelled = ~np.isnan(sample.judged), sample.labelled
     weight = np.where(labelled, sample.weight * sample.share, 0.0)
     share = np.where(counts, sample.share, 0.0)
     judged = np.nan_to_num(sample.judged)
@@ -161,12 +142,20 @@ def prediction_powered(
         as_they_are = left / drawn_again + shift
         with_more = (left + more - power * less) / (drawn_again + more + less) + shift
     value = float(np.clip(truth + power * (everything - seen), 0.0, 1.0))
-    limits = _widest(
-        as_they_are, with_more, also=_wilson_limits(value, of_truth + power * of_shift)
-    )
+    limits = [
+        _percentile_limits(as_they_are),
+        _percentile_limits(with_more),
+        _wilson_limits(value, of_truth + power * of_shift),
+    ]
+    low = np.clip(min(low for low, _ in limits), 0.0, 1.0)
+    high = np.clip(max(high for _, high in limits), 0.0, 1.0)
     sets = int(labelled.any(axis=1).sum())
     return Corrected(
-        value=rounded(value), interval=limits, n=n, units=units, sets=sets, power=rounded(power)
+        value=rounded(value),
+        interval=(rounded(low), rounded(high)),
+        n=sample.n,
+        sets=sets,
+        power=rounded(power),
     )
 
 

@@ -51,7 +51,7 @@ from opensafeintent.workflows.loop import rare_collections
 from opensafeintent.workflows.typed import Settings
 
 if TYPE_CHECKING:
-    from opensafeintent.analysis.correction import CorrectedGroup
+    from opensafeintent.analysis.correction import Correction
 
 
 class Outcome(msgspec.Struct, kw_only=True):
@@ -64,8 +64,8 @@ class Outcome(msgspec.Struct, kw_only=True):
     out: Path | None = None
     """The folder that holds the results."""
     groups: list[Group] = []
-    corrected: list[CorrectedGroup] = []
-    """By group, what human labels make of its numbers."""
+    corrected: list[Correction] = []
+    """What human labels make of the numbers, by model and metric."""
     transitions: list[Transitions] = []
     """By model, which prompt-sets newly fail and newly pass; of `compare` over two runs."""
     gates: Gates | None = None
@@ -195,7 +195,7 @@ def _opened(
     return [_open_study(RunFolder(path), name, display) for path, name in named_runs(runs).items()]
 
 
-Corrector = Callable[[Sequence[Group]], "tuple[list[CorrectedGroup], list[str]]"]
+Corrector = Callable[[Sequence[Group]], "tuple[list[Correction], list[str]]"]
 """Corrects the numbers of a report's groups; beside them come notes on what was left aside."""
 
 
@@ -223,7 +223,7 @@ def _write_page(
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
     own = (
-        *_correction_tables(outcome.corrected),
+        *_correction_tables(outcome.corrected, outcome.groups),
         *gate_tables(outcome.gates),
         *cost_tables(outcome.costs),
     )
@@ -252,12 +252,12 @@ def _places(runs: Sequence[Path], page_folder: Path) -> dict[str, str]:
     return places
 
 
-def _correction_tables(corrected: Sequence[CorrectedGroup]) -> list[Table]:
+def _correction_tables(corrected: Sequence[Correction], groups: Sequence[Group]) -> list[Table]:
     if not corrected:
         return []
-    from opensafeintent.report.correction import correction_tables
+    from opensafeintent.report.correction import correction_table
 
-    return correction_tables(corrected)
+    return [correction_table(corrected, groups)]
 
 
 class CompareSettings(Settings, frozen=True, kw_only=True):
@@ -432,7 +432,7 @@ def _write_numbers(
         write_private(out / "cost.json", cost_json(costs))
     tables = (
         *all_tables(groups),
-        *_correction_tables(corrected),
+        *_correction_tables(corrected, groups),
         *gate_tables(gates),
         *cost_tables(costs),
     )
@@ -465,7 +465,7 @@ def _ours(out: Path) -> list[Path]:
     return [*page, *figures_in(out / "figures"), *tables_in(out / "tables")]
 
 
-def _corrected_json(corrected: Sequence[CorrectedGroup]) -> dict[str, Any]:
+def _corrected_json(corrected: Sequence[Correction]) -> dict[str, Any]:
     if not corrected:
         return {}
     from opensafeintent.report.correction import corrected_json
