@@ -194,7 +194,7 @@ def case(number: int, kind: str, **demands: int | str) -> AnchorCase:
 
 
 def anchors_of(*cases: AnchorCase) -> Anchors:
-    return Anchors(version=2, hash="h", cases=cases)
+    return Anchors(hash="h", cases=cases)
 
 
 TEN = anchors_of(
