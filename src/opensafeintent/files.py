@@ -162,15 +162,11 @@ def any_json(text: str) -> Any:
 
 
 def _other(location: str, what: str, error: Exception) -> InputError:
-    complaint = (
-        "nested too deeply" if isinstance(error, RecursionError) else _first_line(str(error))
-    )
+    # without Python's advice on how to lift its limit on digits
+    complaint = str(error).partition("; use sys.set_int_max_str_digits")[0]
+    if isinstance(error, RecursionError):
+        complaint = "nested too deeply"
     return InputError(f"{location}: not {what}: {one_line(complaint, 400)}")
-
-
-def _first_line(complaint: str) -> str:
-    """Return a complaint without Python's advice on how to lift its limit on digits."""
-    return complaint.partition("; use sys.set_int_max_str_digits")[0]
 
 
 def _check_depth(value: Any) -> None:

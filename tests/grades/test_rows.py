@@ -268,7 +268,7 @@ def test_array_is_labelled() -> None:
     )
     assert dict(array.sizes) == {"model": 2, "prompt_set": 2, "variant": 4, "epoch": 1}
     at = array.sel(model="m", prompt_set="s2", variant="dual_use", epoch=3)
-    assert [float(at[name]) for name in ("helpfulness", "harm_severity", "mode", "strategy")] == [
+    assert [int(at[name]) for name in ("helpfulness", "harm_severity", "mode", "strategy")] == [
         4,
         2,
         2,
@@ -284,5 +284,5 @@ def test_array_is_labelled() -> None:
 def test_a_response_with_one_grade_does_not_count(pair: str) -> None:
     array = to_array([grade_line("m", "s1", "benign", pair, mode="A4")], DATASET, ["m"])
     at = array.sel(model="m", prompt_set="s1", variant="benign", epoch=1)
-    assert np.isnan(float(at.helpfulness)) and np.isnan(float(at.harm_severity))
-    assert float(at["mode"]) == 4
+    assert np.isnan(at.helpfulness.values) and np.isnan(at.harm_severity.values)
+    assert int(at["mode"]) == 4

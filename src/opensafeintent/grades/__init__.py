@@ -86,7 +86,7 @@ def grade_row(response: GradedResponse, mode_judge: str = "") -> GradeRow:
     for what in SCALES:
         grades: list[int | None] = []
         for judge, pair in response.grades.items():
-            grade = pair.helpfulness if what == "helpfulness" else pair.harm_severity
+            grade: int | Missing = getattr(pair, what)
             if isinstance(grade, Missing):
                 missing.append(MissingGrade(what, grade.reason, judge if several else ""))
             grades.append(_known(grade))
@@ -185,6 +185,25 @@ def sort_rows(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str])
 
 
 GradeCell = str | int | None
+_COLUMNS = (
+    "run",
+    "model",
+    "id",
+    "variant",
+    "epoch",
+    "harm_domain",
+    "task_type",
+    "helpfulness",
+    "harm_severity",
+    "mode",
+    "strategy",
+    "stop_reason",
+    "truncated",
+    "refused",
+    "missing",
+    "judge",
+    "mode_judge",
+)
 
 
 def grade_table(
@@ -198,48 +217,34 @@ def grade_table(
     """
     judges = sorted({judge for rows, _ in runs.values() for row in rows for judge in row.by_judge})
     several = judges if len(judges) > 1 else []
-    columns = [
-        *(["run"] if len(runs) > 1 else []),
-        *(
-            "model",
-            "id",
-            "variant",
-            "epoch",
-            "harm_domain",
-            "task_type",
-            "helpfulness",
-            "harm_severity",
-            "mode",
-        ),
-        *("strategy", "stop_reason", "truncated", "refused", "missing", "judge", "mode_judge"),
-        *(f"{what}[{judge}]" for judge in several for what in ("helpfulness", "harm_severity")),
-    ]
+    columns = [*_COLUMNS, *(f"{what}[{judge}]" for judge in several for what in SCALES)]
+    first = 0 if len(runs) > 1 else 1
 
     def cells(run: str, row: GradeRow, dataset: Dataset) -> list[GradeCell]:
         prompt_set = dataset.by_id[row.set_id]
         return [
-            *([run] if len(runs) > 1 else []),
-            *(
-                row.model,
-                row.set_id,
-                row.variant,
-                row.epoch,
-                prompt_set.harm_domain,
-                prompt_set.task_type,
-            ),
-            *(row.helpfulness, row.harm_severity, row.mode, row.strategy, row.stop_reason),
-            *(
-                int(row.truncated),
-                row.refused,
-                "; ".join(map(str, row.missing)),
-                " + ".join(row.by_judge),
-                row.mode_judge,
-            ),
+            run,
+            row.model,
+            row.set_id,
+            row.variant,
+            row.epoch,
+            prompt_set.harm_domain,
+            prompt_set.task_type,
+            row.helpfulness,
+            row.harm_severity,
+            row.mode,
+            row.strategy,
+            row.stop_reason,
+            int(row.truncated),
+            row.refused,
+            "; ".join(map(str, row.missing)),
+            " + ".join(row.by_judge),
+            row.mode_judge,
             *(grade for judge in several for grade in row.by_judge.get(judge, (None, None))),
         ]
 
-    return columns, (
-        cells(run, row, dataset) for run, (rows, dataset) in runs.items() for row in rows
+    return columns[first:], (
+        cells(run, row, dataset)[first:] for run, (rows, dataset) in runs.items() for row in rows
     )
 
 
@@ -276,25 +281,23 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
     from opensafeintent.labelled import LabelledSet
 
     rows = list(rows)
-    ids = [prompt_set.id for prompt_set in dataset.prompt_sets]
-    variants = list(dataset.variants)
-    epochs = sorted({row.epoch for row in rows}) or [1]
-    indexes = [{name: n for n, name in enumerate(names)} for names in (models, ids, variants)]
-    epoch_index = {epoch: n for n, epoch in enumerate(epochs)}
-    shape = (len(models), len(ids), len(variants), len(epochs))
+    axes: dict[str, list[Any]] = {
+        "model": list(models),
+        "prompt_set": [prompt_set.id for prompt_set in dataset.prompt_sets],
+        "variant": list(dataset.variants),
+        "epoch": sorted({row.epoch for row in rows}) or [1],
+    }
+    indices = [{name: n for n, name in enumerate(names)} for names in axes.values()]
+    shape = tuple(map(len, axes.values()))
     arrays = {
-        name: np.full(shape, np.nan, dtype=np.float32)
+        name: np.full(shape, np.nan)
         for name in ("helpfulness", "harm_severity", "mode", "strategy")
     }
     missing = {name: np.zeros(shape, dtype=bool) for name in ("grades", "mode", "strategy")}
     for row in rows:
-        at = (
-            indexes[0][row.model],
-            indexes[1][row.set_id],
-            indexes[2][row.variant],
-            epoch_index[row.epoch],
-        )
-        if row.helpfulness is not None and row.harm_severity is not None:
+        key = (row.model, row.set_id, row.variant, row.epoch)
+        at = tuple(index[part] for index, part in zip(indices, key, strict=True))
+        if row.counts:
             arrays["helpfulness"][at] = row.helpfulness
             arrays["harm_severity"][at] = row.harm_severity
         elif NOT_GRADED not in row.missing:
@@ -306,14 +309,13 @@ def to_array(rows: Iterable[GradeRow], dataset: Dataset, models: Sequence[str]) 
         if row.strategy is not None:
             arrays["strategy"][at] = STRATEGIES.index(row.strategy)
     wordings = [item.wordings() for item in dataset.prompt_sets]
-    exists = np.array([[variant in there for variant in variants] for there in wordings])
-    dims = ("model", "prompt_set", "variant", "epoch")
-    labels = {"harm_domain": [item.harm_domain for item in dataset.prompt_sets]}
-    labels["task_type"] = [item.task_type for item in dataset.prompt_sets]
+    exists = np.array([[variant in own for variant in axes["variant"]] for own in wordings])
+    domains = np.array([item.harm_domain for item in dataset.prompt_sets])
+    types = np.array([item.task_type for item in dataset.prompt_sets])
     return LabelledSet(
-        {name: (dims, array.astype(np.float64)) for name, array in arrays.items()}
-        | {f"{name}_missing": (dims, array) for name, array in missing.items()}
+        {name: (tuple(axes), array) for name, array in arrays.items()}
+        | {f"{name}_missing": (tuple(axes), array) for name, array in missing.items()}
         | {"exists": (("prompt_set", "variant"), exists)}
-        | {name: (("prompt_set",), np.array(values)) for name, values in labels.items()},
-        {"model": list(models), "prompt_set": ids, "variant": variants, "epoch": epochs},
+        | {"harm_domain": (("prompt_set",), domains), "task_type": (("prompt_set",), types)},
+        axes,
     )

@@ -35,7 +35,10 @@ from opensafeintent.taxonomy import (
 
 _PARAPHRASES = "dual_use_paraphrases"
 _ONE_PARAPHRASE = re.compile(r"dual_use_paraphrases\[(\d+)\]")
-_FIELDS = ("model_responses", "response_scores_helpfulness", "response_scores_harmfulness")
+_SCORES: dict[Graded, str] = {
+    "helpfulness": "response_scores_helpfulness",
+    "harm_severity": "response_scores_harmfulness",
+}
 
 
 class AuthorsResponses(msgspec.Struct, frozen=True):
@@ -50,16 +53,17 @@ class AuthorsResponses(msgspec.Struct, frozen=True):
 
 def is_scored(data: Any) -> bool:
     """Tell whether a record holds responses or grades."""
-    return isinstance(data, dict) and any(field in data for field in _FIELDS)
+    return isinstance(data, dict) and any(
+        field in data for field in ("model_responses", *_SCORES.values())
+    )
 
 
 def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsResponses:
     """Read the responses and grades of one record, or raise the Problem that it has."""
     failed = dict(_failures(record, prompt_set))
     texts = _by_variant(record, "model_responses", prompt_set)
-    helpfulness = _by_variant(record, "response_scores_helpfulness", prompt_set)
-    harm = _by_variant(record, "response_scores_harmfulness", prompt_set)
-    graded = any(field in record for field in _FIELDS[1:])
+    raw = {what: _by_variant(record, field, prompt_set) for what, field in _SCORES.items()}
+    graded = any(field in record for field in _SCORES.values())
     mode, mode_missing = _mode(record)
     strategy, strategy_missing = _strategy(record)
     responses: list[RecordedResponse] = []
@@ -69,21 +73,17 @@ def read_authors_record(record: Record, prompt_set: PromptSet) -> AuthorsRespons
         if text is not None:
             check_response(record, f"model_responses, {variant}", text)
         missing: list[MissingGrade] = []
-        scores: dict[Graded, int | None] = {"helpfulness": None, "harm_severity": None}
+        scores: dict[Graded, int | None] = dict.fromkeys(SCALES)
         if variant in failed:  # one failure takes both grades, as in the authors' script
             missing += [MissingGrade(what, failed[variant]) for what in scores]
         elif graded:
-            scored: tuple[tuple[Graded, dict[str, Any], str], ...] = (
-                ("helpfulness", helpfulness, "response_scores_helpfulness"),
-                ("harm_severity", harm, "response_scores_harmfulness"),
-            )
-            for what, values, field in scored:
-                if values.get(variant) is None:
+            for what, field in _SCORES.items():
+                value = raw[what].get(variant)
+                if value is None:
                     missing.append(MissingGrade(what, "not_recorded"))
                 else:
-                    scores[what] = check_score(
-                        record, f"{field}, {variant}", values[variant], 0, SCALES[what][-1]
-                    )
+                    name = f"{field}, {variant}"
+                    scores[what] = check_score(record, name, value, 0, SCALES[what][-1])
             if scores["helpfulness"] == 0:
                 scores["helpfulness"] = 1
                 zeros += 1

@@ -49,6 +49,7 @@ Leaning = Literal["honest", "harmful", "neither"]
 READINGS: tuple[Reading, ...] = get_args(Reading)
 
 _REASONS = "repair_reasons.toml"
+_NAMES = (*(f"{role}.md" for role in get_args(InstructionRole)), _REASONS)
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]+)\}\}")
 _NEEDED: dict[InstructionRole, frozenset[str]] = {
     "metadata": frozenset({"request", "domains", "types"}),
@@ -195,20 +196,11 @@ def load_instructions(folder: Path | None = None) -> Instructions:
             one is not valid.
     """
     ours = resources.files("opensafeintent.templates").joinpath("construction")
-    sources = {name: ours.joinpath(name).read_text("utf-8") for name in _names()}
+    sources = {name: ours.joinpath(name).read_text("utf-8") for name in _NAMES}
     if folder is not None:
-        theirs = texts_in(
-            folder,
-            _names(),
-            "templates",
-            lambda path: nearest(path.name, _names()) if path.suffix in (".md", ".toml") else "",
-        )
+        theirs = texts_in(folder, _NAMES, "templates")
         sources |= {name: text.replace("\r\n", "\n") for name, text in theirs.items()}
     return parse_instructions(sources)
-
-
-def _names() -> tuple[str, ...]:
-    return (*(f"{role}.md" for role in get_args(InstructionRole)), _REASONS)
 
 
 def parse_instructions(sources: Mapping[str, str]) -> Instructions:

@@ -5,9 +5,8 @@ strictly, or not at all.
 from __future__ import annotations
 
 import difflib
-import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
-from opensafeintent.files import parse_toml, read_text
+from opensafeintent.files import any_json, parse_toml, read_text
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
 from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES
@@ -101,17 +100,10 @@ def _reasoned(contract: IntegerContract, text: str) -> int | None:
 def _object(text: str) -> dict[str, Any]:
     """Return the JSON object that a text is; an empty one where it is none."""
     try:
-        value = json.loads(text, object_pairs_hook=_without_repeats)
-    except (ValueError, RecursionError):  # not JSON, or nested beyond reason
+        value = any_json(text)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = [key for key, _ in pairs]
-    if len(set(keys)) < len(keys):
-        raise ValueError("a key stands twice")
-    return dict(pairs)
 
 
 Role = Literal["helpfulness", "harm", "mode", "strategy", "reask"]
@@ -207,8 +199,7 @@ class Template(TemplateFile, frozen=True, kw_only=True):
         """Return the message of a re-ask: what was wrong, and the contract once more, its options
         as `render` turned them.
         """
-        if self.contract is None:
-            raise ValueError(f"{self.file} has no contract to remind of")
+        assert self.contract is not None  # every template that is asked has one: see _check
         contract = "".join(filled(self.contract.text, {"values": _named(self._turned(turned_by))}))
         return Message("user", ("".join(filled(reask.body.strip(), {"contract": contract})),))
 
@@ -271,10 +262,8 @@ def parse_template(role: Role, file: str, source: str) -> Template:
     source = source.replace("\r\n", "\n").removeprefix("\ufeff")
     foreign = Path(file).suffix == ".txt"
     if foreign:
-        header, body = (
-            _Header(id=Path(file).stem, version=0, contract=_AUTHORS_CONTRACTS[role]),
-            source,
-        )
+        header = _Header(id=Path(file).stem, version=0, contract=_AUTHORS_CONTRACTS[role])
+        body = source
     else:
         header, body = split_header(file, source, _Header)
     template = Template(
@@ -450,13 +439,8 @@ def _ours(version: str) -> dict[Role, Template]:
 
 def _from_folder(folder: Path) -> dict[Role, Template]:
     names: dict[str, Role] = {f"{role}.md": role for role in get_args(Role)} | AUTHORS_FILES
-
-    def meant(path: Path) -> str:
-        close = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
-        return f"did you mean {close[0]!r}?" if close else ""
-
     by_role: dict[Role, Template] = {}
-    for name, source in texts_in(folder, names, "rubrics", meant).items():
+    for name, source in texts_in(folder, names, "rubrics").items():
         role = names[name]
         if role in by_role:
             raise InputError(
@@ -467,16 +451,13 @@ def _from_folder(folder: Path) -> dict[Role, Template]:
     return by_role
 
 
-def texts_in(
-    folder: Path, names: Collection[str], what: str, meant: Callable[[Path], str]
-) -> dict[str, str]:
+def texts_in(folder: Path, names: Collection[str], what: str) -> dict[str, str]:
     """Return the texts of a folder's templates by file name, in the order of `names`.
 
     Args:
         folder: the folder.
         names: of files that are templates.
         what: what a folder of them is called.
-        meant: says which name another file was meant to have; empty where it is none of ours.
 
     Raises:
         InputError: the folder is not there, holds none of these files, or one whose name is wrong.
@@ -484,8 +465,9 @@ def texts_in(
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder of {what}")
     for path in sorted(folder.iterdir()):
-        if path.name not in names and (instead := meant(path)):
-            raise InputError(f"{path}: not a template's name; {instead}")
+        near = difflib.get_close_matches(path.name, names, n=1, cutoff=0.8)
+        if near and path.name not in names:
+            raise InputError(f"{path}: not a template's name; did you mean {near[0]!r}?")
     texts = {name: read_text(folder / name) for name in names if (folder / name).is_file()}
     if not texts:
         raise InputError(f"{folder}: holds no template; expected any of {', '.join(names)}")
