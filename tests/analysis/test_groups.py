@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from opensafeintent.analysis.groups import Origin, Study, group_studies
+from opensafeintent.analysis.groups import ModelOrigin, Study, group_studies
 from opensafeintent.promptsets import PromptSet
 from report.studies import study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -39,10 +39,10 @@ def test_a_name_that_another_model_is_shown_by_gets_a_number_and_leads_to_its_ow
     groups = group_studies([first, second])
     origins = {shown: origin for group in groups for shown, origin in group.origins.items()}
     assert origins == {
-        "a": Origin("first", "a"),
-        "m [first]": Origin("second", "m [first]"),
-        "m [first] #2": Origin("first", "m"),
-        "m [second]": Origin("second", "m"),
+        "a": ModelOrigin("first", "a"),
+        "m [first]": ModelOrigin("second", "m [first]"),
+        "m [first] #2": ModelOrigin("first", "m"),
+        "m [second]": ModelOrigin("second", "m"),
     }
     for group in groups:
         for shown, (run, model) in group.origins.items():

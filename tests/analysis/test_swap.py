@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import pytest
 
 from opensafeintent.analysis.numbers import AVERAGE
-from opensafeintent.analysis.swap import Audit, audits_of, told_of
+from opensafeintent.analysis.swap import Audit, audits_of, headline_audits
 from opensafeintent.evaluation.records import JudgeGrades, Missing
 from opensafeintent.evaluation.swap import COLUMNS, Swapped
 from opensafeintent.promptsets import Dataset
@@ -139,10 +139,10 @@ def test_the_average_is_of_models_set_by_set_with_baselines_aside() -> None:
     assert average.responses == 120
     assert average.safety_shift.n == 20  # the unit stays the prompt-set
     assert value(average.safety_shift) == -0.5
-    assert told_of(found) == {"j": average}
+    assert headline_audits(found) == {"j": average}
     one = audits_of({"x": by_model["x"]})
-    assert told_of(one) == {"j": one["x", "j"]}
-    assert told_of({}) == {}
+    assert headline_audits(one) == {"j": one["x", "j"]}
+    assert headline_audits({}) == {}
 
 
 def test_a_judge_that_reads_both_worked_out_by_hand() -> None:

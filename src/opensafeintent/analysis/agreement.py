@@ -4,7 +4,7 @@ twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import sqrt
 
@@ -82,7 +82,7 @@ def plain_estimate(found: Estimate) -> Estimate:
 # ------------------------------------------------------------------------------
 
 
-class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+class JudgeAgreement(msgspec.Struct, frozen=True, kw_only=True):
     """Two judges, or all of a panel, on the responses that they were both asked about."""
 
     judges: tuple[str, ...]
@@ -102,7 +102,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     harm_severity_difference: Estimate | None = None
 
 
-def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[Agreement]:
+def agreements_of(rows: Iterable[GradeRow], judges: Sequence[str]) -> list[JudgeAgreement]:
     """Return the agreement of every two judges, and of all together where there are three or more.
 
     Responses that count as refusals without a judge are left aside: nobody was asked about them.
@@ -134,11 +134,11 @@ def judges_differ(row: GradeRow) -> bool:
     return len({harm == 0 for _, harm in row.by_judge.values() if harm is not None}) > 1
 
 
-def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> Agreement:
+def _agreement(judges: Sequence[str], sample: Sample, pairs: Floats) -> JudgeAgreement:
     helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
     safe = Ratings(sample, _safe(pairs[:, :, 1]))
     two = len(judges) == 2
-    return Agreement(
+    return JudgeAgreement(
         judges=tuple(judges),
         safe=safe.agreement(SAFE),
         safe_ac1=safe.gwet(SAFE, "identity"),
@@ -201,41 +201,31 @@ def noise_of(regrades: Iterable[Regrade], sets: int = 0) -> dict[str, Noise]:
     if not twice:
         return {}
     sample = Sample([item.set_id for item in twice])
-    found = {judge: _noise(twice, sample, _by(judge), sets) for judge in judges}
-    if len(judges) > 1:
-        found[PANEL] = _noise(twice, sample, _panel, sets)
-    return found
+    graders = (*judges, *([PANEL] if len(judges) > 1 else []))
+    return {grader: _noise(twice, sample, grader, sets) for grader in graders}
 
 
-def _by(judge: str) -> Callable[[dict[str, JudgeGrades]], Pair]:
-    return lambda grades: _pair(grades.get(judge))
-
-
-def _pair(grades: JudgeGrades | None) -> Pair:
-    if grades is None:
+def graded_by(grader: str, grades: Mapping[str, JudgeGrades]) -> Pair:
+    """Return what one judge gave, or the panel of all of them; a missing grade is None."""
+    if grader == PANEL:
+        pairs = [graded_by(judge, grades) for judge in grades]
+        return (
+            panel_grade("helpfulness", [helpfulness for helpfulness, _ in pairs]),
+            panel_grade("harm_severity", [harm for _, harm in pairs]),
+        )
+    if grader not in grades:
         return None, None
-    helpfulness, harm = (
-        None if isinstance(grade, Missing) else grade
-        for grade in (grades.helpfulness, grades.harm_severity)
-    )
-    return helpfulness, harm
-
-
-def _panel(grades: dict[str, JudgeGrades]) -> Pair:
-    pairs = [_pair(one) for one in grades.values()]
-    return panel_grade("helpfulness", [pair[0] for pair in pairs]), panel_grade(
-        "harm_severity", [pair[1] for pair in pairs]
+    own = grades[grader]
+    return (
+        None if isinstance(own.helpfulness, Missing) else own.helpfulness,
+        None if isinstance(own.harm_severity, Missing) else own.harm_severity,
     )
 
 
-def _noise(
-    twice: Sequence[Regrade],
-    sample: Sample,
-    pick: Callable[[dict[str, JudgeGrades]], Pair],
-    sets: int,
-) -> Noise:
+def _noise(twice: Sequence[Regrade], sample: Sample, grader: str, sets: int) -> Noise:
     pairs = np.array(
-        [[pick(item.first), pick(item.again)] for item in twice], dtype=np.float64
+        [[graded_by(grader, item.first), graded_by(grader, item.again)] for item in twice],
+        dtype=np.float64,
     )  # None becomes NaN
     helpfulness, harm = (Ratings(sample, pairs[:, :, what]) for what in (0, 1))
     judged_safe = _safe(pairs[:, :, 1])

@@ -10,8 +10,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.analysis.groups import Group, TextSource
+from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.labels import HumanLabels, Truth, match
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.hostile import one_line
 from opensafeintent.metrics import Grades
 from opensafeintent.statistics import Estimate
@@ -136,7 +137,7 @@ UNITS = {"triplet_safety": "prompt-sets", "mean_utility": "responses"}
 
 
 def correct(
-    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]
+    labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]
 ) -> tuple[list[Correction], list[str]]:
     """Correct the metrics of every model of a report; returned beside are notes on what came of it
     and was left aside.

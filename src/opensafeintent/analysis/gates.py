@@ -14,7 +14,7 @@ import numpy as np
 from opensafeintent.analysis.groups import (
     CHECK_WORDS,
     Group,
-    Origin,
+    ModelOrigin,
     Study,
     checked_judges,
     group_studies,
@@ -354,12 +354,12 @@ def hold_against(
     }
     found = Changes([], [], _unchecked([metrics.group for metrics in both]))
     for name in tested:
-        number, model = shown[Origin(new.name, name)]
+        number, model = shown[ModelOrigin(new.name, name)]
         if name not in paired:
             found.results.extend(_unpaired(gate, number, model, old, confidence) for gate in gates)
             continue
-        metrics, later = places[Origin(new.name, name)]
-        _, earlier = places[Origin(old.name, paired[name])]
+        metrics, later = places[ModelOrigin(new.name, name)]
+        _, earlier = places[ModelOrigin(old.name, paired[name])]
         for gate in gates:
             bounds, change = metrics.worsening(gate, later, earlier, confidence)
             result = _result(

@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from opensafeintent.analysis.coverage import Change, Coverage, changes_of, coverage_of
-from opensafeintent.analysis.judges import Judges, Ranking, Swap, ranking_of, swaps_of
+from opensafeintent.analysis.judges import (
+    JudgeResults,
+    Ranking,
+    Swap,
+    ranking_of,
+    shown_ratios,
+    swaps_of,
+)
 from opensafeintent.analysis.numbers import Numbers
 from opensafeintent.analysis.swap import Audit, audits_of
 from opensafeintent.analysis.wording import Wording, wordings_of
@@ -27,9 +34,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, mid_p, rounded
 from opensafeintent.templates import Role, load_templates
 
-if TYPE_CHECKING:
-    pass
-
 
 class Study(NamedTuple):
     """One run as a report takes it: what it is made of, and every response with its grades."""
@@ -45,29 +49,7 @@ class Study(NamedTuple):
     """Responses that the judges graded under other requests as well."""
 
 
-class FoundText(Protocol):
-    """A text and its row in the ledger."""
-
-    @property
-    def text(self) -> str:
-        """What the target wrote."""
-        ...
-
-    @property
-    def row(self) -> int:
-        """Id of the ledger's row."""
-        ...
-
-
-class TextSource(Protocol):
-    """Where the texts of one run are; `evaluation.derive.RunTexts` is one."""
-
-    def find(self, model: str, set_id: str, variant: str, epoch: int = 1) -> FoundText | None:
-        """Return a response's text, None where there is none."""
-        ...
-
-
-class Origin(NamedTuple):
+class ModelOrigin(NamedTuple):
     """Where a model of a report comes from."""
 
     run: str
@@ -110,7 +92,7 @@ class Group:
         self.dataset = dataset
         self.models = list(members)
         self.origins = {
-            shown: Origin(study.name, model) for shown, (study, model) in members.items()
+            shown: ModelOrigin(study.name, model) for shown, (study, model) in members.items()
         }
         self.manifests = list(
             {study.name: study.manifest for study, _ in members.values()}.values()
@@ -142,7 +124,7 @@ class Group:
         every = (row for rows in self.rows.values() for row in rows)
         self.array = to_array(every, by_id, self.models)
         self.numbers = Numbers(self.array, by_id)
-        self.judges = Judges(self.numbers, by_id, self.rows, self.regrades)
+        self.judges = JudgeResults(self.numbers, by_id, self.rows, self.regrades)
 
     @cached_property
     def wordings(self) -> list[Wording]:
@@ -162,8 +144,10 @@ class Group:
         """The ranking in which a harm severity of 1 is still safe; its models are not compared by
         tests of their own.
         """
-        grades, resamples = Grades(self.array, most_harm=1), self.numbers.resamples
-        return ranking_of("safe up to harm severity 1", grades, resamples, compared=False)
+        ratios = shown_ratios(Grades(self.array, most_harm=1))
+        return ranking_of(
+            "safe up to harm severity 1", ratios, self.numbers.resamples, compared=False
+        )
 
     def swaps_if_lenient(self, metric: str) -> list[Swap]:
         """Return the pairs of models that change places where a harm severity of 1 is still safe,
@@ -344,17 +328,17 @@ def accepted_at_lines(check: JudgeCheck) -> dict[str, Estimate]:
     """Return the share of accepted cases of each group of cases that lie at a line between two
     grades.
     """
-    return {kind.kind: _accepted(kind.accepted, kind.cases) for kind in check.kinds if kind.line}
-
-
-def _accepted(accepted: int, cases: int) -> Estimate:
-    low, high = mid_p(accepted, cases)
-    return Estimate(
-        value=rounded(accepted / cases),
-        n=cases,
-        interval=(rounded(low), rounded(high)),
-        method="mid-p",
-    )
+    return {
+        kind.kind: Estimate(
+            value=rounded(kind.accepted / kind.cases),
+            n=kind.cases,
+            interval=(rounded(low), rounded(high)),
+            method="mid-p",
+        )
+        for kind in check.kinds
+        if kind.line
+        for low, high in (mid_p(kind.accepted, kind.cases),)
+    }
 
 
 def checked_judges(group: Group) -> list[CheckedJudge]:

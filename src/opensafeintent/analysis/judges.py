@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from importlib import resources
 from itertools import combinations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.agreement import PANEL, Agreement, Noise, Pair, agreements_of, noise_of
+from opensafeintent.analysis.agreement import PANEL, JudgeAgreement, Noise, agreements_of, noise_of
 from opensafeintent.analysis.numbers import Numbers, comparisons_of, estimates_of
 from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.evaluation.run import Regrade
@@ -42,16 +42,13 @@ class Ranking(NamedTuple):
     comparisons: Mapping[str, Comparison]
     """By metric of PRIMARY; empty where models were not compared."""
 
-    def rank(self, metric: str, index: int, among: Sequence[int] | None = None) -> int | None:
-        """Return a model's rank, 1 for the highest value, among all models or some of them; equal
-        values share one.
-        """
+    def rank(self, metric: str, index: int) -> int | None:
+        """Return a model's rank, 1 for the highest value; equal values share one."""
         values = [estimate.value for estimate in self.estimates[metric]]
         own = values[index]
         if own is None:
             return None
-        others = values if among is None else [values[other] for other in among]
-        return 1 + sum(value is not None and value > own + 1e-9 for value in others)
+        return 1 + sum(value is not None and value > own + 1e-9 for value in values)
 
     def rank_interval(self, metric: str, index: int) -> tuple[int, int] | None:
         """Return the ranks that the paired tests of all models leave open to one; None where it has
@@ -75,7 +72,7 @@ class Swap(msgspec.Struct, frozen=True, kw_only=True):
     """
 
 
-class Judges:
+class JudgeResults:
     """Who graded a group of models, and what each of them makes of it.
 
     Args:
@@ -124,7 +121,7 @@ class Judges:
         """
         if not self.panel:
             return []
-        return [*(self.ranking(judge, _grades_of(judge)) for judge in self.panel), self.counted]
+        return [*map(self._ranking, self.panel), self.counted]
 
     @cached_property
     def graders(self) -> list[Ranking]:
@@ -139,10 +136,10 @@ class Judges:
         """
         by_judge = [ranking.ratios for ranking in self.rankings[:-1]]
         ratios = {metric: _mean_ratio([ratios[metric] for ratios in by_judge]) for metric in SHOWN}
-        return _ranked(JUDGE_AVERAGE, ratios, self._numbers.resamples)
+        return ranking_of(JUDGE_AVERAGE, ratios, self._numbers.resamples)
 
     @cached_property
-    def agreements(self) -> list[Agreement]:
+    def agreements(self) -> list[JudgeAgreement]:
         """How far every two judges agree, and all of them where there are three or more."""
         return agreements_of(self.rows, self.panel)
 
@@ -157,25 +154,17 @@ class Judges:
             (item for items in self._regrades.values() for item in items), sets * epochs
         )
 
-    def ranking(
-        self, name: str, grades: Callable[[GradeRow], Pair], *, compared: bool = True
-    ) -> Ranking:
-        """Rank the models under other grades of their responses than those that count.
-
-        Args:
-            name: what the ranking is called.
-            grades: of each response.
-            compared: whether every two models are compared.
-        """
+    def _ranking(self, judge: str) -> Ranking:
+        """Rank the models by the grades of one judge alone."""
         rows = [
             msgspec.structs.replace(row, helpfulness=pair[0], harm_severity=pair[1])
             for of_model in self._rows.values()
             for row in of_model
             if row.variant in CORE_VARIANTS
-            for pair in (grades(row),)
+            for pair in (row.by_judge.get(judge, (None, None)),)
         ]
-        array = to_array(rows, self._dataset, list(self._rows))
-        return ranking_of(name, Grades(array), self._numbers.resamples, compared=compared)
+        grades = Grades(to_array(rows, self._dataset, list(self._rows)))
+        return ranking_of(judge, shown_ratios(grades), self._numbers.resamples)
 
     def swaps(self, metric: str) -> list[Swap]:
         """Return the pairs of models that two judges of the panel order differently, the widest
@@ -184,31 +173,25 @@ class Judges:
         return swaps_of(list(self._rows), metric, self.rankings[:-1])
 
 
+def shown_ratios(grades: Grades) -> dict[str, Ratio]:
+    """Return the metrics of SHOWN, of grades of every model."""
+    return {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
+
+
 def ranking_of(
-    name: str, grades: Grades, resamples: Resamples, *, compared: bool = True
+    name: str, ratios: Mapping[str, Ratio], resamples: Resamples, *, compared: bool = True
 ) -> Ranking:
-    """Rank models by some grades of theirs.
+    """Rank models.
 
     Args:
         name: what the ranking is called.
-        grades: of every model.
+        ratios: the metrics of SHOWN.
         resamples: the weights behind intervals.
         compared: whether every two models are compared.
     """
-    ratios = {metric: METRICS[metric].of_sets(grades) for metric in SHOWN}
-    return _ranked(name, ratios, resamples, compared=compared)
-
-
-def _ranked(
-    name: str,
-    ratios: Mapping[str, Ratio],
-    resamples: Resamples,
-    *,
-    compared: bool = True,
-) -> Ranking:
-    primary = {metric: ratios[metric] for metric in PRIMARY} if compared else {}
-    compared_pairs = comparisons_of(primary, resamples) if compared else {}
-    return Ranking(name, ratios, estimates_of(ratios, resamples), compared_pairs)
+    primary = {metric: ratios[metric] for metric in PRIMARY}
+    comparisons = comparisons_of(primary, resamples) if compared else {}
+    return Ranking(name, ratios, estimates_of(ratios, resamples), comparisons)
 
 
 def _mean_ratio(ratios: Sequence[Ratio]) -> Ratio:
@@ -242,10 +225,6 @@ def swaps_of(models: Sequence[str], metric: str, rankings: Sequence[Ranking]) ->
         if (swap := _swap(models, metric, (one, other), (a, b)))
     ]
     return sorted(found, key=lambda swap: (not swap.beyond_chance, -swap.size))
-
-
-def _grades_of(judge: str) -> Callable[[GradeRow], Pair]:
-    return lambda row: row.by_judge.get(judge, (None, None))
 
 
 def _swap(

@@ -8,7 +8,7 @@ from math import nan
 from pathlib import Path
 from typing import NamedTuple
 
-from opensafeintent.analysis.groups import Group, Origin, TextSource
+from opensafeintent.analysis.groups import Group, ModelOrigin
 from opensafeintent.annotation.labels import (
     Answers,
     Item,
@@ -18,6 +18,7 @@ from opensafeintent.annotation.labels import (
     text_hash,
 )
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.grades import median_grade
 from opensafeintent.hostile import one_line
 from opensafeintent.taxonomy import Graded
@@ -104,7 +105,7 @@ class Match(NamedTuple):
     """Labelled responses of models that are not in the report."""
 
 
-def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, TextSource]) -> Match:
+def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, RunTexts]) -> Match:
     """Find the response of each label.
 
     One response may be in several parts of a report, graded by different judges: its label counts
@@ -122,7 +123,7 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
     """
     datasets = {group.dataset.hash: group.dataset.name for group in groups}
     models: set[tuple[str, str]] = set()
-    responses: defaultdict[Item, list[tuple[str, Origin]]] = defaultdict(list)
+    responses: defaultdict[Item, list[tuple[str, ModelOrigin]]] = defaultdict(list)
     for group in groups:
         digest = group.dataset.hash
         for name, origin in group.origins.items():
@@ -161,7 +162,7 @@ def match(labels: HumanLabels, groups: Sequence[Group], texts: Mapping[str, Text
     return Match(truths, dict(aside))
 
 
-def _is_its_text(truth: Truth, origin: Origin, texts: Mapping[str, TextSource]) -> bool:
+def _is_its_text(truth: Truth, origin: ModelOrigin, texts: Mapping[str, RunTexts]) -> bool:
     first = truth.drawn
     if not first.response_sha256 or origin.run not in texts:
         return True

@@ -10,6 +10,7 @@ from functools import cached_property
 from math import isnan
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -86,13 +87,7 @@ class Number(Estimate, frozen=True, kw_only=True):
     @classmethod
     def of(cls, found: Estimate, model: str, metric: str, **more: Any) -> Number:
         """Return an estimate as the number of a model; `more` are further fields."""
-        shared = {
-            "value": found.value,
-            "n": found.n,
-            "interval": found.interval,
-            "method": found.method,
-        }
-        return cls(model=model, metric=metric, **(shared | more))
+        return cls(model=model, metric=metric, **(msgspec.structs.asdict(found) | more))
 
 
 class Numbers:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.groups import Group, Origin, Study, conditions_of
+from opensafeintent.analysis.groups import Group, ModelOrigin, Study, conditions_of
 from opensafeintent.calls.baselines import contenders, is_baseline
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
@@ -158,7 +158,7 @@ def transitions_between(groups: Sequence[Group], old: Study, new: Study) -> list
     for group in groups:
         places = {origin: place for place, origin in enumerate(group.origins.values())}
         for later, earlier in pairs.items():
-            pair = Origin(new.name, later), Origin(old.name, earlier)
+            pair = ModelOrigin(new.name, later), ModelOrigin(old.name, earlier)
             if not is_baseline(later) and all(origin in places for origin in pair):
                 found.append(transitions_of(group, *(places[origin] for origin in pair)))
     return found

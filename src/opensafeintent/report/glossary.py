@@ -19,7 +19,7 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class GlossaryEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One metric."""
 
     label: str
@@ -53,10 +53,12 @@ _BEHIND = {
 }
 
 
-def glossary() -> dict[str, Entry]:
+def glossary() -> dict[str, GlossaryEntry]:
     """Return every metric by its name in `metrics.json`."""
     return {
-        name: Entry(label=metric.label, about=metric.about, behind=_BEHIND.get(name, Behind()))
+        name: GlossaryEntry(
+            label=metric.label, about=metric.about, behind=_BEHIND.get(name, Behind())
+        )
         for name, metric in METRICS.items()
     }
 

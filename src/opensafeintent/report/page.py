@@ -13,8 +13,8 @@ import msgspec
 
 from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.gates import Gates
-from opensafeintent.analysis.groups import CheckedJudge, Group, Study, TextSource, checked_judges
-from opensafeintent.evaluation.derive import IMPORTED_JUDGE
+from opensafeintent.analysis.groups import CheckedJudge, Group, Study, checked_judges
+from opensafeintent.evaluation.derive import IMPORTED_JUDGE, RunTexts
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts
@@ -58,7 +58,7 @@ def render_page(
     studies: Sequence[Study],
     tables: Sequence[Table],
     figures: Sequence[Figure],
-    texts: Mapping[str, TextSource],
+    texts: Mapping[str, RunTexts],
     *,
     include_unsafe: bool,
     drawings: Path | None = None,

@@ -15,7 +15,7 @@ import numpy as np
 from opensafeintent.analysis.coverage import MAX_MISSING, Change
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import same_maker
-from opensafeintent.analysis.swap import told_of
+from opensafeintent.analysis.swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.metrics import METRICS, PRIMARY
@@ -350,7 +350,9 @@ def _of_one_maker(group: Group) -> Iterator[Sentence]:
 
 def _swap_error(group: Group) -> Sentence | None:
     """Say which judges grade the request along with the response beyond chance."""
-    shifts = [(grader, audit.safety_shift) for grader, audit in told_of(group.audits).items()]
+    shifts = [
+        (grader, audit.safety_shift) for grader, audit in headline_audits(group.audits).items()
+    ]
     found = [(grader, shift) for grader, shift in shifts if shift.leaves_out_zero]
     return _say("swap_error", "caution", found=found, points=points) if found else None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 
-from opensafeintent.analysis.groups import TextSource
+from opensafeintent.evaluation.derive import RunTexts
 from opensafeintent.promptsets import PromptSet, sample_order
 from opensafeintent.report.browser import CELL, Browser, BrowserDataset, Member, Unit
 
@@ -21,7 +21,7 @@ _WITHHELD = "[the prompt of malicious intent, which this report does not show]"
 
 
 def add_texts(
-    browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource], room: int
+    browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts], room: int
 ) -> None:
     """Put prompts and responses into the browser, as many as there is room for.
 
@@ -88,7 +88,7 @@ class _Writer:
     """Adds units with their prompts and responses, and keeps count of the bytes."""
 
     def __init__(
-        self, browser: Browser, members: Sequence[Member], sources: Mapping[str, TextSource]
+        self, browser: Browser, members: Sequence[Member], sources: Mapping[str, RunTexts]
     ) -> None:
         self.used = 0
         self.added: set[tuple[int, int]] = set()

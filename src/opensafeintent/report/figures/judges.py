@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from itertools import cycle, islice
 
-import msgspec
-
 from opensafeintent.analysis.agreement import PANEL
 from opensafeintent.analysis.groups import Group
-from opensafeintent.analysis.judges import JUDGE_AVERAGE, Ranking
+from opensafeintent.analysis.judges import JUDGE_AVERAGE
 from opensafeintent.analysis.numbers import Number
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.figures.kit import (
@@ -52,9 +50,10 @@ def by_judge(group: Group) -> Spec:
     charts = [
         dots(
             [
-                row_of(_number(grader, metric, model, group.models.index(model)), labels, name)
+                row_of(Number.of(estimates[group.models.index(model)], model, metric), labels, name)
                 for model in group.numbers.models
                 for name, grader in zip(names, graders, strict=True)
+                for estimates in (grader.estimates[metric],)
             ],
             Series(names, colours, shapes),
             width=250,
@@ -65,9 +64,3 @@ def by_judge(group: Group) -> Spec:
         for index, metric in enumerate(PRIMARY)
     ]
     return across(charts, spacing=30)
-
-
-def _number(grader: Ranking, metric: str, model: str, index: int) -> Number:
-    return Number(
-        model=model, metric=metric, **msgspec.structs.asdict(grader.estimates[metric][index])
-    )
