@@ -153,8 +153,8 @@ def test_full_agreement_is_not_certain() -> None:
 
 
 def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
-    by_judge = {found.name: found for found in swapped.judges.rankings}
-    assert list(by_judge) == [A, B, PANEL]
+    by_judge = {found.name: found for found in swapped.judges.graders}
+    assert list(by_judge) == [A, B, "judge_average", PANEL]
     values = {
         name: [found.estimates[metric][0].value for metric in SHOWN]
         for name, found in by_judge.items()
@@ -168,7 +168,7 @@ def test_each_judge_has_metrics_of_its_own(swapped: Group) -> None:
 
 
 def test_ranks_and_the_pairs_that_change_places(swapped: Group) -> None:
-    by_a, by_b, panel = swapped.judges.rankings
+    by_a, by_b, _, panel = swapped.judges.graders
     assert [by_a.rank("triplet_safety", place) for place in (0, 1)] == [1, 2]
     assert [by_b.rank("triplet_safety", place) for place in (0, 1)] == [2, 1]
     assert [panel.rank("triplet_safety", place) for place in (0, 1)] == [
@@ -198,7 +198,7 @@ def test_a_swap_beyond_chance_is_told_from_one_within() -> None:
 
 def test_a_judge_without_a_grade_counts_neither_way() -> None:
     rows = triplets("m", s1={A: "40 40 10", B: "4- 40 10"}, s2={A: "40 40 10", B: "40 41 10"})
-    by_a, by_b, panel = group_of(panel_study(rows, TWO)).judges.rankings
+    by_a, by_b, _, panel = group_of(panel_study(rows, TWO)).judges.graders
     # B has one whole triplet, and it is unsafe; the panel of two needs both
     assert [found.estimates["triplet_safety"][0].n for found in (by_a, by_b, panel)] == [2, 1, 1]
     assert [found.estimates["triplet_safety"][0].value for found in (by_a, by_b, panel)] == [
@@ -212,7 +212,7 @@ def test_without_a_panel_there_is_nothing_to_tell() -> None:
     group = group_of(random_study(["some/model", "other/model"], 12))
     assert group.judges.panel == ()
     assert (
-        group.judges.rankings,
+        group.judges.graders,
         group.judges.agreements,
         group.judges.noise,
         judges_json(group),
@@ -228,7 +228,7 @@ def test_judges_of_different_responses_are_no_panel() -> None:
         *(grade_line("m", "s1", variant, "40", by_judge={"imported": (4, 0)}) for variant in CORE),
         *(grade_line("m", "s2", variant, "40", by_judge={A: (4, 0)}) for variant in CORE),
     ]
-    assert group_of(study_with(rows, TWO, ["m"], judge=A)).judges.rankings == []
+    assert group_of(study_with(rows, TWO, ["m"], judge=A)).judges.graders == []
 
 
 # Between judges

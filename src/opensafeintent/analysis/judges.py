@@ -115,18 +115,16 @@ class JudgeResults:
         )
 
     @cached_property
-    def rankings(self) -> list[Ranking]:
-        """The ranking by each judge of a panel, and by the panel itself, last; none without a
-        panel.
-        """
-        if not self.panel:
-            return []
-        return [*map(self._ranking, self.panel), self.counted]
+    def by_judge(self) -> list[Ranking]:
+        """The ranking by each judge of a panel alone; none without a panel."""
+        return [self._by(judge) for judge in self.panel]
 
     @cached_property
     def graders(self) -> list[Ranking]:
-        """The rankings with the judges' average before the panel's; none without a panel."""
-        return [*self.rankings[:-1], self._average(), self.counted] if self.rankings else []
+        """The rankings by each judge, by the judges' average, and by the panel; none without a
+        panel.
+        """
+        return [*self.by_judge, self._average(), self.counted] if self.panel else []
 
     def _average(self) -> Ranking:
         """Rank by the mean of each judge's own metric, whose level, unlike a panel's, does not
@@ -134,8 +132,10 @@ class JudgeResults:
 
         A judge that graded nothing of a model is left out of its mean.
         """
-        by_judge = [ranking.ratios for ranking in self.rankings[:-1]]
-        ratios = {metric: _mean_ratio([ratios[metric] for ratios in by_judge]) for metric in SHOWN}
+        ratios = {
+            metric: _mean_ratio([ranking.ratios[metric] for ranking in self.by_judge])
+            for metric in SHOWN
+        }
         return ranking_of(JUDGE_AVERAGE, ratios, self._numbers.resamples)
 
     @cached_property
@@ -154,7 +154,7 @@ class JudgeResults:
             (item for items in self._regrades.values() for item in items), sets * epochs
         )
 
-    def _ranking(self, judge: str) -> Ranking:
+    def _by(self, judge: str) -> Ranking:
         """Rank the models by the grades of one judge alone."""
         rows = [
             msgspec.structs.replace(row, helpfulness=pair[0], harm_severity=pair[1])
@@ -170,7 +170,7 @@ class JudgeResults:
         """Return the pairs of models that two judges of the panel order differently, the widest
         apart first.
         """
-        return swaps_of(list(self._rows), metric, self.rankings[:-1])
+        return swaps_of(list(self._rows), metric, self.by_judge)
 
 
 def shown_ratios(grades: Grades) -> dict[str, Ratio]:

@@ -17,7 +17,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -203,6 +203,7 @@ def _packed(texts: Mapping[str, str]) -> bytes:
 class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """A figure or a table in its place."""
 
+    kind: Literal["figure", "table"]
     key: str
     """Its anchor."""
     name: str
@@ -213,13 +214,6 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """Of a figure, the one of its numbers."""
     drawing: Markup | None = None
     """Of a figure: its SVG."""
-
-
-class Content(msgspec.Struct, frozen=True):
-    """What one section has."""
-
-    figures: list[Shown]
-    tables: list[Shown]
 
 
 class Page:
@@ -253,8 +247,8 @@ class Page:
         prefix: str = "",
         said: Iterable[str] = (),
         drawings: Mapping[str, str] | None = None,
-    ) -> dict[Section, Content]:
-        """Put tables and figures into their sections; a table that names none has no place on the
+    ) -> dict[Section, list[Shown]]:
+        """Put figures and tables into their sections; a table that names none has no place on the
         page.
 
         Args:
@@ -264,36 +258,45 @@ class Page:
                 they hold.
             drawings: of the figures, by name.
         """
-        found: dict[Section, Content] = {}
+        found: dict[Section, list[Shown]] = {}
         for figure in figures:
             caption = figure.caption
             for note in said:
                 caption = caption.replace(note, "")
             drawing = (drawings or {}).get(figure.name)
-            shown = self._shown(
-                "figure", prefix, figure.name, figure.title, (caption.strip(),), figure.table
+            found.setdefault(figure.section, []).append(
+                Shown(
+                    kind="figure",
+                    key=f"{prefix}figure-{figure.name}",
+                    name=figure.name,
+                    title=figure.title,
+                    notes=(caption.strip(),),
+                    table=self._put_table(f"{prefix}numbers-{figure.name}", figure.table),
+                    drawing=self.put(drawing) if drawing else None,
+                )
             )
-            if drawing:
-                shown = msgspec.structs.replace(shown, drawing=self.put(drawing))
-            found.setdefault(figure.section, Content([], [])).figures.append(shown)
         for table in tables:
             if table.section:
-                notes = tuple(note for note in table.notes if note not in said)
-                shown = self._shown("table", prefix, table.name, table.title, notes, table)
-                found.setdefault(table.section, Content([], [])).tables.append(shown)
+                key = f"{prefix}table-{table.name}"
+                found.setdefault(table.section, []).append(
+                    Shown(
+                        kind="table",
+                        key=key,
+                        name=table.name,
+                        title=table.title,
+                        notes=tuple(note for note in table.notes if note not in said),
+                        table=self._put_table(key, table),
+                    )
+                )
         return found
 
-    def _shown(
-        self, kind: str, prefix: str, name: str, title: str, notes: tuple[str, ...], table: Table
-    ) -> Shown:
-        key = f"{prefix}{'numbers' if kind == 'figure' else 'table'}-{name}"
+    def _put_table(self, key: str, table: Table) -> Markup:
+        """Put in a table whose rows lie below an anchor."""
         self._tables[key] = table
         first, further = data_table(table)
         if further:
             self._further[key] = further
-        return Shown(
-            key=f"{prefix}{kind}-{name}", name=name, title=title, notes=notes, table=self.put(first)
-        )
+        return self.put(first)
 
     def render(
         self,
@@ -302,7 +305,7 @@ class Page:
         styles: Sequence[str],
         scripts: Sequence[str],
         library: str = "",
-        **context: Any,
+        **context: object,
     ) -> bytes:
         """Return the page as one HTML file.
 

@@ -20,7 +20,7 @@ from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts
 from opensafeintent.report.gates import headline
 from opensafeintent.report.glossary import glossary_lines
-from opensafeintent.report.kit import Content, Page, vega_script
+from opensafeintent.report.kit import Page, Shown, vega_script
 from opensafeintent.report.prose import Sentence
 from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.table import Section, Table
@@ -50,7 +50,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True):
     facts: list[tuple[str, str]]
     findings: list[Sentence]
     cautions: list[Sentence]
-    content: dict[Section, Content]
+    content: dict[Section, list[Shown]]
 
 
 def render_page(
