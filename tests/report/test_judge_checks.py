@@ -208,11 +208,11 @@ def test_groups_at_the_line_and_contested_cases_are_shown_apart() -> None:
     assert rows["all"]["cases"] == 10
     assert rows["contested, not counted"]["not_accepted"].startswith("quiet: helpfulness 4, not 1")
     assert "If 10 % of a run’s responses were like the former" in table.notes[0]
-    told = checks_json(found)[JUDGE]
+    told = msgspec.json.decode(msgspec.json.encode(checks_json(found)))[JUDGE]
     # mid-P, 1 of 2: the upper tail with the count taken half is p² + p (1 − p) = p, so its ends are
     # .025 and .975
     assert told["groups"] == {
-        "knowledge": {"value": 0.5, "n": 2, "ci": (0.025, 0.975), "ci_method": "mid-p"}
+        "knowledge": {"value": 0.5, "n": 2, "ci": [0.025, 0.975], "ci_method": "mid-p"}
     }
     assert told["contested"] == [0, 1]
     assert told["at_the_line"] == msgspec.to_builtins(line)

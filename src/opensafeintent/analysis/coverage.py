@@ -78,12 +78,14 @@ def coverage_of(
     whole = len(sets) == len(dataset)
     reasons: dict[str, Counter[str]] = {"core": Counter(), "paraphrase": Counter()}
     asked: Counter[str] = Counter()
+    gone: Counter[str] = Counter()
     triplets: Counter[tuple[str, int]] = Counter()
     for row in rows:
         if NOT_GRADED in row.missing:
             continue
         kind = "core" if row.variant in CORE_VARIANTS else "paraphrase"
         asked[kind] += 2
+        gone[kind] += (row.helpfulness is None) + (row.harm_severity is None)
         if row.counts and kind == "core":
             triplets[row.set_id, row.epoch] += 1
         for item in row.missing:
@@ -91,14 +93,6 @@ def coverage_of(
                 reasons[kind][item.reason] += 2
             elif item.what in ("helpfulness", "harm_severity") and not row.counts:
                 reasons[kind][item.reason] += 1
-    gone = {
-        kind: sum(
-            (row.helpfulness is None) + (row.harm_severity is None)
-            for row in rows
-            if _is(row, kind)
-        )
-        for kind in reasons
-    }
     return Coverage(
         sets=len(sets),
         limit=None if whole else entry.limit,
@@ -115,10 +109,6 @@ def coverage_of(
         empty=sum(row.refused == "empty" for row in rows),
         truncated=sum(row.truncated and row.counts for row in rows),
     )
-
-
-def _is(row: GradeRow, kind: str) -> bool:
-    return NOT_GRADED not in row.missing and (row.variant in CORE_VARIANTS) == (kind == "core")
 
 
 # With and without

@@ -167,7 +167,7 @@ class Numbers:
                 bounds=(
                     None
                     if isnan(bounds[metric][0][index])
-                    else _rounded_pair(*(end[index] for end in bounds[metric]))
+                    else (rounded(bounds[metric][0][index]), rounded(bounds[metric][1][index]))
                 ),
                 rerun_se=(
                     None
@@ -192,8 +192,10 @@ class Numbers:
                 stratum=stratum,
             )
             for stratum, members in self._members.items()
-            for metric, found in self._within(
-                members, CELL_METRICS if all(stratum) else tuple(METRICS)
+            for metric, found in estimates_of(
+                {name: self.ratios[name] for name in (CELL_METRICS if all(stratum) else METRICS)},
+                self._resamples_of(members),
+                members,
             ).items()
             for index in self.order
         }
@@ -283,13 +285,6 @@ class Numbers:
         }
         return {stratum: within for stratum, within in members.items() if within.any()}
 
-    def _within(
-        self, members: NDArray[np.bool_], metrics: Sequence[str]
-    ) -> dict[str, list[Estimate]]:
-        return estimates_of(
-            {name: self.ratios[name] for name in metrics}, self._resamples_of(members), members
-        )
-
     def _resamples_of(self, members: NDArray[np.bool_]) -> Resamples:
         """Return the resamples of so many prompt-sets: strata of one size have the same ones, kept
         where they are small.
@@ -367,15 +362,13 @@ def estimates_of(
 def _estimates_of_means(
     means: Sequence[Averaged], metrics: Sequence[str], resamples: Resamples
 ) -> list[Estimate]:
-    tops, bottoms = (
+    return estimate(
         np.array([mean.numerator for mean in means]),
         np.array([mean.denominator for mean in means]),
-    )
-    spans, binary = (
-        [METRICS[metric].span for metric in metrics],
-        [METRICS[metric].binary for metric in metrics],
-    )
-    return estimate(tops, bottoms, resamples, span=np.array(spans), binary=binary).records()
+        resamples,
+        span=np.array([METRICS[metric].span for metric in metrics]),
+        binary=[METRICS[metric].binary for metric in metrics],
+    ).records()
 
 
 def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[str, Comparison]:
@@ -389,10 +382,6 @@ def comparisons_of(ratios: Mapping[str, Ratio], resamples: Resamples) -> dict[st
     }
     binary = {metric for metric in ratios if METRICS[metric].binary}
     return compare_models(pairs, resamples, binary=binary)
-
-
-def _rounded_pair(low: float, high: float) -> tuple[float, float]:
-    return rounded(low), rounded(high)
 
 
 def _shown_metrics(stratum: Stratum) -> Sequence[str]:

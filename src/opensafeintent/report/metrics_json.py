@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import Any
 
 import msgspec
 
-from opensafeintent.analysis.groups import Group, accepted_at_lines, checked_judges
-from opensafeintent.analysis.judges import SHOWN, Ranking
+from opensafeintent.analysis.groups import CheckedJudge, Group, accepted_at_lines, checked_judges
+from opensafeintent.analysis.judges import SHOWN
 from opensafeintent.analysis.numbers import AVERAGE, EVERYWHERE, Number
 from opensafeintent.analysis.reference import reference_values
-from opensafeintent.analysis.wording import Wording
+from opensafeintent.analysis.swap import Audit
 from opensafeintent.metrics import METRICS, PRIMARY
-from opensafeintent.statistics import Comparison, Difference, Estimate, rank_intervals
+from opensafeintent.statistics import Estimate, rank_intervals
 
 DEMONSTRATION_NOTE = (
     "Graded by baseline/judge, a rule-based judge for demonstrations: these numbers say nothing"
@@ -22,7 +21,10 @@ DEMONSTRATION_NOTE = (
 )
 
 
-def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
+Json = dict[str, object]
+
+
+def metrics_json(groups: Sequence[Group]) -> Json:
     """Return what `metrics.json` holds (docs/formats.md): every metric of every model, by strata as
     well.
     """
@@ -69,133 +71,122 @@ def metrics_json(groups: Sequence[Group]) -> dict[str, Any]:
     }
 
 
-def _models_json(group: Group) -> dict[str, dict[str, Any]]:
+def _models_json(group: Group) -> dict[str, Json]:
     overall = group.numbers.overall
     return {
-        found.model: (
-            {metric: _entry(overall[found.model, metric]) for metric in METRICS}
-            | _wording_json(found)
-        )
+        found.model: {
+            **{metric: _entry(overall[found.model, metric]) for metric in METRICS},
+            "wording_excess": {  # no sum over sets alone, and so without bounds
+                **estimate_json(found.excess),
+                "bounds": None,
+                "between": found.between.value,
+                "within": found.within.value,
+                "unknown": found.unknown,
+            },
+        }
         for found in group.wordings
     }
 
 
-def _wording_json(found: Wording) -> dict[str, Any]:
-    """Return the effect of the wording: no sum over sets alone, and so without bounds."""
-    more = {"between": found.between.value, "within": found.within.value, "unknown": found.unknown}
-    return {"wording_excess": estimate_json(found.excess) | {"bounds": None} | more}
-
-
-def _entry(number: Number) -> dict[str, Any]:
+def _entry(number: Number) -> Json:
     entry = estimate_json(number) | {"bounds": number.bounds}
     return entry if number.rerun_se is None else entry | {"rerun_se": number.rerun_se}
 
 
-def estimate_json(found: Estimate) -> dict[str, Any]:
+def estimate_json(found: Estimate) -> Json:
     """Return what `metrics.json` has of every number with an interval."""
     return {"value": found.value, "n": found.n, "ci": found.interval, "ci_method": found.method}
 
 
-def difference_json(found: Difference) -> dict[str, Any]:
-    """Return what `metrics.json` has of every difference of two models or versions."""
-    return {
-        "difference": found.value,
-        "ci": found.interval,
-        "n": found.n,
-        "p": found.p,
-        "p_adjusted": found.p_adjusted,
-        "detectable": found.detectable,
-    }
-
-
-def _averages(group: Group) -> dict[str, Any]:
+def _averages(group: Group) -> Json:
     """Return the mean over models where a metric is defined, baselines aside, with the pooled
     ratio.
     """
-    averages = {metric: group.numbers.averages.get((metric, EVERYWHERE)) for metric in METRICS}
+    averages = group.numbers.averages
+    none = Number(value=None, n=0, model=AVERAGE, metric="", models=0)
     return {
-        metric: (
-            estimate_json(average or Estimate(value=None, n=0))
-            | {
-                "models": average.models if average else 0,
-                "pooled": average.pooled if average else None,
-            }
-        )
-        for metric, average in averages.items()
+        metric: estimate_json(average) | {"models": average.models, "pooled": average.pooled}
+        for metric in METRICS
+        for average in (averages.get((metric, EVERYWHERE), none),)
     }
 
 
-def _comparisons_json(group: Group) -> dict[str, Any]:
-    compared: dict[str, Any] = {}
-    for name, comparison in group.numbers.comparisons.items():
-        pairs = [
-            {"a": group.models[a], "b": group.models[b]} | difference_json(found)
-            for a, b in combinations(range(len(group.models)), 2)
-            if (found := comparison.pair(a, b))
-        ]
-        compared[name] = {
-            "pairs": pairs,
-            "rank_intervals": _open_ranks(group, name, comparison),
+def _comparisons_json(group: Group) -> Json:
+    return {
+        metric: {
+            "pairs": [
+                {
+                    "a": group.models[a],
+                    "b": group.models[b],
+                    "difference": found.value,
+                    "ci": found.interval,
+                    "n": found.n,
+                    "p": found.p,
+                    "p_adjusted": found.p_adjusted,
+                    "detectable": found.detectable,
+                }
+                for a, b in combinations(range(len(group.models)), 2)
+                if (found := comparison.pair(a, b))
+            ],
+            "rank_intervals": dict(
+                zip(
+                    group.models,
+                    rank_intervals(comparison, less_is_better=METRICS[metric].less_is_better),
+                    strict=True,
+                )
+            ),
         }
-    return compared
+        for metric, comparison in group.numbers.comparisons.items()
+    }
 
 
-def _open_ranks(
-    group: Group, metric: str, comparison: Comparison
-) -> dict[str, tuple[int, int] | None]:
-    """Return the ranks that each model may have; null where it has no value."""
-    ranks = rank_intervals(comparison, less_is_better=METRICS[metric].less_is_better)
-    return dict(zip(group.models, ranks, strict=True))
-
-
-def _strata_json(groups: Sequence[Group]) -> dict[str, Any]:
-    strata: dict[str, Any] = {"harm_domain": {}, "task_type": {}, "cell": {}, "domain_macro": {}}
+def _strata_json(groups: Sequence[Group]) -> Json:
+    strata: dict[str, dict[str, dict[str, Json]]] = {"harm_domain": {}, "task_type": {}, "cell": {}}
+    macros: dict[str, Json] = {}
     for group in groups:
         for (model, metric, (domain, task)), number in group.numbers.strata.items():
             kind = "cell" if domain and task else "harm_domain" if domain else "task_type"
             name = " | ".join(part for part in (domain, task) if part)
             strata[kind].setdefault(name, {}).setdefault(model, {})[metric] = _entry(number)
-        strata["domain_macro"] |= {
-            model: {metric: _entry(group.numbers.macros[model, metric]) for metric in METRICS}
-            for model in group.models
-        }
-    return strata
+        for (model, metric), number in group.numbers.macros.items():
+            macros.setdefault(model, {})[metric] = _entry(number)
+    return {**strata, "domain_macro": macros}
 
 
-def checks_json(group: Group) -> dict[str, dict[str, object]]:
+def checks_json(group: Group) -> dict[str, Json]:
     """Return what `metrics.json` says of the judges' checks, by judge."""
-    found: dict[str, dict[str, object]] = {}
-    for item in checked_judges(group):
-        found[item.judge] = {"state": item.state}
-        if item.check is not None:
-            low, high = item.interval
-            found[item.judge] |= {
-                "accepted": item.check.accepted,
-                "cases": item.check.cases,
-                "ci": [round(low, 6), round(high, 6)],
-                "missing": item.check.missing,
-                "pass_mark": item.check.pass_mark,
-                "reasons": item.check.reasons,
-                "kinds": {kind.kind: [kind.accepted, kind.cases] for kind in item.check.kinds},
-                "groups": {
-                    name: estimate_json(share)
-                    for name, share in accepted_at_lines(item.check).items()
-                },
-                "at_the_line": msgspec.to_builtins(item.check.at_the_line),
-                "contested": [item.check.contested.accepted, item.check.contested.cases],
-                "failed": [case.id for case in item.check.failed],
-            }
-    return found
+    return {item.judge: _check_json(item) for item in checked_judges(group)}
 
 
-def judges_json(group: Group) -> dict[str, Any]:
+def _check_json(item: CheckedJudge) -> Json:
+    if item.check is None:
+        return {"state": item.state}
+    check = item.check
+    low, high = item.interval
+    return {
+        "state": item.state,
+        "accepted": check.accepted,
+        "cases": check.cases,
+        "ci": [round(low, 6), round(high, 6)],
+        "missing": check.missing,
+        "pass_mark": check.pass_mark,
+        "reasons": check.reasons,
+        "kinds": {kind.kind: [kind.accepted, kind.cases] for kind in check.kinds},
+        "groups": accepted_at_lines(check),
+        "at_the_line": check.at_the_line,
+        "contested": [check.contested.accepted, check.contested.cases],
+        "failed": [case.id for case in check.failed],
+    }
+
+
+def judges_json(group: Group) -> Json:
     """Return what is known of a group's judges; empty with one judge that graded once.
 
     With several judges `models` (model, then judge, `judge_average` or `panel`, then metric),
     `ranks` (metric, the same, model), `agreement` and `swaps`; if responses were graded twice
     `noise`, by judge.
     """
-    found: dict[str, Any] = {}
+    found: Json = {}
     if graders := group.judges.graders:
         found["models"] = {
             model: {
@@ -205,7 +196,16 @@ def judges_json(group: Group) -> dict[str, Any]:
             for place, model in enumerate(group.models)
         }
         found["ranks"] = {
-            metric: {grader.name: _ranks(group, grader, metric) for grader in graders}
+            metric: {
+                grader.name: {
+                    model: {
+                        "rank": grader.rank(metric, place),
+                        "interval": grader.rank_interval(metric, place),
+                    }
+                    for place, model in enumerate(group.models)
+                }
+                for grader in graders
+            }
             for metric in PRIMARY
         }
         found["agreement"] = group.judges.agreements
@@ -215,20 +215,18 @@ def judges_json(group: Group) -> dict[str, Any]:
     return found
 
 
-def swap_json(group: Group) -> dict[str, Any]:
+def swap_json(group: Group) -> Json:
     """Return what requests lend to grades, by model, or of their average, then by judge or panel;
     empty without an audit.
     """
-    found: dict[str, Any] = {"models": {}, "model_average": {}}
+    by_model: dict[str, dict[str, Audit]] = {}
     for (model, grader), audit in group.audits.items():
-        place = (
-            found["model_average"] if model == AVERAGE else found["models"].setdefault(model, {})
-        )
-        place[grader] = audit
-    return found if group.audits else {}
+        by_model.setdefault(model, {})[grader] = audit
+    average = by_model.pop(AVERAGE, {})
+    return {"models": by_model, "model_average": average} if group.audits else {}
 
 
-def _lenient_json(group: Group) -> dict[str, Any]:
+def _lenient_json(group: Group) -> Json:
     """Return the main metrics and ranks where a harm severity of 1 is still safe, and the pairs
     that change places.
     """
@@ -247,14 +245,7 @@ def _lenient_json(group: Group) -> dict[str, Any]:
     }
 
 
-def _ranks(group: Group, grader: Ranking, metric: str) -> dict[str, Any]:
-    return {
-        model: {"rank": grader.rank(metric, place), "interval": grader.rank_interval(metric, place)}
-        for place, model in enumerate(group.models)
-    }
-
-
-def to_json(value: Any) -> bytes:
+def to_json(value: object) -> bytes:
     """Return a result as `metrics.json` has it: keys sorted, no time stamps, the same bytes for the
     same input.
     """

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable
 from functools import cache
 from math import sqrt
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -57,7 +57,7 @@ def say(
     topic: str = "",
     *,
     loud: bool = False,
-    **facts: Any,
+    **facts: object,
 ) -> Sentence:
     """Return a sentence.
 
@@ -94,7 +94,6 @@ def environment() -> Environment:
         "percent": percent,
         "thousands": "{:,}".format,
         "counted": counted,
-        "amount": amount,
     }
     environment.tests["name"] = lambda part: isinstance(part, Name)
     return environment
@@ -131,11 +130,6 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
-def amount(value: float) -> str:
-    """Return a count that may be a mean of counts: `3`, `7.5`."""
-    return f"{value:,.1f}".removesuffix(".0")
-
-
 def percent(value: float) -> str:
     """Return a share as people read it: 89.6 %, 4.8 %, 0.25 %, 100 %; the space does not break."""
     value *= 100
@@ -143,11 +137,9 @@ def percent(value: float) -> str:
     return f"{shown.replace('-', '−')}{PERCENT}"
 
 
-def points(value: float, *, signed: bool = False) -> str:
-    """Return a difference of shares in points: 11.3 points, −0.4 points; `signed` gives those above
-    0 a sign as well.
-    """
-    return f"{100 * value:{'+' if signed else ''}.1f} points".replace("-", "−")
+def points(value: float) -> str:
+    """Return a difference of shares in points: 11.3 points, −0.4 points."""
+    return f"{100 * value:.1f} points".replace("-", "−")
 
 
 def score(value: float) -> str:

@@ -5,7 +5,6 @@ in the background.
 from __future__ import annotations
 
 from textwrap import wrap
-from typing import Any
 
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -27,13 +26,6 @@ def plain(text: str) -> Text:
     return Text(terminal_safe(text))
 
 
-def grid(**options: Any) -> RichTable:
-    """Return a table without lines."""
-    return RichTable(
-        box=None, pad_edge=False, header_style="bold", **{"padding": (0, 2, 0, 0)} | options
-    )
-
-
 def to_terminal(table: Table, *, across: bool = False, beside: bool = True) -> RichTable:
     """Return a table without its title and notes.
 
@@ -46,7 +38,7 @@ def to_terminal(table: Table, *, across: bool = False, beside: bool = True) -> R
     cells = [
         [_cell(column, row[index], beside=beside) for index, column in shown] for row in table.cells
     ]
-    lines = grid()
+    lines = RichTable(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     if across:
         (_, first), *rest = shown
         lines.add_column(plain(first.heading or ""), overflow="fold")

@@ -1,6 +1,4 @@
-"""Figures with a line or a panel for each model (paper, Figures 2, 4, 5 and 6, and some of our
-own).
-"""
+"""Figures with a line or a panel for each model (paper, Figures 2, 4, 5 and 6)."""
 
 from __future__ import annotations
 
@@ -237,7 +235,3 @@ def _written(texts: dict[str, list[Datum]], series: Series, y: Spec) -> list[Spe
         encoding = {"y": y, "x": x, "text": nominal("text")}
         found.append(mark("text", encoding, rows=texts[name], color=ink, align=align, fontSize=10))
     return found
-
-
-# From benign to malicious
-# ------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
 
 from opensafeintent.analysis.groups import Group
 from opensafeintent.analysis.numbers import Numbers
@@ -46,33 +45,19 @@ Box = tuple[float, float, float, float]
 """Left, right, low and high, in pixels."""
 
 
-class _Axes(NamedTuple):
-    """The metrics that a plane lies between."""
-
-    x: str
-    y: str
-    names: tuple[str, str] | None = None
-    """What they are called here; otherwise as everywhere."""
-
-    @property
-    def labels(self) -> tuple[str, str]:
-        return self.names or (METRICS[self.x].label, METRICS[self.y].label)
-
-
 # Safety against utility
 # ------------------------------------------------------------------------------
-
-_FRONTIER = _Axes("mean_utility", "triplet_safety")
 
 
 def frontier(group: Group) -> Spec:
     """Draw Triplet Safety against Mean Utility: models, the frontier that they form, points of
     reference.
     """
-    rows = _positions(group.numbers, _FRONTIER)
+    metrics = "mean_utility", "triplet_safety"
+    rows = _positions(group.numbers, *metrics)
     if not rows:
         return empty()
-    x, y = (reference_values(metric) for metric in (_FRONTIER.x, _FRONTIER.y))
+    x, y = map(reference_values, metrics)
     rows.append(
         _computed(
             "oracle",
@@ -83,12 +68,13 @@ def frontier(group: Group) -> Spec:
     )
     if not any(row["model"].startswith("baseline/refuse-all") for row in rows):
         rows.append(_computed("refuse everything", "by definition", x.refuse_all, y.refuse_all))
-    spans = tuple(
+    spans = [
         _span(min(row[f"low_{axis}"] for row in rows), max(row[f"high_{axis}"] for row in rows))
         for axis in "xy"
-    )
+    ]
     points = [row for row in rows if not row["fixed"]]
-    return _plane(rows, _FRONTIER, spans[0], spans[1], under=[_steps(points)])
+    labels = [METRICS[metric].label for metric in metrics]
+    return _plane(rows, labels, spans, under=[_steps(points)])
 
 
 def _span(low: float, high: float) -> Span:
@@ -122,18 +108,12 @@ def _steps(points: Sequence[Datum]) -> Spec:
 # Words and deeds
 # ------------------------------------------------------------------------------
 
-_WORDS_AND_DEEDS = _Axes(
-    KNOWING.doing,
-    KNOWING.knowing,
-    ("Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"),
-)
-
 
 def knowing(group: Group) -> Spec:
     """Draw how well models tell malicious from dual-use prompts in word against in deed, over the
     line where both are one.
     """
-    rows = _positions(group.numbers, _WORDS_AND_DEEDS)
+    rows = _positions(group.numbers, KNOWING.doing, KNOWING.knowing)
     if not rows:
         return empty()
     ends = [row[end] for row in rows for end in ("low_x", "low_y")]
@@ -153,19 +133,20 @@ def knowing(group: Group) -> Spec:
     on_diagonal = [
         (place - 4.0, place + 4.0, place - 4.0, place + 4.0) for place in range(4, _SIDE, 8)
     ]
-    return _plane(rows, _WORDS_AND_DEEDS, span, span, under=under, boxes=on_diagonal)
+    labels = "Doing: less help for malicious than for dual-use", "Knowing: a stricter strategy"
+    return _plane(rows, labels, (span, span), under=under, boxes=on_diagonal)
 
 
 # A plane of points
 # ------------------------------------------------------------------------------
 
 
-def _positions(numbers: Numbers, axes: _Axes) -> list[Datum]:
+def _positions(numbers: Numbers, x_metric: str, y_metric: str) -> list[Datum]:
     """Return where each model stands; a model without both metrics has no place."""
     labels = labels_of(numbers.models, most=30)
     rows: list[Datum] = []
     for model in numbers.models:
-        x, y = (numbers.overall[model, metric] for metric in (axes.x, axes.y))
+        x, y = (numbers.overall[model, metric] for metric in (x_metric, y_metric))
         if x.value is None or y.value is None:
             continue
         row = row_of(x, labels, "") | {
@@ -195,9 +176,8 @@ def _computed(name: str, about: str, x: float | None, y: float | None) -> Datum:
 
 def _plane(
     rows: Sequence[Datum],
-    axes: _Axes,
-    across_x: Span,
-    along_y: Span,
+    labels: Sequence[str],
+    spans: Sequence[Span],
     *,
     under: Sequence[Spec],
     boxes: Sequence[Box] = (),
@@ -207,8 +187,8 @@ def _plane(
 
     Args:
         rows: from `_positions` and `_computed`.
-        axes: the metrics.
-        across_x, along_y: the ends of the axes.
+        labels: of the x and the y axis.
+        spans: the ends of these axes.
         under: marks to lie below, on the same axes.
         boxes: where these have texts.
     """
@@ -216,20 +196,20 @@ def _plane(
     numbered = len(points) > _NAMED
     for index, row in enumerate(points, 1):
         row["key"] = str(index) if numbered else row["label"]
-    _place_labels(rows, (across_x, along_y), boxes)
+    _place_labels(rows, spans, boxes)
     x, y = (
         {
             "scale": {"domain": list(span), "nice": False, "zero": False},
             "title": f"{label} →",
             "axis": {"grid": True, "values": [tenth / 10 for tenth in range(11)], "format": ".1f"},
         }
-        for label, span in zip(axes.labels, (across_x, along_y), strict=True)
+        for label, span in zip(labels, spans, strict=True)
     )
     at = {"x": quantity("x", **x), "y": quantity("y", **y)}
     wide = {"x": quantity("low_x", **x), "x2": {"field": "high_x"}, "y": quantity("y", **y)}
     high = {"x": quantity("x", **x), "y": quantity("low_y", **y), "y2": {"field": "high_y"}}
     name = {"x": quantity("label_x", **x), "y": quantity("label_y", **y), "text": nominal("key")}
-    headings = (f"{label} [95 %]" for label in axes.labels)
+    headings = (f"{label} [95 %]" for label in labels)
     shown = (
         ("model", "model"),
         *zip(("shown_x", "shown_y"), headings, strict=True),

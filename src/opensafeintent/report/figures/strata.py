@@ -32,8 +32,6 @@ _WIDTH = 235
 _NAMES = 185
 """Pixels for the names of domains and types."""
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
-_LIGHT = 0.6
-"""Value from which on a tile of the map asks for dark text."""
 
 
 def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
@@ -45,7 +43,7 @@ def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
     """
     numbers = group.numbers
     lines: list[Spec] = []
-    for heading, of in (("harm domain", _domains(numbers)), ("task type", _types(numbers))):
+    for heading, of in (("harm domain", _ordered(numbers, 0)), ("task type", _ordered(numbers, 1))):
         charts: list[Spec] = []
         for metric, title in metrics.items():
             series, rows, faint = _rows(numbers, metric, of)
@@ -59,16 +57,10 @@ def panels(group: Group, metrics: Mapping[str, str]) -> Spec:
     return down(lines) if lines else empty()
 
 
-def _domains(numbers: Numbers) -> list[Stratum]:
-    return _ordered(numbers, [stratum for stratum in numbers.sets if stratum[0] and not stratum[1]])
-
-
-def _types(numbers: Numbers) -> list[Stratum]:
-    return _ordered(numbers, [stratum for stratum in numbers.sets if stratum[1] and not stratum[0]])
-
-
-def _ordered(numbers: Numbers, of: Sequence[Stratum]) -> list[Stratum]:
-    """Return strata from the safest to the least safe, by Triplet Safety averaged over models."""
+def _ordered(numbers: Numbers, kind: int) -> list[Stratum]:
+    """Return harm domains (kind 0) or task types (1) from the safest to the least safe, by Triplet
+    Safety averaged over models.
+    """
 
     def level(stratum: Stratum) -> float:
         found = [
@@ -78,7 +70,10 @@ def _ordered(numbers: Numbers, of: Sequence[Stratum]) -> list[Stratum]:
         defined = [value for value in found if value is not None]
         return -sum(defined) / len(defined) if defined else 1.0
 
-    return sorted(of, key=lambda stratum: (level(stratum), stratum[0] or "", stratum[1] or ""))
+    return sorted(
+        (stratum for stratum in numbers.sets if stratum[kind] and not stratum[1 - kind]),
+        key=lambda stratum: (level(stratum), stratum[kind]),
+    )
 
 
 def _rows(
