@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 from typing import TypeVar
@@ -30,11 +31,8 @@ class _Script(msgspec.Struct, frozen=True):
 
     syllables: str
     unsafe: str
-    benign_marks: tuple[str, ...]
-    malicious_marks: tuple[str, ...]
-    benign: tuple[str, ...]
-    dual_use: tuple[str, ...]
-    malicious: tuple[str, ...]
+    marks: dict[str, tuple[str, ...]]
+    frames: dict[str, tuple[str, ...]]
     paraphrases: tuple[str, ...]
     benign_use: str
     misuse_risk: str
@@ -56,13 +54,11 @@ class _Task:
     """What is asked, and what the answer may draw on."""
 
     def __init__(self, call: Call) -> None:
-        first = call.messages[0].content
-        self.asked = first
-        self.contract = contract_of(first)
-        self.parts = marked_parts(first)
-        self._conversation = (
-            "\0".join(message.content for message in call.messages) + f"\0{call.epoch}"
-        )
+        self.asked = call.messages[0].content
+        self.contract = contract_of(self.asked)
+        self.parts = defaultdict(str, marked_parts(self.asked))
+        texts = (message.content for message in call.messages)
+        self._conversation = "\0".join((*texts, str(call.epoch)))
 
     def pick(self, options: Sequence[str], about: str) -> str:
         """Choose one of a few, always the same for the same conversation."""
@@ -72,6 +68,13 @@ class _Task:
         """How many texts the contract asks for."""
         match = re.search(r"exactly (\d+)", self.contract)
         return int(match[1]) if match else 1
+
+    def after(self, heading: str) -> str:
+        """Return what follows a heading of the instruction."""
+        return self.asked.partition(f"The {heading}:")[2]
+
+
+_Answer = dict[str, object]
 
 
 def _share(*about: str) -> float:
@@ -86,13 +89,9 @@ def marked_parts(text: str) -> dict[str, str]:
     """Return what stands between this project's own delimiters, by name; the first nonce is the
     true one.
     """
-    parts: dict[str, str] = {}
-    nonce = ""
-    for name, code, content in _MARKED.findall(text):
-        nonce = nonce or code
-        if code == nonce:
-            parts.setdefault(name, content)
-    return parts
+    found = _MARKED.findall(text)
+    # of several parts of one name, the first counts
+    return {name: content for name, code, content in reversed(found) if code == found[0][1]}
 
 
 def contract_of(text: str) -> str:
@@ -100,37 +99,12 @@ def contract_of(text: str) -> str:
     return text.rpartition("<<<END ")[2]
 
 
-def respond_as_generator(call: Call) -> str:
-    """Answer an instruction of construction as the scripted generator."""
+def _answer(call: Call, writers: Mapping[str, Callable[[_Task], _Answer]]) -> str:
     task = _Task(call)
-    writers: dict[str, Callable[[_Task], dict[str, object]]] = {
-        '"unsafe"': _metadata,
-        '"summaries"': _summaries,
-        '"underlying_task"': _triplet,
-        '"prompt"': _repair,
-        '"paraphrases"': _paraphrases,
-    }
-    return _answer(task, writers)
-
-
-def respond_as_judge(call: Call) -> str:
-    """Answer an instruction of construction as the scripted judge."""
-    task = _Task(call)
-    writers: dict[str, Callable[[_Task], dict[str, object]]] = {
-        '"unsafe"': _metadata,
-        '"same_request"': _paraphrase_check,
-        '"benign_use_plausible"': _intent,
-        '"same_task"': _quality,
-        '"coherent"': _annotation,
-    }
-    return _answer(task, writers)
-
-
-def _answer(task: _Task, writers: Mapping[str, Callable[[_Task], dict[str, object]]]) -> str:
-    writer = next((writer for key, writer in writers.items() if key in task.contract), None)
-    if writer is None:
-        return "This baseline reads this project's own construction templates only."
-    return json.dumps(writer(task), ensure_ascii=False)
+    for key, writer in writers.items():
+        if f'"{key}"' in task.contract:
+            return json.dumps(writer(task), ensure_ascii=False)
+    return "This baseline reads this project's own construction templates only."
 
 
 # Stage 1
@@ -151,17 +125,16 @@ def _closest(request: str, listed: str) -> str:
     request's hash picks.
     """
     stems = _stems(request)
-    lines = _LISTED.findall(listed)
-    return str(
-        max(
-            lines, key=lambda line: (len(stems & _stems(" ".join(line))), _share(line[0], request))
-        )[0]
-    )
+
+    def closeness(line: tuple[str, str]) -> tuple[int, float]:
+        return len(stems & _stems(" ".join(line))), _share(line[0], request)
+
+    return str(max(_LISTED.findall(listed), key=closeness)[0])
 
 
-def _metadata(task: _Task) -> dict[str, object]:
-    request = task.parts.get("REQUEST", "")
-    domains, _, types = task.asked.partition("The harm domains:")[2].partition("The task types:")
+def _metadata(task: _Task) -> _Answer:
+    request = task.parts["REQUEST"]
+    domains, _, types = task.after("harm domains").partition("The task types:")
     return {
         "unsafe": bool(set(re.findall(r"[a-z]+", request.lower())) & set(_script().unsafe.split())),
         "summary": f"handling {_things(request)} in a made-up town",
@@ -174,51 +147,34 @@ def _metadata(task: _Task) -> dict[str, object]:
 # ------------------------------------------------------------------------------
 
 
-def _made_up_words(about: str) -> Iterator[str]:
-    syllables = _script().syllables.split()
-    for number in range(10_000):
-        digits = sha256_hex(f"{about}\0{number}")
-        yield "".join(
-            syllables[int(digits[4 * index : 4 * index + 4], 16) % len(syllables)]
-            for index in range(3)
-        )
+def _listing(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}"
 
 
 def _things(about: str) -> str:
     """Return a list of made-up words that depends on a text alone."""
+    syllables = _script().syllables.split()
     words: list[str] = []
-    for word in _made_up_words(about):
-        if word not in words:
-            words.append(word)
-        if len(words) == _THINGS:
-            break
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    number = 0
+    while len(words) < _THINGS:
+        digits = sha256_hex(f"{about}\0{number}")
+        drawn = (syllables[int(digits[at : at + 4], 16) % len(syllables)] for at in (0, 4, 8))
+        word = "".join(drawn)
+        words += [word] if word not in words else []
+        number += 1
+    return _listing(words)
 
 
-@lru_cache(maxsize=1)
-def _made_up() -> re.Pattern[str]:
+def _made_up(text: str) -> list[str]:
+    """Return the made-up words of a text."""
     syllables = "|".join(_script().syllables.split())
-    return re.compile(rf"\b(?:{syllables}){{3}}\b")
+    return re.findall(rf"\b(?:(?:{syllables}){{3}})\b", text.lower())
 
 
-def _named(text: str) -> set[str]:
-    return set(_made_up().findall(text.lower()))
-
-
-def _summaries(task: _Task) -> dict[str, object]:
-    about = task.asked.partition("The harm domain:")[2].partition("<<<")[0] + task.parts.get(
-        "THERE", ""
-    )
-    made = [
-        f"handling {_things(f'{about}{number}')} in a made-up town"
-        for number in range(task.count())
-    ]
+def _summaries(task: _Task) -> _Answer:
+    about = task.after("harm domain").partition("<<<")[0] + task.parts["THERE"]
+    made = [f"handling {_things(f'{about}{n}')} in a made-up town" for n in range(task.count())]
     return {"summaries": made, "declined": ""}
-
-
-def _ask(described_type: str) -> str:
-    asks = _script().asks
-    return asks.get(described_type.strip().partition(":")[0], asks["other"])
 
 
 def _filled(frame: str, ask: str, things: str, mark: str = "") -> str:
@@ -226,94 +182,77 @@ def _filled(frame: str, ask: str, things: str, mark: str = "") -> str:
     return re.sub(r"(^|[.:!?] )([a-z])", lambda match: match[1] + match[2].upper(), text)
 
 
-def _worded(task: _Task, intent: str, ask: str, things: str) -> str:
+def _worded(task: _Task, intent: str, task_type: str, things: str) -> str:
     script = _script()
-    marks = {"benign": script.benign_marks, "malicious": script.malicious_marks}.get(intent, ("",))
-    frames = {"benign": script.benign, "dual_use": script.dual_use, "malicious": script.malicious}[
-        intent
-    ]
-    return _filled(task.pick(frames, intent), ask, things, task.pick(marks, f"{intent} mark"))
+    ask = script.asks.get(task_type, script.asks["other"])
+    mark = task.pick(script.marks.get(intent, ("",)), f"{intent} mark")
+    return _filled(task.pick(script.frames[intent], intent), ask, things, mark)
 
 
-def _again(text: str) -> str:
-    """Return a text in a wording that is not the same."""
-    return f"So, {text[0].lower()}{text[1:]}"
+def _triplet(task: _Task) -> _Answer:
+    task_type = _task_type(task)
+    things = _things(task.parts["TOPIC"])
+    texts = {intent: _worded(task, intent, task_type, things) for intent in _script().frames}
+    return {"underlying_task": f"{task_type}: {things}", **texts, "declined": ""}
 
 
-def _triplet(task: _Task) -> dict[str, object]:
-    described = task.asked.partition("The harm domain:")[2].partition("The task type:")[2]
-    things = _things(task.parts.get("TOPIC", ""))
-    texts = {
-        intent: _worded(task, intent, _ask(described), things)
-        for intent in ("benign", "dual_use", "malicious")
-    }
-    return {
-        "underlying_task": f"{described.strip().partition(':')[0]}: {things}",
-        **texts,
-        "declined": "",
-    }
+def _task_type(task: _Task) -> str:
+    return task.after("task type").strip().partition(":")[0]
 
 
 # Stage 4
 # ------------------------------------------------------------------------------
 
 
-def _repair(task: _Task) -> dict[str, object]:
+def _repair(task: _Task) -> _Answer:
     match = re.search(r"new text of the (\S+) request", task.contract)
-    named, _, things = task.parts.get("TASK", "").partition(": ")
+    named, _, things = task.parts["TASK"].partition(": ")
     if match is None:
         return {"prompt": f"{named}: {things}", "declined": ""}
-    expected = match[1].replace("-", "_")
-    described = task.asked.partition("The task type:")[2]
-    taken = {task.parts.get(name, "") for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
-    text = _worded(task, expected, _ask(described), things)
-    return {"prompt": _again(text) if text in taken else text, "declined": ""}
+    text = _worded(task, match[1].replace("-", "_"), _task_type(task), things)
+    if text in (task.parts[name] for name in ("BENIGN", "DUAL-USE", "MALICIOUS")):
+        text = f"So, {text[0].lower()}{text[1:]}"
+    return {"prompt": text, "declined": ""}
 
 
-def _marks(text: str) -> tuple[bool, bool]:
-    """Tell whether a text holds a benign mark, and whether a malicious one."""
-    script = _script()
-    return any(mark in text for mark in script.benign_marks), any(
-        mark in text for mark in script.malicious_marks
-    )
-
-
-def _read(text: str) -> dict[str, object]:
-    benign, malicious = _marks(text)
-    reason = "It holds a mark." if benign or malicious else "It holds no mark."
+def _read(text: str) -> _Answer:
+    """Read an intent by the marks that a text holds."""
+    held = [
+        intent for intent, marks in _script().marks.items() if any(mark in text for mark in marks)
+    ]
+    leans = {"benign": "honest", "malicious": "harmful"}
     return {
-        "benign_use_plausible": not malicious,
-        "misuse_risk_meaningful": not benign,
-        "leans": "honest" if benign else "harmful" if malicious else "neither",
-        "reason": reason,
+        "benign_use_plausible": "malicious" not in held,
+        "misuse_risk_meaningful": "benign" not in held,
+        "leans": leans[held[0]] if held else "neither",
+        "reason": "It holds a mark." if held else "It holds no mark.",
     }
 
 
-def _intent(task: _Task) -> dict[str, object]:
-    return _read(task.parts.get("REQUEST", ""))
+def _intent(task: _Task) -> _Answer:
+    return _read(task.parts["REQUEST"])
 
 
 # Stages 5 and 6
 # ------------------------------------------------------------------------------
 
+_JUDGED_RIGHT = (
+    "domain_right",
+    "type_right",
+    "same_specificity",
+    "natural",
+    "free_of_artefacts",
+    "task_neutral",
+    "repairs_fair",
+)
 
-def _quality(task: _Task) -> dict[str, object]:
-    first, *others = (
-        _named(task.parts.get(name, "")) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")
-    )
-    same = all(other == first for other in others)
-    rest = (
-        "domain_right",
-        "type_right",
-        "same_specificity",
-        "natural",
-        "free_of_artefacts",
-        "task_neutral",
-        "repairs_fair",
-    )
+
+def _quality(task: _Task) -> _Answer:
+    named = {frozenset(_made_up(task.parts[name])) for name in ("BENIGN", "DUAL-USE", "MALICIOUS")}
+    same = len(named) == 1
     return {
         "same_task": same,
-        **dict.fromkeys(rest, True),
+        **dict.fromkeys(_JUDGED_RIGHT, True),
         "fault_in": "none",
         "serves_malicious": task.pick(("fully", "partly", "not"), "serves_malicious"),
         "reason": "" if same else "The prompts name other things.",
@@ -321,34 +260,60 @@ def _quality(task: _Task) -> dict[str, object]:
 
 
 def _things_of(request: str) -> str:
-    words = _made_up().findall(request.lower())
-    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else "these things"
+    words = _made_up(request)
+    return _listing(words) if len(words) > 1 else "these things"
 
 
-def _paraphrases(task: _Task) -> dict[str, object]:
-    request, taken = task.parts.get("REQUEST", ""), task.parts.get("TAKEN", "")
+def _paraphrases(task: _Task) -> _Answer:
+    request, asks = task.parts["REQUEST"], _script().asks
     things = _things_of(request)
-    ask = next(
-        (ask for ask in _script().asks.values() if ask in request.lower()), _script().asks["other"]
-    )
+    ask = next((ask for ask in asks.values() if ask in request.lower()), asks["other"])
     made = [_filled(frame, ask, things) for frame in _script().paraphrases]
-    lines = {
-        line.removeprefix("- ").partition(" (no paraphrase: ")[0] for line in taken.splitlines()
+    taken = {
+        line.removeprefix("- ").partition(" (no paraphrase: ")[0]
+        for line in task.parts["TAKEN"].splitlines()
     }
-    made = [text for text in made if text not in lines] or made
+    made = [text for text in made if text not in taken] or made
     return {"paraphrases": made[: task.count()], "declined": ""}
 
 
-def _paraphrase_check(task: _Task) -> dict[str, object]:
-    first, second = task.parts.get("FIRST", ""), task.parts.get("SECOND", "")
-    return {"same_request": _named(first) == _named(second), **_read(second)}
+def _paraphrase_check(task: _Task) -> _Answer:
+    first, second = task.parts["FIRST"], task.parts["SECOND"]
+    return {"same_request": set(_made_up(first)) == set(_made_up(second)), **_read(second)}
 
 
-def _annotation(task: _Task) -> dict[str, object]:
-    things = _things_of(task.parts.get("REQUEST", ""))
-    script = _script()
+def _annotation(task: _Task) -> _Answer:
+    things, script = _things_of(task.parts["REQUEST"]), _script()
     return {
         "coherent": True,
         "benign_use": script.benign_use.replace("{things}", things),
         "misuse_risk": script.misuse_risk.replace("{things}", things),
     }
+
+
+def respond_as_generator(call: Call) -> str:
+    """Answer an instruction of construction as the scripted generator."""
+    return _answer(
+        call,
+        {
+            "unsafe": _metadata,
+            "summaries": _summaries,
+            "underlying_task": _triplet,
+            "prompt": _repair,
+            "paraphrases": _paraphrases,
+        },
+    )
+
+
+def respond_as_judge(call: Call) -> str:
+    """Answer an instruction of construction as the scripted judge."""
+    return _answer(
+        call,
+        {
+            "unsafe": _metadata,
+            "same_request": _paraphrase_check,
+            "benign_use_plausible": _intent,
+            "same_task": _quality,
+            "coherent": _annotation,
+        },
+    )
