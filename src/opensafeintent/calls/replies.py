@@ -161,33 +161,10 @@ REPLIED = ("no_answer: ", "malformed: the reply's content")
 """What the error of a failed row begins with, after which the model cannot be said to be silent."""
 
 
-class _Message(msgspec.Struct):
-    content: Any = None
-    refusal: Any = None
-
-
-class _Choice(msgspec.Struct):
-    message: _Message | None = None
-    finish_reason: Any = None
-    error: Any = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: Any = None
-    completion_tokens: Any = None
-
-
-class _Completion(msgspec.Struct):
-    choices: list[_Choice] | None = None
-    usage: _Usage | None = None
-    model: Any = None
-    error: Any = None
-
-
 T = TypeVar("T")
 
 _NO_USAGE = Usage()
-_completion = msgspec.json.Decoder(_Completion)
+_completion = msgspec.json.Decoder(dict[str, Any])
 _TAG = re.compile(r"<(/?)think>", re.IGNORECASE)
 _BROKEN_OFF = frozenset(
     {
@@ -232,50 +209,27 @@ def without_thinking(text: str) -> str:
     return _TAG.sub(lambda tag: f"< {tag[0][1:]}", rest)
 
 
-def _decode(body: bytes) -> _Completion:
+def _decode(body: bytes) -> dict[str, Any]:
+    """Return the fields of a reply. What stands in them is looked at where it is used: an answer is
+    not thrown away for what stands beside it.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON object.
+    """
     try:
         return _completion.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         if len(body) > _LONGEST_ODD:
             raise
-        return _read_by_field(body)
-
-
-def _read_by_field(body: bytes) -> _Completion:
-    """Read a completion of which a field is not of its type: an answer is not thrown away for what
-    stands beside it.
-    """
 
     def whole(digits: str) -> int:
         return int(digits) if len(digits) <= _MOST_DIGITS else -1
 
-    data = json.loads(body, parse_int=whole)
     # an answer that was cut within a character holds half of a surrogate pair, which only Python's
     # own reader takes
-    text = json.dumps(data, ensure_ascii=False)
-    if (sound := text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")) != text:
-        data = json.loads(sound)
-    reply = msgspec.convert(data, dict[str, Any])
-    choices = reply.get("choices")
-    if not isinstance(choices, list | None):
-        raise ValueError("`choices` is not an array")
-    fields = choices[0] if choices and isinstance(choices[0], dict) else {}
-    choice = _Choice(
-        _as(_Message, fields.get("message")), fields.get("finish_reason"), fields.get("error")
-    )
-    return _Completion(
-        choices=[choice] if choices else None,
-        usage=_as(_Usage, reply.get("usage")),
-        model=reply.get("model"),
-        error=reply.get("error"),
-    )
-
-
-def _as(kind: type[T], value: Any) -> T | None:
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
-        return None
+    text = json.dumps(json.loads(body, parse_int=whole), ensure_ascii=False)
+    sound = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return msgspec.convert(json.loads(sound), dict[str, Any])
 
 
 def _count(tokens: Any) -> int:
@@ -295,9 +249,9 @@ def usage_in(body: bytes) -> Usage:
         return _NO_USAGE
 
 
-def _spent(reply: _Completion) -> Usage:
-    usage = reply.usage or _Usage()
-    return Usage(_count(usage.prompt_tokens), _count(usage.completion_tokens))
+def _spent(reply: dict[str, Any]) -> Usage:
+    usage = _inside(reply, "usage")
+    return Usage(_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
 
 
 def completion_body(
@@ -332,27 +286,29 @@ def read_reply(body: bytes) -> Answered | Refused:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise ValueError(f"the reply is not a chat completion: {error}") from error
     spent = _spent(reply)
-    served = _served(reply.model) if isinstance(reply.model, str) else ""
-    if not reply.choices:
+    served = _served(reply["model"]) if isinstance(reply.get("model"), str) else ""
+    choices, failure = reply.get("choices"), reply.get("error")
+    if choices is not None and not isinstance(choices, list):
+        raise ValueError("the reply's `choices` is not an array")
+    if not choices:
         if is_filter(fields := error_of(body)):
             return Refused(reason=_told(fields), usage=spent, served_model=served)
-        raise ValueError(
-            "the reply holds no"
-            f" choices{f' but an error: {_told(reply.error)}' if reply.error else ''}"
-        )
-    choice = reply.choices[0]
-    reason = choice.finish_reason if isinstance(choice.finish_reason, str) else ""
-    if reply.error or choice.error:
-        raise NotAnAnswer(
-            "broken_off", f"{_broken_off(reason)}: {_told(reply.error or choice.error)}"
-        )
-    if choice.message is None:
+        but = f" but an error: {_told(failure)}" if failure else ""
+        raise ValueError(f"the reply holds no choices{but}")
+    choice = choices[0] if isinstance(choices[0], dict) else {}
+    given = choice.get("finish_reason")
+    reason = given if isinstance(given, str) else ""
+    failure = failure or choice.get("error")
+    if failure:
+        raise NotAnAnswer("broken_off", f"{_broken_off(reason)}: {_told(failure)}")
+    message = choice.get("message")
+    if not isinstance(message, dict):
         raise NotAnAnswer("no_answer", "the reply's choice holds no message")
-    said = _said(choice.message)
+    said = _said(message)
     try:
         return outcome_of(said, reason, spent, served)
     except NotAnAnswer as wrong:
-        if said is not None or choice.message.content is None or not wrong.final:
+        if said is not None or message.get("content") is None or not wrong.final:
             raise
         raise NotAnAnswer("malformed", "the reply's content holds no text") from wrong
 
@@ -384,23 +340,19 @@ def outcome_of(
     raise NotAnAnswer("no_answer", f"the reply holds no text (finish reason: {reason or 'none'})")
 
 
-def _said(message: _Message) -> str | None:
+def _said(message: dict[str, Any]) -> str | None:
     """Return what a message says: its content, or the refusal in its place; None where neither has
     a text.
     """
-    content, refusal = message.content, message.refusal
+    content, refusal = message.get("content"), message.get("refusal")
     if isinstance(content, str) and content:
         return content
     if isinstance(refusal, str) and refusal:
         return refusal
     if not isinstance(content, list):
         return content if isinstance(content, str) else None
-    parts = [
-        part.get("text")
-        for part in content
-        if isinstance(part, dict) and part.get("type") == "text"
-    ]
-    texts = [text for text in parts if isinstance(text, str)]
+    parts = [part for part in content if isinstance(part, dict) and part.get("type") == "text"]
+    texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
     return "".join(texts) if texts else None
 
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
 from statistics import median
-from typing import get_args
+from typing import NamedTuple, get_args
 
 import msgspec
 
@@ -17,7 +17,6 @@ from opensafeintent.calls.ledger import Attempted, Ledger
 from opensafeintent.calls.prices import Prices
 from opensafeintent.calls.providers import is_in_process, provider_of
 from opensafeintent.calls.records import Purpose
-from opensafeintent.errors import InputError
 
 _PURPOSES = get_args(Purpose)
 
@@ -87,11 +86,11 @@ class Spent(msgspec.Struct, frozen=True, kw_only=True):
         """Return, by model that is paid for, how many of its replies did not say how many tokens
         they took.
         """
-        found: dict[str, int] = {}
+        silent: Counter[str] = Counter()
         for line in self.lines:
             if line.without_usage and not is_in_process(line.model):
-                found[line.model] = found.get(line.model, 0) + line.without_usage
-        return found
+                silent[line.model] += line.without_usage
+        return dict(silent)
 
 
 def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
@@ -105,30 +104,25 @@ def spent_of(ledger: Ledger, keys: Iterable[bytes] | None = None) -> Spent:
         InputError: the ledger is damaged.
     """
     lines: dict[tuple[str, str], Spending] = {}
-    last = ""
+    day: date | None = None
     for attempt in ledger.attempts(keys):
         key = (attempt.model, attempt.purpose)
         lines.setdefault(key, Spending(model=attempt.model, purpose=attempt.purpose)).add(attempt)
-        last = max(last, attempt.created)
-    try:
-        day = date.fromisoformat(last[:10]) if last else None
-    except ValueError as error:
-        raise InputError(
-            f"{ledger.path}: the ledger is damaged: a call of {last[:10]!r}"
-        ) from error
-    return Spent(lines=tuple(sorted(lines.values(), key=_place)), shared=keys is not None, day=day)
-
-
-def _place(line: Spending) -> tuple[str, int, str]:
-    known = line.purpose in _PURPOSES
-    return line.model, _PURPOSES.index(line.purpose) if known else len(_PURPOSES), line.purpose
+        day = max(day or date.min, attempt.created.date())
+    return Spent(
+        lines=tuple(
+            sorted(lines.values(), key=lambda line: (line.model, _PURPOSES.index(line.purpose)))
+        ),
+        shared=keys is not None,
+        day=day,
+    )
 
 
 # What to expect
 # ------------------------------------------------------------------------------
 
 
-class Seen(msgspec.Struct, frozen=True):
+class Seen(NamedTuple):
     """What the calls of one model for one purpose took on average, by a ledger."""
 
     calls: int

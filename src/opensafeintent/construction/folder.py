@@ -122,7 +122,7 @@ class _RoundsBegun(msgspec.Struct, frozen=True, kw_only=True):
     rounds: tuple[Round, ...]
 
 
-class BuildFolder(LedgerFolder[BuildManifest]):
+class BuildFolder(LedgerFolder):
     """The folder of one build."""
 
     manifest_name = "build.json"

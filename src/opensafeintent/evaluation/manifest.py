@@ -235,7 +235,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         return sampled(dataset.prompt_sets, entry.limit)
 
 
-class RunFolder(LedgerFolder[Manifest]):
+class RunFolder(LedgerFolder):
     """The folder of one run: its manifest, prompt-sets, ledger and results."""
 
     manifest_name = "run.json"
