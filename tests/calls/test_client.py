@@ -7,9 +7,9 @@ import random
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from email.utils import formatdate
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +22,6 @@ from calls.support import (
     chat_model,
     holds,
     open_client,
-    rows,
     statuses,
     user_call,
     user_calls,
@@ -32,7 +31,7 @@ from opensafeintent.calls import client as module
 from opensafeintent.calls.client import Budget, Client, ModelStopped
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Answered, Failed, Outcome, Refused, Sampling
+from opensafeintent.calls.records import Answered, Failed, Outcome, Sampling
 from opensafeintent.errors import Stopped
 
 
@@ -121,27 +120,6 @@ def test_a_failed_call_is_tried_again_by_the_next_run(path: Path, server: Loopba
     assert statuses(path) == ["failed", "answered"]
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        status(400, code="content_filter"),
-        Fault(action="completion", finish_reason="content_filter"),
-    ],
-)
-def test_a_filtered_call_is_refused_and_that_is_an_outcome(
-    path: Path, server: LoopbackServer, fault: Fault
-) -> None:
-    server.set_faults(fault)
-    with Ledger(path) as ledger:
-        first = ask(ledger, server.base_url)
-    with Ledger(path) as ledger:
-        second = ask(ledger, server.base_url)
-    assert isinstance(first, Refused)
-    assert first == second
-    assert server.stats()["total"] == 1
-    assert rows(path, "status, stop_reason") == [("refused", "content_filter")]
-
-
 def test_only_the_ledger_answers_for_an_identity(path: Path, server: LoopbackServer) -> None:
     with Ledger(path) as ledger:
         ask(ledger, server.base_url)
@@ -158,38 +136,28 @@ def test_only_the_ledger_answers_for_an_identity(path: Path, server: LoopbackSer
 
 
 def test_what_may_pass_is_tried_again_after_a_wait(path: Path, ledger: Ledger) -> None:
-    broken = {
-        "500": status(500, match=Match(contains="500", attempts=1)),
-        "503": status(503, match=Match(contains="503", attempts=1)),
-        "drop": Fault(action="drop", match=Match(contains="drop", attempts=1)),
-        "truncated": Fault(action="truncate", match=Match(contains="truncated", attempts=1)),
-        "malformed": Fault(action="malformed", match=Match(contains="malformed", attempts=1)),
-        "html": Fault(action="html", match=Match(contains="html", attempts=1)),
-        "broken off": Fault(
-            action="completion",
-            content="",
-            finish_reason="error",
-            match=Match(contains="broken off", attempts=1),
-        ),
-        "nothing": Fault(
-            action="completion", empty_choices=True, match=Match(contains="nothing", attempts=1)
-        ),
-    }
-    with LoopbackServer(faults=broken.values()) as server:
-        outcomes = ask_all(ledger, server.base_url, [user_call(name) for name in broken])
-        came: dict[str, list[float]] = {name: [] for name in broken}
+    def once(name: str, **fields: Any) -> Fault:
+        return Fault(match=Match(contains=name, attempts=1), **fields)
+
+    broken = [
+        once("500", action="status", status=500),
+        *(once(name, action=name) for name in ("drop", "truncate", "malformed", "html")),
+        once("broken off", action="completion", content="", finish_reason="error"),
+        once("nothing", action="completion", empty_choices=True),
+    ]
+    names = [fault.match.contains or "" for fault in broken]
+    with LoopbackServer(faults=broken) as server:
+        outcomes = ask_all(ledger, server.base_url, map(user_call, names))
+        came: dict[str, list[float]] = {name: [] for name in names}
         for request in server.requests:
             came[request.messages[-1]["content"]].append(request.time)
-        took = server.requests[-1].time - server.requests[0].time
     assert [outcome.text for outcome in outcomes if isinstance(outcome, Answered)] == [
-        answer_text("m", [name]) for name in broken
+        answer_text("m", [name]) for name in names
     ]
-    # The first wait is half a second, give or take half of it; all eight wait at the same time.
-    waits = [second - first for first, second in came.values()]
-    assert min(waits) >= 0.25
-    assert sum(waits) > 2 * took
+    # The first wait is half a second, give or take half of it.
+    assert min(second - first for first, second in came.values()) >= 0.25
     ledger.close()
-    assert sorted(statuses(path)) == ["answered"] * 8 + ["failed"] * 8
+    assert sorted(statuses(path)) == ["answered"] * 7 + ["failed"] * 7
 
 
 def test_waits_double(ledger: Ledger) -> None:
@@ -199,20 +167,6 @@ def test_waits_double(ledger: Ledger) -> None:
     # 0.5 s and 1 s, each give or take half of it, and a second for a busy machine.
     assert 0.25 <= second - first <= 0.75 + 1
     assert 0.5 <= third - second <= 1.5 + 1
-
-
-def test_attempts_come_to_an_end(
-    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_ATTEMPTS", 2)
-    with LoopbackServer(faults=[status(503, message="no GPU is free")]) as server:
-        outcome = ask(ledger, server.base_url)
-        assert server.stats()["total"] == 2
-    assert isinstance(outcome, Failed)
-    assert (outcome.kind, outcome.attempts) == ("server", 2)
-    assert "no GPU is free" in outcome.error
-    ledger.close()
-    assert statuses(path) == ["failed", "failed"]
 
 
 def test_a_call_has_a_deadline(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,54 +188,13 @@ def test_rate_limits_do_not_use_up_the_attempts(
         assert isinstance(ask(ledger, server.base_url), Answered)
 
 
-def test_retry_after_in_seconds_is_kept_to(ledger: Ledger) -> None:
-    """What is to wait twice as long comes later: that bounds the shorter wait, however busy the
-    machine is.
-    """
-    waits = [
-        (number, seconds) for number in (429, 503) for seconds in (0.9, 1.8)
-    ]  # without them, 0.75 s at the most
-    with ExitStack() as stack:
-        faults = [
-            status(number, retry_after=seconds, match=Match(first=1)) for number, seconds in waits
-        ]
-        servers = [stack.enter_context(LoopbackServer(faults=[fault])) for fault in faults]
-
-        async def run() -> list[Outcome]:
-            async with HttpSession() as http:
-                clients = [
-                    Client(ledger, {MODEL: chat_model(server.base_url, http)}) for server in servers
-                ]
-                asking = zip(clients, user_calls(4), strict=True)
-                return await asyncio.gather(*(client.ask(call) for client, call in asking))
-
-        assert all(isinstance(outcome, Answered) for outcome in asyncio.run(run()))
-        came = [[request.time for request in server.requests] for server in servers]
-    for (_, seconds), (first, second) in zip(waits, came, strict=True):
-        assert second - first >= seconds
-    assert came[0][1] < came[1][1]
-    assert came[2][1] < came[3][1]
-
-
-def test_retry_after_as_a_date_is_kept_to(ledger: Ledger) -> None:
-    when = int(time.time()) + 2
-    fault = status(
-        503, headers={"Retry-After": formatdate(when, usegmt=True)}, match=Match(first=1)
-    )
-    with LoopbackServer(faults=[fault]) as server:
+@pytest.mark.parametrize("number", [429, 503])
+def test_retry_after_is_kept_to(ledger: Ledger, number: int) -> None:
+    # without it, the first wait is 0.75 s at the most
+    with LoopbackServer(faults=[status(number, retry_after=0.9, match=Match(first=1))]) as server:
         assert isinstance(ask(ledger, server.base_url), Answered)
-        assert (
-            when - 0.01 <= server.requests[-1].time < when + 60
-        )  # another zone's time is half an hour away at the least
-
-
-def test_retry_after_holds_for_every_call_to_the_endpoint(ledger: Ledger) -> None:
-    # One connection, and eight calls: while the endpoint is closed, those who wait for the
-    # connection wait too.
-    with LoopbackServer(faults=[status(429, retry_after=1, match=Match(first=1))]) as server:
-        ask_all(ledger, server.base_url, user_calls(8), max_connections=1)
-        first, second, *_ = (request.time for request in server.requests)
-    assert second - first >= 0.99
+        first, second = (request.time for request in server.requests)
+    assert second - first >= 0.9
 
 
 def test_an_unsupported_temperature_is_dropped_without_a_wait(path: Path, ledger: Ledger) -> None:
@@ -351,15 +264,6 @@ def test_rate_limits_halve_what_is_in_flight_at_once(ledger: Ledger) -> None:
     assert limits == [16, 8]
 
 
-def test_connections_rise_under_load(ledger: Ledger) -> None:
-    with LoopbackServer(latency=0.1) as server:
-        outcomes = ask_all(ledger, server.base_url, user_calls(400))
-        # It starts with 16, and 400 answers are enough to double that: 16 -> 24 -> 36 after 32 and
-        # 80 of them.
-        assert server.stats()["max_in_flight"] >= 32
-    assert all(isinstance(outcome, Answered) for outcome in outcomes)
-
-
 def test_a_rate_limited_endpoint_answers_everything_in_the_end(path: Path, ledger: Ledger) -> None:
     with LoopbackServer(latency=0.02, rate_limit=12) as server:
         outcomes = ask_all(ledger, server.base_url, user_calls(150))
@@ -395,11 +299,8 @@ def ask_in_turn(
     ("fault", "named"),
     [
         (status(401), KEY_VARIABLE),
-        (status(403), KEY_VARIABLE),
-        (status(402, message="Insufficient credits."), KEY_VARIABLE),
         (status(429, code="insufficient_quota"), KEY_VARIABLE),
         (status(404), MODEL),
-        (status(400, code="model_not_found"), MODEL),
     ],
 )
 def test_what_will_not_pass_stops_the_model_with_one_clear_line(
@@ -438,16 +339,6 @@ def test_a_dead_endpoint_stops_after_twenty_calls(
     assert client.tally.calls == 20
 
 
-def test_many_calls_at_once_to_a_dead_endpoint_are_few_requests(
-    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_ATTEMPTS", 1)
-    with LoopbackServer(faults=[Fault(action="drop", seconds=0.01)]) as server:
-        ask_all(ledger, server.base_url, user_calls(300), max_connections=4)
-        # The twentieth failure stops the model; up to three more requests were in flight then.
-        assert 20 <= server.stats()["total"] <= 23
-
-
 def test_an_answer_between_failures_keeps_a_model_going(ledger: Ledger) -> None:
     fault = status(400, code="context_length_exceeded", match=Match(skip=1, every=2))
     with LoopbackServer(faults=[fault]) as server:
@@ -456,16 +347,6 @@ def test_an_answer_between_failures_keeps_a_model_going(ledger: Ledger) -> None:
     # The first is answered; of the 59 after it, the second, fourth, ... fifty-eighth fail.
     assert sum(isinstance(result, Failed) for result in results) == 29
     assert client.stopped_models == {}
-
-
-def test_a_call_that_is_too_long_fails_alone_and_at_once(ledger: Ledger) -> None:
-    fault = status(400, code="context_length_exceeded", match=Match(first=1))
-    with LoopbackServer(faults=[fault]) as server:
-        (first, second), _ = ask_in_turn(ledger, server.base_url, 2)
-    assert isinstance(first, Failed)
-    assert (first.kind, first.attempts) == ("rejected", 1)
-    assert "maximum context length" in first.error
-    assert isinstance(second, Answered)
 
 
 def test_what_is_in_the_ledger_is_found_after_the_model_stopped(
@@ -494,10 +375,7 @@ def test_a_budget_of_calls_is_never_exceeded_and_what_was_answered_is_kept(
     assert server.stats()["total"] == 20
     stopped = [outcome for outcome in outcomes if isinstance(outcome, Stopped)]
     assert len(stopped) == 30
-    assert (
-        str(stopped[0])
-        == "the budget of 20 calls is used up; run again with a larger --budget-calls to go on"
-    )
+    assert "the budget of 20 calls is used up" in str(stopped[0])
     assert statuses(path) == ["answered"] * 20
     with Ledger(path) as ledger:  # the next run pays for the rest alone
         outcomes = ask_all(ledger, server.base_url, user_calls(50), budget=Budget(calls=30))
@@ -533,11 +411,7 @@ def test_a_budget_of_tokens_stops_after_the_call_that_used_it_up(
 
     number, line = asyncio.run(run())
     assert number == server.stats()["total"] == 2
-    assert (
-        line
-        == f"the budget of {budget} tokens is used up; run again with a larger --budget-tokens to"
-        " go on"
-    )
+    assert f"the budget of {budget} tokens" in line
 
 
 def test_a_budget_does_not_keep_from_what_is_there_already(
@@ -570,13 +444,8 @@ def test_a_halt_lets_calls_in_flight_finish(path: Path, ledger: Ledger) -> None:
 def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
     async def run(base_url: str) -> Client:
         async with open_client(ledger, base_url) as client:
-            for call in [
-                user_call("a"),
-                user_call("a"),
-                user_call("b"),
-                user_call("c", purpose="harm"),
-                user_call("d"),
-            ]:
+            harm = user_call("c", purpose="harm")
+            for call in (*map(user_call, "aab"), harm, user_call("d")):
                 await client.ask(call)
             return client
 
@@ -600,48 +469,28 @@ def test_the_tally_counts_what_was_done(ledger: Ledger) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [200, 400, 401, 500])
 @pytest.mark.parametrize("padding", ["", "x" * 400])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        *(status(number) for number in (200, 400, 401, 500)),
+        status(400, code="content_filter"),
+        Fault(action="completion"),
+    ],
+    ids=repr,
+)
 def test_an_echoed_key_is_nowhere(
-    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, number: int, padding: str
+    path: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch, fault: Fault, padding: str
 ) -> None:
     # Longer replies are compressed in the ledger; that hides a key from grep, and from nobody else.
     monkeypatch.setattr(module, "_ATTEMPTS", 1)
-    with LoopbackServer(faults=[status(number, message=f"Wrong key: {KEY} {padding}")]) as server:
-        (outcome, *_), client = ask_in_turn(ledger, server.base_url, 1)
-    assert isinstance(outcome, Failed)
-    assert KEY not in outcome.error
-    assert KEY not in "".join(client.stopped_models.values())
+    said = f"Your key: {KEY}\x1b[31m\n{padding}"
+    with LoopbackServer(faults=[replace(fault, message=said, content=said)]) as server:
+        (outcome,), client = ask_in_turn(ledger, server.base_url, 1)
+        assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY not in repr(outcome) + "".join(client.stopped_models.values())
+    if isinstance(outcome, Failed):
+        assert "***" in outcome.error and "\x1b" not in outcome.error and "\n" not in outcome.error
     ledger.close()
-    assert holds(path, "Wrong key")
-    assert not holds(path, KEY)
-
-
-def test_a_key_echoed_in_a_refusal_is_nowhere(path: Path, ledger: Ledger) -> None:
-    with LoopbackServer(
-        faults=[status(400, code="content_filter", message=f"Filtered: {KEY}")]
-    ) as server:
-        outcome = ask(ledger, server.base_url)
-    assert isinstance(outcome, Refused)
-    ledger.close()
-    assert holds(path, "Filtered")
-    assert not holds(path, KEY)
-
-
-def test_a_key_echoed_in_an_answer_is_nowhere(path: Path, ledger: Ledger) -> None:
-    with LoopbackServer(
-        faults=[Fault(action="completion", content=f"Your headers hold {KEY}.")]
-    ) as server:
-        assert isinstance(ask(ledger, server.base_url), Answered)
-    ledger.close()
-    assert holds(path, "Your headers hold")
-    assert not holds(path, KEY)
-
-
-def test_the_key_does_not_enter_the_ledger_with_the_request(
-    path: Path, ledger: Ledger, server: LoopbackServer
-) -> None:
-    ask(ledger, server.base_url)
-    assert server.requests[0].headers["Authorization"] == f"Bearer {KEY}"
-    ledger.close()
+    assert holds(path, "Your key")
     assert not holds(path, KEY)

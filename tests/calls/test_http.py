@@ -15,7 +15,7 @@ from email.utils import formatdate
 
 import pytest
 
-from calls.support import KEY, KEY_VARIABLE, chat_model, user_call
+from calls.support import KEY, chat_model, user_call
 from loopback import Fault, LoopbackServer, Match, answer_text
 from opensafeintent.calls import http as module
 from opensafeintent.calls.http import HttpSession, Secrets
@@ -24,7 +24,6 @@ from opensafeintent.calls.records import (
     Attempt,
     Call,
     Failure,
-    Refused,
     Replied,
     Sampling,
 )
@@ -97,36 +96,27 @@ def test_the_request_is_the_call() -> None:
         "seed": 7,
         "stop": ["\n"],
     }
-    assert request.headers["Authorization"] == f"Bearer {KEY}"
     assert isinstance(result, Replied)
     assert isinstance(result.outcome, Answered)
     assert result.outcome.text == answer_text("m", ["Be brief.", "Tell me of boats."])
-
-
-def test_what_is_not_set_is_not_sent() -> None:
-    with LoopbackServer() as server:
-        attempt(server.base_url)
-        (request,) = server.requests
-    assert request.body.keys() == {"model", "messages"}
-
-
-def test_the_raw_body_is_what_the_server_sent() -> None:
-    with LoopbackServer() as server:
-        result = attempt(server.base_url)
-    assert isinstance(result, Replied)
-    assert result.body.startswith(b'{"id":"chatcmpl-')
-    assert result.body.endswith(b"}")
 
 
 # Fields that a model does not take
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("field", ["temperature", "reasoning_effort"])
-def test_a_field_that_is_not_supported_is_left_out_from_then_on(field: str) -> None:
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        ("temperature", {"code": "unsupported_value", "param": "temperature"}),
+        ("reasoning_effort", {"message": "'reasoning_effort' is not supported by this model"}),
+    ],
+)
+def test_a_field_that_is_not_supported_is_left_out_from_then_on(
+    field: str, told: dict[str, str]
+) -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0, reasoning_effort="low"))
-    fault = status(400, code="unsupported_value", param=field, match=Match(has=field))
-    with LoopbackServer(faults=[fault]) as server:
+    with LoopbackServer(faults=[status(422, match=Match(has=field), **told)]) as server:
         first, *others = attempts(server.base_url, [call] * 3)
         sent = [request.body.keys() for request in server.requests]
     assert isinstance(first, Failure)
@@ -134,20 +124,6 @@ def test_a_field_that_is_not_supported_is_left_out_from_then_on(field: str) -> N
     assert all(isinstance(other, Replied) for other in others)
     everything = {"model", "messages", "max_tokens", "temperature", "reasoning_effort"}
     assert sent == [everything, everything - {field}, everything - {field}]
-
-
-def test_max_tokens_is_renamed_for_a_model_that_wants_it_so() -> None:
-    call = user_call(sampling=Sampling(max_tokens=9))
-    fault = status(
-        400, code="unsupported_parameter", param="max_tokens", match=Match(has="max_tokens")
-    )
-    with LoopbackServer(faults=[fault]) as server:
-        first, second = attempts(server.base_url, [call] * 2)
-        sent = [request.body for request in server.requests]
-    assert isinstance(first, Failure)
-    assert isinstance(second, Replied)
-    assert [body.get("max_tokens") for body in sent] == [9, None]
-    assert [body.get("max_completion_tokens") for body in sent] == [None, 9]
 
 
 def test_a_limit_that_is_taken_by_neither_name_is_left_out() -> None:
@@ -161,33 +137,11 @@ def test_a_limit_that_is_taken_by_neither_name_is_left_out() -> None:
     assert [type(result) for result in results] == [Failure, Failure, Replied]
 
 
-def test_a_field_named_in_the_message_alone_is_found() -> None:
-    call = user_call(sampling=Sampling(temperature=0.0))
-    fault = status(
-        422, message="'temperature' is not supported by this model", match=Match(has="temperature")
-    )
-    with LoopbackServer(faults=[fault]) as server:
-        results = attempts(server.base_url, [call] * 2)
-    assert [type(result) for result in results] == [Failure, Replied]
-
-
 def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
     faults = [
-        status(
-            400,
-            code="unsupported_parameter",
-            param="max_tokens",
-            seconds=0.05,
-            match=Match(has="max_tokens"),
-        ),
-        status(
-            400,
-            code="unsupported_value",
-            param="temperature",
-            seconds=0.05,
-            match=Match(has="temperature"),
-        ),
+        status(400, code="unsupported_value", param=name, seconds=0.05, match=Match(has=name))
+        for name in ("max_tokens", "temperature")
     ]
 
     async def run(base_url: str) -> list[list[Attempt]]:
@@ -198,14 +152,12 @@ def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
             ]
 
     with LoopbackServer(faults=faults) as server:
-        first, second, third = asyncio.run(run(server.base_url))
-        last = server.requests[-1].body
-    assert all(
-        isinstance(result, Failure) and result.kind == "unsupported_field"
-        for result in (*first, *second)
-    )
-    assert all(isinstance(result, Replied) for result in third)
-    assert last.keys() == {"model", "messages", "max_completion_tokens"}
+        *failed, last = asyncio.run(run(server.base_url))
+        sent = server.requests[-1].body
+    kinds = [result.kind for each in failed for result in each if isinstance(result, Failure)]
+    assert kinds == ["unsupported_field"] * 8
+    assert all(isinstance(result, Replied) for result in last)
+    assert sent.keys() == {"model", "messages", "max_completion_tokens"}
 
 
 # Failures
@@ -262,11 +214,6 @@ def test_what_will_not_pass_is_fatal(fault: Fault, kind: str) -> None:
     assert (result.kind, result.retry, result.fatal) == (kind, False, True)
 
 
-@pytest.mark.parametrize("number", [401, 403])
-def test_a_wrong_key_is_told_with_the_variable_that_holds_it(number: int) -> None:
-    assert KEY_VARIABLE in failure(status(number)).error
-
-
 @pytest.mark.parametrize("message", [None, GROQ, OPENAI])
 def test_a_rate_limit_is_waited_out(message: str | None) -> None:
     result = failure(status(429, code="rate_limit_exceeded", message=message, retry_after=7))
@@ -279,58 +226,21 @@ def test_a_rate_limit_is_waited_out(message: str | None) -> None:
     assert result.retry_after == 7.0
 
 
-def test_a_prompt_that_is_too_long_is_not_tried_again() -> None:
-    result = failure(status(400, code="context_length_exceeded"))
-    assert (result.kind, result.retry, result.fatal) == ("rejected", False, False)
-    assert "maximum context length" in result.error
-
-
 @pytest.mark.parametrize(
-    "fault",
+    ("value", "seconds"),
     [
-        status(400, code="content_filter"),
-        status(422, type="ResponsibleAIPolicyViolation"),
+        ("0.5", 0.5),
+        ("86400", 300),
+        ("-5", 0),
+        *((absurd, None) for absurd in ("soon", "Infinity", "nan", "1e400", "9" * 5000)),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", 300),
+        *((f"Fri, 31 Dec {year} 23:59:59", None) for year in (99999, -1, "9" * 50)),
     ],
 )
-def test_a_filtered_request_is_a_refusal_by_the_provider(fault: Fault) -> None:
-    with LoopbackServer(faults=[fault]) as server:
-        result = attempt(server.base_url)
-    assert isinstance(result, Replied)
-    assert isinstance(result.outcome, Refused)
-
-
-def test_a_name_is_not_a_verdict() -> None:
-    # "moderation" stands in a model's name here, and the request is refused for another reason.
-    result = failure(
-        status(400, message="omni-moderation-latest is not a chat model; use another endpoint")
-    )
-    assert result.kind == "rejected"
-
-
-@pytest.mark.parametrize("number", [429, 503])
-@pytest.mark.parametrize(
-    ("value", "low", "high"),
-    [
-        ("2", 2, 2),
-        ("0.5", 0.5, 0.5),
-        ("86400", 300, 300),
-        ("-5", 0, 0),
-        ("1" + "0" * 90, 300, 300),
-        *(
-            (absurd, None, None)
-            for absurd in ("soon", "Infinity", "-inf", "nan", "1e400", "9" * 5000)
-        ),
-        *((f"Fri, 31 Dec {year} 23:59:59 GMT", 300, 300) for year in (9999,)),
-        *((f"Fri, 31 Dec {year} 23:59:59", None, None) for year in (99999, -1, "9" * 50)),
-        ("Fri, 31 Dec 9999 23:59:59 -9999", None, None),
-    ],
-)
-def test_retry_after_is_read_in_seconds(
-    number: int, value: str, low: float | None, high: float | None
-) -> None:
+def test_retry_after_is_read_in_seconds(value: str, seconds: float | None) -> None:
     # Five minutes are the most that is waited: a provider that names a day is asked again before.
-    result = failure(status(number, headers={"Retry-After": value}))
-    assert result.retry_after == low == high
+    assert failure(status(429, headers={"Retry-After": value})).retry_after == seconds
 
 
 def test_retry_after_is_read_as_a_date() -> None:
@@ -338,8 +248,6 @@ def test_retry_after_is_read_as_a_date() -> None:
     result = failure(status(429, headers={"Retry-After": formatdate(when, usegmt=True)}))
     assert result.retry_after is not None
     assert 20 < result.retry_after <= 30
-    past = failure(status(429, headers={"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"}))
-    assert past.retry_after == 0.0
 
 
 def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -359,21 +267,6 @@ def test_nobody_at_home_is_told_with_the_address() -> None:
     assert isinstance(result, Failure)
     assert (result.kind, result.retry) == ("connection", True)
     assert base_url in result.error
-
-
-@pytest.mark.parametrize(
-    "base_url", ["http://127.0.0.1:99999/v1", "http://user:secret@127.0.0.1:9/v1"]
-)
-def test_nothing_is_raised_whatever_the_address(base_url: str) -> None:
-    # `attempt` promises a Failure; a bad address may also be refused where the endpoint is resolved
-    # (an InputError).
-    try:
-        result = attempt(base_url)
-    except InputError as error:
-        assert "secret" not in str(error)
-    else:
-        assert isinstance(result, Failure)
-        assert "secret" not in result.error
 
 
 @pytest.mark.parametrize(
@@ -401,14 +294,11 @@ Each character of it was looked at for what a terminal might make of it, which t
 @pytest.mark.parametrize(
     "body",
     [
-        b'{"error": {"message": "' + b"\\u001b" * (HUGE // 6) + b'"}}',
         b'{"error": {"message": "' + b"\\u0073\\u006b" * (HUGE // 12) + b'"}}',
-        b'{"error": {"message": "' + b"x " * (HUGE // 2) + b'"}}',
         b'{"error": {"code": ' + b"[[]," * (HUGE // 4) + b"0]}}",
         b"\xe2\x80\xae" * (HUGE // 3),
-        b"://" + b"a" * HUGE,
     ],
-    ids=["escapes", "the key's characters", "words", "arrays", "no JSON", "an address"],
+    ids=["the key's characters", "arrays", "no JSON"],
 )
 def test_a_huge_error_does_not_hold_up_the_others(body: bytes) -> None:
     async def run() -> tuple[Attempt, float]:
@@ -458,25 +348,6 @@ async def replied(status: int, body: bytes) -> Attempt:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("number", [200, 400, 401, 429, 500])
-def test_an_echoed_key_is_in_no_error_text(number: int) -> None:
-    fault = status(number, message=f"Key {KEY} is bad.\x1b[31m\nReally: Bearer {KEY}")
-    result = failure(fault)
-    assert KEY not in result.error
-    assert "***" in result.error
-    assert "\x1b" not in result.error
-
-
-def test_an_echoed_key_is_in_no_refusal() -> None:
-    with LoopbackServer(
-        faults=[status(400, code="content_filter", message=f"Filtered for {KEY}")]
-    ) as server:
-        result = attempt(server.base_url)
-    assert isinstance(result, Replied)
-    assert isinstance(result.outcome, Refused)
-    assert KEY not in result.outcome.reason
-
-
 ESCAPED = [
     "".join(f"\\u{ord(char):04x}" for char in KEY),
     "".join(f"\\u{ord(char):04X}" for char in KEY),
@@ -500,24 +371,16 @@ def test_a_key_that_comes_back_in_escapes_is_in_no_reply(number: int, written: s
     assert KEY not in kept and KEY not in json.loads(result.body)["error"]["message"]
 
 
-def test_a_slash_in_a_key_may_be_escaped() -> None:
-    secrets = Secrets(["sk/loop/back"])
-    for written in ("sk/loop/back", r"sk\/loop\/back", r"sk\u002floop\/back", r"sk\\/loop/back"):
-        assert secrets.scrub_bytes(written.encode()) == b"***"
-        assert secrets.scrub(written) == "***"
-    assert secrets.scrub_bytes(rb"sk\u003floop/back") == rb"sk\u003floop/back"
-
-
-def test_quotes_and_other_scripts_in_a_key_may_be_escaped() -> None:
-    secrets = Secrets(['a"b\\c-d\u00e9f', "\U0001f511-and-a-key", "short"])
-    for value in ('a"b\\c-d\u00e9f', "\U0001f511-and-a-key"):
-        for written in (
-            json.dumps(value)[1:-1],
-            json.dumps(value, ensure_ascii=False)[1:-1],
-            value,
-        ):
-            assert secrets.scrub_bytes(written.encode()) == b"***"
-            assert secrets.scrub(written) == "***"
+@pytest.mark.parametrize(
+    "key", ["sk/loop/back", 'a"b\\c-d\u00e9f', "\U0001f511-and-a-key", "a/b/c/d/e/f"]
+)
+def test_characters_of_a_key_may_be_escaped(key: str) -> None:
+    secrets = Secrets([key, "short"])
+    written = (key, json.dumps(key)[1:-1], json.dumps(key, ensure_ascii=False)[1:-1])
+    for form in (*written, key.replace("/", r"\/"), key.replace("/", r"\u002f")):
+        assert secrets.scrub_bytes(form.encode()) == b"***"
+        assert secrets.scrub(form) == "***"
+    assert secrets.scrub_bytes(rb"sk\u003floop/back, short") == rb"sk\u003floop/back, short"
     assert Secrets([]).scrub_bytes(rb"\u0041") == rb"\u0041"
 
 
@@ -613,7 +476,7 @@ def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
     through: Callable[[str], None], proxy: str
 ) -> None:
     through(proxy)
-    with pytest.raises(InputError, match="^HTTP_PROXY: is not the address") as refused:
+    with pytest.raises(InputError, match=r"^HTTP_PROXY: is not the address") as refused:
         attempt("http://model.invalid/v1")
     assert not re.search("secret|sec#|user|us%3A", str(refused.value))
 
@@ -624,9 +487,8 @@ def test_a_proxy_that_cannot_be_used_is_told_by_its_variable(
 
 def test_models_of_one_endpoint_share_its_limiter() -> None:
     http = HttpSession(3)
-    assert http.limiter("http://a/v1") is http.limiter("http://a/v1")
-    assert http.limiter("http://a/v1") is not http.limiter("http://b/v1")
     assert chat_model("http://a/v1/", http).limiter is http.limiter("http://a/v1")
+    assert http.limiter("http://a/v1") is not http.limiter("http://b/v1")
     assert http.limiter("http://a/v1").limit == 3
 
 
