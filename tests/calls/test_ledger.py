@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import signal
 import socket
 import sqlite3
 import stat
@@ -15,12 +14,13 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calls.support import rows, user_call
+from calls.support import rows, statuses, user_call
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse
 from opensafeintent.calls.records import (
@@ -132,21 +132,12 @@ def test_a_row_holds_all_there_is_to_know_about_the_attempt(tmp_path: Path) -> N
         ledger.add(entry)
     columns = (
         "key, model, purpose, template, template_hash, epoch, attempt, stop_reason, input_tokens,"
-        " output_tokens"
+        " output_tokens, served_model, seconds"
     )
-    assert rows(path, columns) == [
-        (entry.key, "openai-api/loopback/m", "harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1)
-    ]
-    ((served, seconds, created),) = rows(path, "served_model, seconds, created")
-    assert (served, seconds) == ("m-2026", 1.25)
-    assert (
-        abs(
-            time.time()
-            - time.mktime(time.strptime(created[:19], "%Y-%m-%dT%H:%M:%S"))
-            + time.timezone
-        )
-        < 60
-    )
+    told = ("harm", "osi-harm/1", "ab", 2, 1, "length", 11, 1, "m-2026", 1.25)
+    assert rows(path, columns) == [(entry.key, "openai-api/loopback/m", *told)]
+    ((created,),) = rows(path, "created")
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(created)).seconds < 60
 
 
 def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
@@ -154,16 +145,7 @@ def test_a_request_can_be_rebuilt_exactly(tmp_path: Path) -> None:
         Message("system", ("Be brief. " * 30,)),
         Message(
             "user",
-            (
-                RUBRIC,
-                "short",
-                "",
-                "x" * 79,
-                "y" * 80,
-                "12",
-                "Grüße \U0001f600 \x00 \u2028" * 20,
-                RUBRIC,
-            ),
+            (RUBRIC, "", "x" * 79, "y" * 80, "12", "Grüße \U0001f600 \x00 \u2028" * 20, RUBRIC),
         ),
         Message("assistant", ("5",)),
     )
@@ -248,13 +230,6 @@ def test_awkward_file_names_are_file_names(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_an_answer_is_found_from_the_moment_it_is_added(tmp_path: Path) -> None:
-    entry = answered("q")
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.add(entry)
-        assert ledger.find(entry.key) == entry.outcome
-
-
 def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Path) -> None:
     # The failed attempt goes into one batch, the answer into the next: nothing may forget the
     # answer between the two.
@@ -280,10 +255,14 @@ def test_an_answer_stays_found_while_its_failed_attempt_is_written(tmp_path: Pat
         assert lost == 0
 
 
-def test_rows_are_on_disk_within_a_fraction_of_a_second(tmp_path: Path) -> None:
+def test_an_answer_is_found_at_once_and_is_on_disk_within_a_fraction_of_a_second(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "ledger.sqlite"
     with Ledger(path) as ledger, Ledger(path, readonly=True) as other:
-        ledger.add(answered("q"))
+        entry = answered("q")
+        ledger.add(entry)
+        assert ledger.find(entry.key) == entry.outcome
         deadline = time.monotonic() + 1  # 0.05 s, and patience for a busy machine
         while other.count() == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -306,13 +285,11 @@ for number in itertools.count():
 
 def test_kill_9_loses_a_fifth_of_a_second_and_no_more(tmp_path: Path) -> None:
     path = tmp_path / "ledger.sqlite"
-    process = run_python(_WRITE_UNTIL_KILLED, path)
-    assert process.stdout is not None
-    lines = [process.stdout.readline() for _ in range(400)]
-    process.send_signal(signal.SIGKILL)
-    lines += process.stdout.readlines()
-    process.wait()
-    process.stdout.close()
+    with run_python(_WRITE_UNTIL_KILLED, path) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(400)]
+        process.kill()
+        lines += process.stdout.readlines()
     added = {
         int(number): float(when)
         for number, when in (line.split() for line in lines if line.endswith("\n"))
@@ -329,13 +306,11 @@ def test_kill_9_loses_a_fifth_of_a_second_and_no_more(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_can_be_read_where_nothing_can_be_written(folder: Path) -> None:
     path = folder / "ledger.sqlite"
-    process = run_python(_WRITE_UNTIL_KILLED, path)
-    assert process.stdout is not None
-    for _ in range(200):
-        process.stdout.readline()
-    process.kill()
-    process.wait()
-    process.stdout.close()
+    with run_python(_WRITE_UNTIL_KILLED, path) as process:
+        assert process.stdout is not None
+        for _ in range(200):
+            process.stdout.readline()
+        process.kill()
     for file in folder.iterdir():
         file.chmod(0o444)
     folder.chmod(0o555)
@@ -355,16 +330,9 @@ def test_another_programs_database_is_refused_and_left_as_it_is(tmp_path: Path) 
         connection.execute("CREATE TABLE notes (text TEXT)")
         connection.commit()
     before = path.read_bytes()
-    with pytest.raises(
-        InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent"
-    ) as refused:
+    with pytest.raises(InputError, match=r"theirs\.sqlite: is not a ledger of opensafeintent"):
         Ledger(path)
     assert path.read_bytes() == before
-    if (
-        listed := Path("/proc/self/fd")
-    ).is_dir():  # nor is it held open for as long as the error is
-        assert refused.value
-        assert path not in [Path(os.path.realpath(file)) for file in listed.iterdir()]
 
 
 @pytest.mark.parametrize("content", [b"id,text\n1,hello\n" * 100, b"\0" * 4096])
@@ -388,14 +356,10 @@ def test_a_newer_ledger_is_refused_with_both_versions_named(tmp_path: Path) -> N
             Ledger(path, readonly=readonly)
 
 
-def test_a_folder_in_the_files_place_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot open the ledger"):
-        Ledger(tmp_path)
-
-
 def test_reading_creates_nothing(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot open the ledger"):
-        Ledger(tmp_path / "ledger.sqlite", readonly=True)
+    for path in (tmp_path / "ledger.sqlite", tmp_path):
+        with pytest.raises(InputError, match="cannot open the ledger"):
+            Ledger(path, readonly=True)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -406,14 +370,9 @@ def test_a_read_only_folder_is_an_input_error_to_write_and_fine_to_read(folder: 
     (folder / "ledger.sqlite").chmod(0o444)
     folder.chmod(0o555)
     with ordinary_user():
-        with pytest.raises(
-            InputError, match=r"new\.sqlite: cannot open the ledger: Permission denied"
-        ):
-            Ledger(folder / "new.sqlite")
-        with pytest.raises(
-            InputError, match=r"ledger\.sqlite: cannot open the ledger: Permission denied"
-        ):
-            Ledger(folder / "ledger.sqlite")
+        for name in ("new.sqlite", "ledger.sqlite"):
+            with pytest.raises(InputError, match=f"{name}: cannot open .*: Permission denied"):
+                Ledger(folder / name)
         with Ledger(folder / "ledger.sqlite", readonly=True) as ledger:
             assert ledger.find(entry.key) == entry.outcome
 
@@ -436,18 +395,15 @@ def test_a_second_writer_is_refused_and_told_who_holds_the_ledger(
 ) -> None:
     path = tmp_path / "ledger.sqlite"
     (tmp_path / "link.sqlite").symlink_to(path)
-    process = run_python(_WRITE_UNTIL_KILLED, path)
-    assert process.stdout is not None
-    process.stdout.readline()
-    holder = rf"process {process.pid} on {re.escape(socket.gethostname())}"
-    said = rf"{name}: {holder} has been writing this ledger since 2.* UTC; wait for it"
-    with pytest.raises(Taken, match=said):
-        Ledger(tmp_path / name)
-    with Ledger(path, readonly=True) as ledger:  # a reader is not
-        ledger.count()
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    process.stdout.close()
+    with run_python(_WRITE_UNTIL_KILLED, path) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        holder = f"process {process.pid} on {re.escape(socket.gethostname())}"
+        with pytest.raises(Taken, match=f"{name}: {holder} has been writing this ledger since 2"):
+            Ledger(tmp_path / name)
+        with Ledger(path, readonly=True) as ledger:  # a reader is not
+            ledger.count()
+        process.kill()
     with Ledger(tmp_path / name) as ledger:  # the system has released it
         ledger.add(answered("q"))
 
@@ -541,15 +497,13 @@ def test_rows_that_the_database_cannot_take_are_not_lost_in_silence(tmp_path: Pa
         Replied(Answered(text="", stop_reason="stop", usage=Usage(2**63, 0)), body_of("")),
     )
     path = tmp_path / "ledger.sqlite"
-    complaints = []
-    try:
-        with Ledger(path) as ledger:
-            ledger.add(bad)
-            time.sleep(0.2)
-            ledger.add(answered("a good row"))
-    except InputError as error:
-        complaints.append(error)
-    assert complaints or len(rows(path)) == 2
+    with (
+        pytest.raises(InputError, match="answers that came and are lost: 1"),
+        Ledger(path) as ledger,
+    ):
+        ledger.add(bad)
+        ledger.add(answered("a good row"))
+    assert statuses(path) == ["answered"]
 
 
 # Imported responses
@@ -586,14 +540,6 @@ def test_imported_responses_come_back_as_they_were_and_are_added_once(tmp_path: 
         ]
 
 
-def test_imported_responses_belong_to_their_dataset(tmp_path: Path) -> None:
-    with Ledger(tmp_path / "ledger.sqlite") as ledger:
-        ledger.imports.add(DATASET, [imported("One.")])
-        ledger.imports.add("another", [imported("Another.")])
-        assert texts(ledger, DATASET) == ["One."]
-        assert texts(ledger, "another") == ["Another."]
-
-
 @pytest.mark.parametrize(
     "other",
     [imported("Another."), imported("One.", helpfulness=4)],
@@ -609,6 +555,7 @@ def test_another_response_in_the_same_place_is_refused_with_all_that_came_with_i
             match=r"one\.json: m has another response or grade for set s1, benign, epoch 1",
         ):
             ledger.imports.add(DATASET, [long, other])
+        assert texts(ledger, "another") == []
         assert texts(ledger, DATASET) == ["One."]
         # The text that was rolled back is stored again when it comes again.
         ledger.imports.add(DATASET, [long])

@@ -77,14 +77,9 @@ def virtual(monkeypatch: pytest.MonkeyPatch) -> asyncio.Runner:
 
 def test_a_fixed_limit_is_reached_and_never_exceeded() -> None:
     limiter = Limiter(7)
+    limiter.throttled(None)  # does not halve it
     assert asyncio.run(load(limiter, 0.2, latency=0.002, workers=50)) == 7
     assert (limiter.limit, limiter.in_use) == (7, 0)
-
-
-def test_a_fixed_limit_stays_after_a_rate_limit() -> None:
-    limiter = Limiter(7)
-    limiter.throttled(None)
-    assert limiter.limit == 7
 
 
 def test_slots_are_given_in_the_order_of_asking() -> None:
@@ -133,42 +128,44 @@ def test_a_cancelled_wait_gives_its_slot_back(rounds: int) -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_the_limit_climbs_while_it_pays(virtual: asyncio.Runner) -> None:
-    # Every request takes about a second however many there are: more at once always pays.
-    limiter = Limiter()
-    with virtual as runner:
-        runner.run(load(limiter, 20, latency=1, workers=400))
-    # A window of 2 x limit answers takes 2 s, so 20 s hold ten; four are enough: 16 -> 24 -> 36 ->
-    # 54 -> 81.
-    assert limiter.limit >= 64
-
-
-def test_the_limit_stays_high_once_it_has_reached_the_ceiling(
-    virtual: asyncio.Runner, monkeypatch: pytest.MonkeyPatch
+# Of every case: spells of load as (seconds, latency), so many workers, what the endpoint works on at
+# once, and between which limits ours ends.
+@pytest.mark.parametrize(
+    ("spells", "workers", "at_once", "low", "high"),
+    [
+        # More at once always pays. A window of 2 x limit answers takes 2 s, so 20 s hold ten; four
+        # are enough: 16 -> 24 -> 36 -> 54 -> 81.
+        ([(20, 1)], 400, 10_000, 64, 1024),
+        # At the ceiling (64) one step down and one more, to try, are fair: 64 / 1.5 / 1.5 = 28.
+        ([(120, 1)], 200, 10_000, 28, 64),
+        # 96 at once bring 96 answers a second, and more bring no more: between two steps down from
+        # 96 (96 / 1.5 / 1.5 = 42) and three up (96 * 1.5 ** 3 = 324).
+        ([(300, 1)], 1000, 96, 42, 324),
+        # Nobody waits.
+        ([(60, 1)], 10, 10_000, 16, 16),
+        # For a minute answers take ten seconds: nothing but the limit holds throughput down then.
+        ([(5, 1), (60, 10), (60, 1)], 300, 10_000, 64, 1024),
+    ],
+)
+def test_the_limit_follows_what_pays(
+    virtual: asyncio.Runner,
+    monkeypatch: pytest.MonkeyPatch,
+    spells: list[tuple[float, float]],
+    workers: int,
+    at_once: int,
+    low: int,
+    high: int,
 ) -> None:
-    # As above: 64 at once bring four times what 16 bring, for as long as the run lasts.
-    monkeypatch.setattr(module, "_CEILING", 64)
+    monkeypatch.setattr(module, "_CEILING", 64 if high == 64 else 1024)
     limiter = Limiter()
+
+    async def run() -> None:
+        for seconds, latency in spells:
+            await load(limiter, seconds, latency=latency, workers=workers, at_once=at_once)
+
     with virtual as runner:
-        runner.run(load(limiter, 120, latency=1, workers=200))
-    # One step down and one more, to try, are fair: 64 / 1.5 / 1.5 = 28.
-    assert 28 <= limiter.limit <= 64
-
-
-def test_the_limit_stays_near_what_the_endpoint_works_on(virtual: asyncio.Runner) -> None:
-    # 96 at once bring 96 answers a second, more bring no more, and 16 bring a sixth of it.
-    limiter = Limiter()
-    with virtual as runner:
-        runner.run(load(limiter, 300, latency=1, workers=1000, at_once=96))
-    # Between two steps down from 96 (96 / 1.5 / 1.5 = 42) and three up (96 * 1.5 ** 3 = 324).
-    assert 42 <= limiter.limit <= 324
-
-
-def test_the_limit_does_not_climb_where_nobody_waits(virtual: asyncio.Runner) -> None:
-    limiter = Limiter()
-    with virtual as runner:
-        runner.run(load(limiter, 60, latency=1, workers=10))
-    assert limiter.limit == 16
+        runner.run(run())
+    assert low <= limiter.limit <= high
 
 
 def test_a_rate_limit_halves_the_limit_once_for_what_was_in_flight(virtual: asyncio.Runner) -> None:
@@ -203,19 +200,6 @@ def test_the_limit_recovers_after_rate_limits(virtual: asyncio.Runner, cuts: int
     # A window takes 2 s, so there are thirty; rises by half, and by one at least, lead from 1 to 2,
     # 3, 4, 6, 9, 13, 19.
     assert high >= 16
-
-
-def test_the_limit_recovers_after_a_slow_spell(virtual: asyncio.Runner) -> None:
-    # For a minute answers take ten seconds; before and after it, one. Nothing but the limit holds
-    # throughput down then.
-    async def run() -> int:
-        limiter = Limiter()
-        for seconds, latency in ((5, 1), (60, 10), (60, 1)):
-            await load(limiter, seconds, latency=latency, workers=300)
-        return limiter.limit
-
-    with virtual as runner:
-        assert runner.run(run()) >= 64
 
 
 # Retry-After

@@ -88,23 +88,3 @@ def test_responses_token_counts_and_cut_output_arrive(
     assert sum(row["stop_reason"] == "length" for row in grades(out)) == len(cut)
     again = osi("evaluate", model, "--judge", "baseline/judge", "--out", out, *options, **endpoint)
     assert "0 calls made" in again.out
-
-
-@pytest.mark.timeout(600)
-def test_an_unknown_model_ends_with_a_line(engine: tuple[str, Path], tmp_path: Path) -> None:
-    url, _ = engine
-    model = f"openai-api/engine/{tmp_path / 'nowhere'}"
-    endpoint = {"ENGINE_BASE_URL": url, "ENGINE_API_KEY": "none"}
-    options = ("--limit", 1, "--max-tokens", LIMIT, "--max-connections", 1)
-    ran = osi(
-        "evaluate",
-        model,
-        "--judge",
-        "baseline/judge",
-        "--out",
-        tmp_path / "run",
-        *options,
-        **endpoint,
-    )
-    assert ran.code == 3
-    assert ran.errors[-1].startswith("error: ")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -140,12 +139,3 @@ def _written() -> list[str]:
                     texts.append(said)
     assert len(texts) > 10
     return texts
-
-
-def test_the_statement_before_read_the_whole_table(tmp_path: Path) -> None:
-    Ledger(tmp_path / "ledger.sqlite").close()
-    with closing(sqlite3.connect(tmp_path / "ledger.sqlite")) as connection:
-        plan = connection.execute(
-            "EXPLAIN QUERY PLAN SELECT id FROM calls WHERE key = ?", (b"k",)
-        ).fetchall()
-    assert [detail for *_, detail in plan] == ["SCAN calls"]  # both indexes are partial
