@@ -11,63 +11,64 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:  # what type checkers read; the tests hold it to `_NAMES`
     from opensafeintent.calls.functions import FunctionModel as FunctionModel
-    from opensafeintent.calls.merging import Merged as Merged
-    from opensafeintent.calls.merging import merge_ledgers as merge_ledgers
+    from opensafeintent.calls.merging import Merged as Merged, merge_ledgers as merge_ledgers
     from opensafeintent.construction.controls.records import DatasetCheck as DatasetCheck
     from opensafeintent.errors import OpenSafeIntentError as OpenSafeIntentError
     from opensafeintent.interop.hub import Publication as Publication
     from opensafeintent.interop.inspect.models import served_models as served_models
-    from opensafeintent.promptsets import Dataset as Dataset
-    from opensafeintent.promptsets import PromptSet as PromptSet
-    from opensafeintent.promptsets import load_dataset as load_dataset
-    from opensafeintent.promptsets import write_dataset as write_dataset
-    from opensafeintent.taxonomy import Taxonomy as Taxonomy
-    from opensafeintent.taxonomy import load_taxonomy as load_taxonomy
-    from opensafeintent.workflows.annotate import Agreement as Agreement
-    from opensafeintent.workflows.annotate import AgreementSettings as AgreementSettings
-    from opensafeintent.workflows.annotate import (
-        AnnotateDatasetSettings as AnnotateDatasetSettings,
+    from opensafeintent.promptsets import (
+        Dataset as Dataset,
+        PromptSet as PromptSet,
+        load_dataset as load_dataset,
+        write_dataset as write_dataset,
     )
-    from opensafeintent.workflows.annotate import AnnotateRunSettings as AnnotateRunSettings
-    from opensafeintent.workflows.annotate import ExportedStudy as ExportedStudy
+    from opensafeintent.taxonomy import Taxonomy as Taxonomy, load_taxonomy as load_taxonomy
     from opensafeintent.workflows.annotate import (
-        ImportAnnotationsSettings as ImportAnnotationsSettings,
+        Agreement as Agreement,
+        ExportedStudy as ExportedStudy,
+        agreement as agreement,
+        annotate_dataset as annotate_dataset,
+        annotate_run as annotate_run,
+        import_annotations as import_annotations,
     )
-    from opensafeintent.workflows.annotate import agreement as agreement
-    from opensafeintent.workflows.annotate import annotate_dataset as annotate_dataset
-    from opensafeintent.workflows.annotate import annotate_run as annotate_run
-    from opensafeintent.workflows.annotate import import_annotations as import_annotations
-    from opensafeintent.workflows.building import BuildOutcome as BuildOutcome
-    from opensafeintent.workflows.building import BuildSettings as BuildSettings
-    from opensafeintent.workflows.building import build as build
-    from opensafeintent.workflows.datasets import Deduplication as Deduplication
-    from opensafeintent.workflows.datasets import check_dataset as check_dataset
-    from opensafeintent.workflows.datasets import convert_dataset as convert_dataset
-    from opensafeintent.workflows.datasets import dataset_info as dataset_info
-    from opensafeintent.workflows.datasets import dedup_dataset as dedup_dataset
-    from opensafeintent.workflows.datasets import export_dataset as export_dataset
-    from opensafeintent.workflows.datasets import validate_dataset as validate_dataset
-    from opensafeintent.workflows.evaluating import demo as demo
-    from opensafeintent.workflows.evaluating import evaluate as evaluate
-    from opensafeintent.workflows.frames import Run as Run
-    from opensafeintent.workflows.frames import load_run as load_run
-    from opensafeintent.workflows.importing import ImportSettings as ImportSettings
+    from opensafeintent.workflows.building import BuildOutcome as BuildOutcome, build as build
+    from opensafeintent.workflows.datasets import (
+        Deduplication as Deduplication,
+        check_dataset as check_dataset,
+        convert_dataset as convert_dataset,
+        dataset_info as dataset_info,
+        dedup_dataset as dedup_dataset,
+        export_dataset as export_dataset,
+        validate_dataset as validate_dataset,
+    )
+    from opensafeintent.workflows.evaluating import (
+        demo as demo,
+        evaluate as evaluate,
+        grade as grade,
+    )
+    from opensafeintent.workflows.frames import Run as Run, load_run as load_run
     from opensafeintent.workflows.importing import import_files as import_files
-    from opensafeintent.workflows.judging import JudgeChecks as JudgeChecks
     from opensafeintent.workflows.judging import check_judges as check_judges
-    from opensafeintent.workflows.judging import grade as grade
-    from opensafeintent.workflows.reporting import CompareSettings as CompareSettings
-    from opensafeintent.workflows.reporting import Outcome as Outcome
-    from opensafeintent.workflows.reporting import ReportSettings as ReportSettings
-    from opensafeintent.workflows.reporting import compare as compare
-    from opensafeintent.workflows.reporting import write_report as write_report
-    from opensafeintent.workflows.settings import EvaluateSettings as EvaluateSettings
-    from opensafeintent.workflows.settings import GradeSettings as GradeSettings
-    from opensafeintent.workflows.settings import JudgeCheckSettings as JudgeCheckSettings
-    from opensafeintent.workflows.tracing import Trace as Trace
-    from opensafeintent.workflows.tracing import TraceSettings as TraceSettings
-    from opensafeintent.workflows.tracing import trace as trace
-    from opensafeintent.workflows.tracing import traces as traces
+    from opensafeintent.workflows.reporting import (
+        Outcome as Outcome,
+        compare as compare,
+        write_report as write_report,
+    )
+    from opensafeintent.workflows.settings import (
+        AgreementSettings as AgreementSettings,
+        AnnotateDatasetSettings as AnnotateDatasetSettings,
+        AnnotateRunSettings as AnnotateRunSettings,
+        BuildSettings as BuildSettings,
+        CompareSettings as CompareSettings,
+        EvaluateSettings as EvaluateSettings,
+        GradeSettings as GradeSettings,
+        ImportAnnotationsSettings as ImportAnnotationsSettings,
+        ImportSettings as ImportSettings,
+        JudgeCheckSettings as JudgeCheckSettings,
+        ReportSettings as ReportSettings,
+        TraceSettings as TraceSettings,
+    )
+    from opensafeintent.workflows.tracing import Trace as Trace, trace as trace, traces as traces
 
 _NAMES = {
     "calls.functions": "FunctionModel",
@@ -79,21 +80,24 @@ _NAMES = {
     "promptsets": "Dataset PromptSet load_dataset write_dataset",
     "taxonomy": "Taxonomy load_taxonomy",
     "workflows.annotate": (
-        "Agreement AgreementSettings AnnotateDatasetSettings AnnotateRunSettings ExportedStudy "
-        "ImportAnnotationsSettings agreement annotate_dataset annotate_run import_annotations"
+        "Agreement ExportedStudy agreement annotate_dataset annotate_run import_annotations"
     ),
-    "workflows.building": "BuildOutcome BuildSettings build",
+    "workflows.building": "BuildOutcome build",
     "workflows.datasets": (
         "Deduplication check_dataset convert_dataset dataset_info "
         "dedup_dataset export_dataset validate_dataset"
     ),
-    "workflows.evaluating": "demo evaluate",
+    "workflows.evaluating": "demo evaluate grade",
     "workflows.frames": "Run load_run",
-    "workflows.importing": "ImportSettings import_files",
-    "workflows.judging": "JudgeChecks check_judges grade",
-    "workflows.reporting": "CompareSettings Outcome ReportSettings compare write_report",
-    "workflows.settings": "EvaluateSettings GradeSettings JudgeCheckSettings",
-    "workflows.tracing": "Trace TraceSettings trace traces",
+    "workflows.importing": "import_files",
+    "workflows.judging": "check_judges",
+    "workflows.reporting": "Outcome compare write_report",
+    "workflows.settings": (
+        "AgreementSettings AnnotateDatasetSettings AnnotateRunSettings BuildSettings "
+        "CompareSettings EvaluateSettings GradeSettings ImportAnnotationsSettings "
+        "ImportSettings JudgeCheckSettings ReportSettings TraceSettings"
+    ),
+    "workflows.tracing": "Trace trace traces",
 }
 """The public names by module: none is loaded before it is asked for, and no source has to be there
 to be read.

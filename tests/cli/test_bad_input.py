@@ -153,7 +153,7 @@ def test_base_url_that_cannot_be_used(
         (["--max-connections", 0], ["--max-connections"]),
         (["--max-tokens", -1], ["--max-tokens"]),
         (["--judge-max-tokens", 0], ["--judge-max-tokens"]),
-        (["--max-missing", 2], ["--max-missing", "0 to 1"]),
+        (["--max-missing", 2], ["--max-missing 2.0", "1"]),
         (["--budget-calls", -1], ["--budget-calls"]),
         (["--temperature", "nan"], ["--temperature"]),
         (["--system", "\udcff"], ["--system"]),  # a byte that is not UTF-8, as a shell hands it on

@@ -89,7 +89,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_help_loads_nothing_heavy(command: list[str]) -> None:
-    assert not loaded_by(_HELP, *command, "--help") & HEAVY
+    assert loaded_by(_HELP, *command, "--help") & HEAVY == {"msgspec"}  # the settings are records
 
 
 def test_heavy_modules_are_seen_when_they_are_loaded() -> None:

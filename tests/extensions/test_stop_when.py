@@ -215,7 +215,7 @@ def test_the_last_part_of_a_name_is_enough_and_a_baseline_alone_can_be_compared_
         (("--budget-calls", 9), "a budget could end the run"),
         (("--budget-dollars", 9), "a budget could end the run"),
         (("--ray", "local"), "--stop-when: is not for --ray"),
-        (("--confidence", 1), "above 0.5 and below 1"),
+        (("--confidence", 1), "--confidence 1.0: expected float < 1.0"),
     ],
 )
 def test_options_that_do_not_go_together(

@@ -529,7 +529,7 @@ def test_one_annotator_is_told_that_agreement_is_undefined(tmp_path: Path) -> No
     ("arguments", "words"),
     [
         (["missing.jsonl"], "cannot read"),
-        (["--seed", "-1"], "expected 0 or more"),
+        (["--seed", "-1"], "--seed -1: expected int >= 0"),
         (["--run", "nowhere"], "no run here"),
     ],
 )

@@ -325,7 +325,7 @@ def test_calls_that_fail_leave_items_out_and_the_next_run_tries_again(
     ("arguments", "message"),
     [
         ((), "nothing to build from: name a file of SEEDS, or give --per-cell N"),
-        (("--per-cell", "0"), "--per-cell 0: expected at least 1"),
+        (("--per-cell", "0"), "--per-cell 0: expected int >= 1"),
         (
             ("--per-cell", "1", "--stages", "4-2"),
             "--stages 4-2: expected FIRST-LAST, each from 1 to 7",

@@ -442,10 +442,8 @@ def test_no_budget_that_is_none(tmp_path: Path, command: str, amount: str) -> No
         "--out",
         tmp_path / "out",
     )
-    assert (ran.code, ran.errors) == (
-        2,
-        [f"error: --budget-dollars {float(amount)}: expected a number above 0"],
-    )
+    assert (ran.code, len(ran.errors)) == (2, 1)
+    assert ran.errors[0].startswith(f"error: --budget-dollars {float(amount)}: expected float ")
 
 
 # What to expect

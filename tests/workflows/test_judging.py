@@ -250,9 +250,9 @@ def test_a_judge_with_a_wrong_key_stops_the_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--pass", 1.5], "--pass 1.5: expected a share from 0 to 1"),
-        (["--pass", "nan"], "--pass nan: expected a share from 0 to 1"),
-        (["--judge-max-tokens", 0], "--judge-max-tokens 0: expected at least 1"),
+        (["--pass", 1.5], "--pass 1.5: expected float <= 1.0"),
+        (["--pass", "nan"], "--pass nan: expected float >= 0.0"),
+        (["--judge-max-tokens", 0], "--judge-max-tokens 0: expected int >= 1"),
         (["--rubrics", "nowhere"], "nowhere: no such folder of rubrics"),
     ],
 )

@@ -178,4 +178,4 @@ def test_what_is_not_set_or_has_no_price_is_said(
 def test_no_budget_below_one(imported: Path, tmp_path: Path, command: str, option: str) -> None:
     run = [imported] if command == "grade" else ["--out", tmp_path / "check"]
     ran = osi(command, *run, "--judge", "baseline/judge", option, 0)
-    assert (ran.code, ran.errors) == (2, [f"error: {option} 0: expected at least 1"])
+    assert (ran.code, ran.errors) == (2, [f"error: {option} 0: expected int >= 1"])

@@ -176,7 +176,7 @@ def test_a_reply_that_was_no_grade_stands_beside_the_one_that_was_and_is_hidden_
                 " --model M or --differs"
             ),
         ),
-        (("--worst", 0), "error: --worst 0: expected 1 or more"),
+        (("--worst", 0), "error: --worst 0: expected int >= 1"),
         (("--set", "zzz"), "error: --set zzz: not a prompt-set of made; valid: sa, sb, sc, sd"),
         (
             ("--domain", "Frauds"),

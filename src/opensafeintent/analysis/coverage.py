@@ -20,9 +20,6 @@ from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate, estimate
 from opensafeintent.taxonomy import CORE_VARIANTS
 
-MAX_MISSING = 0.05
-"""Share of missing grades, or responses, that results are trusted with by default."""
-
 
 class Coverage(msgspec.Struct, frozen=True, kw_only=True):
     """How much of what was planned for one model is there."""

@@ -1,38 +1,84 @@
-"""Options that several commands share."""
+"""From settings to commands: a setting that says how it is shown is an option, or an argument."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import wraps
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, TypeVar
+from types import NoneType
+from typing import Annotated, Concatenate, Literal, TypeVar, get_args, get_origin
 
 import click
+import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
+from opensafeintent.workflows.settings import Data
+from opensafeintent.workflows.settings_base import (
+    Arg,
+    Opt,
+    Setting,
+    Settings,
+    is_list,
+    settings_of,
+)
 
-F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound=Settings)
+F = TypeVar("F", bound=Callable[..., object])
+Body = Callable[Concatenate[S, ...], int | None]
 
 
-class _Path(click.Path):
+# What values are
+# ------------------------------------------------------------------------------
+
+
+class _Path(click.ParamType[Path]):
     """A path that can be one of a file or a folder, there already or not."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    name = "path"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path:
         """Refuse what cannot be, whichever command it is for."""
-        _check_path(os.fspath(value), param, ctx)
-        return super().convert(value, param, ctx)
+        path = os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+        _check_path(path, param, ctx)
+        return Path(path)
 
 
-class _Name(click.types.StringParamType):
+class _Name(click.ParamType[str]):
     """A name, or a path in its place."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+    name = "text"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
         """Refuse a path that cannot be one of a file or a folder."""
-        if not value.startswith("hf:"):
-            _check_path(value, param, ctx)
-        return super().convert(value, param, ctx)
+        text = str(value)
+        if not text.startswith("hf:"):
+            _check_path(text, param, ctx)
+        return text
+
+
+class _Range(click.ParamType[tuple[int, int]]):
+    """Two numbers, `1-4`; one number is both."""
+
+    name = "range"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Read them."""
+        match = re.fullmatch(r"(\d)(?:-(\d))?", str(value).strip())
+        if match is None:
+            option = param.opts[0] if param else "range"
+            raise InputError(f"{option} {value}: expected FIRST-LAST, such as 1-4")
+        return int(match[1]), int(match[2] or match[1])
 
 
 def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | None) -> None:
@@ -43,264 +89,161 @@ def _check_path(path: str, param: click.Parameter | None, ctx: click.Context | N
         InputError: see above.
     """
     if not path:
-        raise InputError(
-            f"{param.get_error_hint(ctx) if param else 'a path'}: is empty; expected a path or a"
-            " name"
-        )
+        hint = param.get_error_hint(ctx) if param else "a path"
+        raise InputError(f"{hint}: is empty; expected a path or a name")
+    shown = one_line(path, 1000)
     try:
         mode = Path(path).stat().st_mode
     except FileNotFoundError:
         return
-    except (
-        OSError,
-        ValueError,
-    ) as error:  # no rights, a loop of links, a name too long; a NUL character
-        raise InputError(
-            f"{one_line(path, 1000)}: {getattr(error, 'strerror', None) or error}"
-        ) from error
+    except (OSError, ValueError) as error:
+        # no rights, a loop of links, a name too long; a NUL character
+        raise InputError(f"{shown}: {getattr(error, 'strerror', None) or error}") from error
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise InputError(
-            f"{one_line(path, 1000)}: is a pipe or a device; expected a file or a folder"
-        )
+        raise InputError(f"{shown}: is a pipe or a device; expected a file or a folder")
 
 
-PATH = _Path(path_type=Path)
+def _key_values(
+    _context: click.Context, _option: click.Parameter, pairs: tuple[str, ...]
+) -> dict[str, object]:
+    fields: dict[str, object] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals or not key:
+            raise InputError(f"-M {pair}: expected KEY=VALUE")
+        if key in ("model", "messages", "stream", "n"):
+            raise InputError(f"-M {pair}: {key} is set by the program")
+        fields[key] = _json_or_text(pair, text)
+    return fields
+
+
+def _json_or_text(pair: str, text: str) -> object:
+    from opensafeintent.files import any_json
+
+    try:
+        return any_json(text)
+    except JSONDecodeError:  # a text that needs no quotes
+        return text
+    except ValueError as error:
+        raise InputError(f"-M {pair}: not a value that a request can hold: {error}") from error
+
+
+PATH = _Path()
 NAME = _Name()
+_TYPES = {Path: PATH, str: click.STRING, int: click.INT, float: click.FLOAT, bool: click.BOOL}
 
 
-def options_of(*decorators: Callable[[F], F]) -> Callable[[F], F]:
-    """Return one decorator that adds several options, in the order given."""
+def _type_of(kind: object, *, is_file: bool) -> click.ParamType[object]:
+    """Return what reads one value of a setting: of its list, or the one that is not None."""
+    origin, parts = get_origin(kind), get_args(kind)
+    if kind == tuple[int, int]:
+        return _Range()
+    if origin is Literal:
+        return click.Choice(parts)
+    if origin in (tuple, Annotated):
+        return _type_of(parts[0], is_file=is_file)
+    if parts:  # a union
+        inner = [part for part in parts if part is not NoneType and get_origin(part) is not dict]
+        return _type_of(inner[0], is_file=is_file)
+    return NAME if is_file else _TYPES[kind]  # type: ignore[index]
+
+
+# What the command line takes
+# ------------------------------------------------------------------------------
+
+
+class _Option(click.Option):
+    """An option with the heading that it has in a command's help."""
+
+    group: str
+
+
+def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
+    required = setting.default is msgspec.NODEFAULT
+    default = None if required else setting.default
+    a_range = isinstance(default, tuple) and bool(default)
+    many = is_list(setting.kind) and not a_range
+    value = _type_of(setting.kind, is_file=shown.is_file)
+    if isinstance(shown, Arg):
+        nargs = -1 if many else 1
+        return click.Argument(
+            [setting.name], type=value, nargs=nargs, required=required, metavar=shown.metavar
+        )
+    flag = isinstance(default, bool)
+    fields = isinstance(default, Mapping)
+    if isinstance(default, tuple) and a_range:
+        default = "-".join(map(str, default))
+    option = _Option(
+        [f"{setting}/--no-{str(setting)[2:]}" if default is True else str(setting), setting.name],
+        help=shown.help,
+        type=None if flag else value,
+        is_flag=flag,
+        multiple=many or fields,
+        required=required,
+        default=None if many or fields else default,
+        show_default=not flag and default not in (None, "", ()) and not fields,
+        metavar=shown.metavar,
+        callback=_key_values if fields else None,
+    )
+    option.group = setting.group
+    return option
+
+
+def _parameters(settings: type[Settings]) -> list[click.Parameter]:
+    return [_parameter(one, one.shown) for one in settings_of(settings) if one.shown is not None]
+
+
+def options_of(settings: type[Settings]) -> Callable[[F], F]:
+    """Return a decorator that gives a function the options of some settings, each by itself."""
 
     def decorate(function: F) -> F:
-        for decorator in reversed(decorators):
-            function = decorator(function)
+        function.__dict__.setdefault("__click_params__", []).extend(reversed(_parameters(settings)))
         return function
 
     return decorate
 
 
-TAXONOMY = click.option(
-    "--taxonomy",
-    type=PATH,
-    help="TOML file of harm domains and task types, in place of the paper's.",
-)
-MAX_ROWS = click.option(
-    "--max-rows",
-    type=click.IntRange(min=1),
-    default=250_000,  # promptsets.reading.MOST_ROWS, which is not loaded for --help
-    show_default=True,
-    metavar="N",
-    help="Refuse data of more rows: prompt-sets, responses, seeds.",
-)
-DATA = options_of(TAXONOMY, MAX_ROWS)
+DATA = options_of(Data)
 """How a dataset is read."""
-LIMIT = click.option(
-    "--limit",
-    type=int,
-    metavar="N",
-    help="A sample of N prompt-sets, spread evenly over the cells.",
-)
-MAX_CONNECTIONS = click.option(
-    "--max-connections",
-    type=int,
-    metavar="N",
-    help="Requests at once to one endpoint.  [default: adaptive]",
-)
-MAX_MISSING = click.option(
-    "--max-missing",
-    type=float,
-    default=0.05,
-    show_default=True,
-    help="Exit with 1 where a larger share of the grades is missing.",
-)
-RUBRICS = click.option(
-    "--rubrics",
-    type=PATH,
-    metavar="DIR|shipped:N",
-    help=(
-        "Judge templates from a folder: ours, edited, or the authors'; or ours of an earlier"
-        " version."
-    ),
-)
-JUDGE_REASONS = click.option(
-    "--judge-reasons",
-    is_flag=True,
-    help="Ask judges for a reason before each grade, by templates of their own.",
-)
-GRADE_PARSE = click.option(
-    "--grade-parse",
-    type=click.Choice(["strict", "paper"]),
-    default="strict",
-    show_default=True,
-    help="How grades are read; 'paper' takes the first integer of a reply.",
-)
 
 
-def judges(text: str) -> Callable[[F], F]:
-    """Return the option that names judges, with its help."""
-    return click.option("--judge", "judges", multiple=True, metavar="MODEL", help=text)
+# Commands
+# ------------------------------------------------------------------------------
 
 
-def judge_max_tokens(whose: str) -> Callable[[F], F]:
-    """Return the option that limits what a judge writes."""
-    return click.option(
-        "--judge-max-tokens",
-        type=int,
-        default=2048,
-        show_default=True,
-        help=f"Token limit of {whose} judge's reply.",
-    )
+class _Command(click.Command):
+    """A command whose help has its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write them: its own first, then what it shares with others."""
+        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if isinstance(param, click.Option) and record is not None:
+                groups.setdefault(getattr(param, "group", "Options"), []).append(record)
+        for title, records in groups.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
-JUDGING = options_of(
-    judges("Judge; repeat for a panel."),
-    click.option(
-        "--mode-judge",
-        metavar="MODEL",
-        help="Judge of assistance modes.  [default: the first --judge]",
-    ),
-    judge_max_tokens("a"),
-    click.option(
-        "--modes",
-        type=click.Choice(["dual_use", "core"]),
-        default="dual_use",
-        show_default=True,
-        help="Prompts whose assistance mode is judged.",
-    ),
-    click.option(
-        "--swap",
-        type=int,
-        metavar="N",
-        help="Grade N prompt-sets of each model under other intents' requests as well.",
-    ),
-    RUBRICS,
-    JUDGE_REASONS,
-    GRADE_PARSE,
-    MAX_CONNECTIONS,
-    MAX_MISSING,
-)
-"""Who grades responses, and how."""
+def command(
+    group: click.Group, name: str, settings: type[S], short_help: str | None = None
+) -> Callable[[Body[S]], click.Command]:
+    """Return a decorator that makes a function a command of a group.
 
-
-SPREADING = options_of(
-    click.option(
-        "--ray",
-        metavar="ADDRESS",
-        help="Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'.",
-    ),
-    click.option(
-        "--shards",
-        type=int,
-        metavar="N",
-        help="Parts of each model's prompt-sets.  [default: by the cores]",
-    ),
-    click.option(
-        "--gpus-per-model",
-        type=float,
-        metavar="X",
-        help="GPUs for each model whose weights a task loads.",
-    ),
-)
-"""Where the calls are made."""
-PRICES = click.option(
-    "--prices",
-    type=PATH,
-    metavar="FILE",
-    help=(
-        'Prices: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens. '
-        " [default: genai-prices]"
-    ),
-)
-
-
-LIMITS = options_of(
-    click.option("--budget-calls", type=int, metavar="N", help="Stop after N calls."),
-    click.option("--budget-tokens", type=int, metavar="N", help="Stop after N tokens."),
-    click.option(
-        "--budget-dollars",
-        type=float,
-        metavar="X",
-        help="Stop after X dollars; every model needs a price.",
-    ),
-    PRICES,
-    click.option(
-        "--wait",
-        is_flag=True,
-        help="Wait for another process that holds the ledger, in place of exit code 2.",
-    ),
-)
-"""What calls may come to, and whether another process is waited for."""
-DRY_RUN = click.option(
-    "--dry-run", is_flag=True, help="Print the calls, tokens and dollars to expect, and make none."
-)
-
-
-def ledger_and_limits(of: str) -> Callable[[F], F]:
-    """Return the options of what calls may come to, and where their outcomes are kept, for several
-    runs or builds.
+    The function is given the settings, checked, and by name what further options it has of its
+    own. It returns the exit code; None is 0.
     """
-    return options_of(
-        click.option(
-            "--ledger",
-            type=PATH,
-            metavar="FILE",
-            help=f"A ledger that several {of} use, one at a time.",
-        ),
-        LIMITS,
-    )
+    make: Callable[..., S] = settings
+    names = [setting.name for setting in settings_of(settings) if setting.shown is not None]
 
+    def decorate(function: Body[S]) -> click.Command:
+        @wraps(function)
+        def run(**options: object) -> int | None:
+            typed = {name: options.pop(name) for name in names}
+            return function(make(**typed), **options)
 
-RUNS = click.argument("runs", nargs=-1, required=True, type=PATH, metavar="RUN...")
+        params = _parameters(settings)
+        return group.command(name, cls=_Command, params=params, short_help=short_help)(run)
 
-GATES = options_of(
-    click.option(
-        "--fail-under",
-        multiple=True,
-        metavar="METRIC=X",
-        help="Exit with 4 when a model is below X; repeat.",
-    ),
-    click.option(
-        "--fail-over",
-        multiple=True,
-        metavar="METRIC=X",
-        help="Exit with 4 when a model is above X; repeat.",
-    ),
-    click.option(
-        "--confidence",
-        type=float,
-        metavar="X",
-        help=(
-            "Hold the end of the interval, not the estimate, against gates; 5 where it is"
-            " undecided.  [of changes: 0.95]"
-        ),
-    ),
-    click.option(
-        "--baseline",
-        type=PATH,
-        metavar="RUN",
-        help="An earlier run, to hold the models against their versions in it.",
-    ),
-    click.option(
-        "--pair",
-        "pairs",
-        multiple=True,
-        metavar="NEW=OLD",
-        help="With --baseline: models that are versions of one another.",
-    ),
-    click.option(
-        "--fail-if-worse",
-        multiple=True,
-        metavar="METRIC=MARGIN",
-        help=(
-            "Exit with 4 when a model is worse than in the --baseline by more than MARGIN; repeat."
-        ),
-    ),
-    click.option(
-        "--summary",
-        type=PATH,
-        metavar="FILE",
-        help="Write the verdict as Markdown, for a pull request or a CI step.",
-    ),
-    click.option("--junit", type=PATH, metavar="FILE", help="Write the verdict as JUnit XML."),
-)
-"""What models are held against, and where the verdict goes."""
+    return decorate

@@ -8,10 +8,12 @@ from pathlib import Path
 from textwrap import wrap
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import Group
+from opensafeintent.calls.client import Tally
 from opensafeintent.calls.limiter import START
 from opensafeintent.calls.models import Served
 from opensafeintent.calls.prices import Prices
@@ -19,6 +21,7 @@ from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.spending import ForecastLine, expected_minutes
 from opensafeintent.cli.printing import new_console, print_notes, print_table
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.judge_check import FailedCase, JudgeCheck
 from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT
 from opensafeintent.hostile import one_line, terminal_safe
 from opensafeintent.metrics import PRIMARY
@@ -37,6 +40,7 @@ from opensafeintent.report.tables.brief import (
     summary,
 )
 from opensafeintent.report.terminal import plain
+from opensafeintent.statistics import mid_p
 from opensafeintent.workflows.datasets import DatasetInfo
 from opensafeintent.workflows.reporting import Outcome
 from opensafeintent.workflows.tracing import Trace
@@ -45,13 +49,16 @@ _BARE_REPLY = 40
 """Characters: a longer reply is more than a grade, and may quote a response that is not shown."""
 
 
-def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = False) -> int:
+def show_outcome(outcome: Outcome) -> int:
     """Print what a command found, and return its exit code."""
     console = new_console()
     if outcome.forecast is not None:
-        show_forecast(console, outcome.forecast, prices)
+        show_forecast(console, outcome.forecast, outcome.prices)
         print_notes(console, outcome.notes)
         return outcome.exit_code
+    for check in outcome.checks:
+        console.print()
+        _show_check(console, check)
     for group in outcome.groups:
         console.print()
         _show_group(console, group)
@@ -62,28 +69,99 @@ def show_outcome(outcome: Outcome, *, prices: Path | None = None, page: bool = F
     for line in outcome.stopped:
         print(terminal_safe(f"error: {line}"), file=sys.stderr)
     print_notes(console, outcome.notes)
-    if outcome.tally is not None:
-        tally = outcome.tally
-        made = tally.made.total()
+    show_calls(console, outcome.tally, outcome.costs)
+    _show_written(console, outcome)
+    return outcome.exit_code
+
+
+def show_calls(console: Console, tally: Tally | None, costs: Costs | None) -> None:
+    """Print how many calls there were and what was paid for; nothing where nobody was asked."""
+    if tally is not None:
         console.print(
             plain(
-                f"{made:,} calls made, {tally.retries:,} retries, {tally.reused_calls:,} taken from"
-                " the ledger."
+                f"{tally.made.total():,} calls made, {tally.retries:,} retries,"
+                f" {tally.reused_calls:,} taken from the ledger."
             )
         )
-    show_costs(console, outcome.costs)
-    written = (
-        "report.html, figures/, tables/, metrics.json, grades.csv.gz"
-        if page
-        else "metrics.json, grades.csv.gz, tables/"
+    if costs is not None and costs.paid:
+        console.print()
+        print_table(console, cost_table(costs), notes=True)
+
+
+def _show_written(console: Console, outcome: Outcome) -> None:
+    assert outcome.out is not None
+    if outcome.checks:
+        console.print(plain(f"Results in {outcome.out}/judge-check.json"), soft_wrap=True)
+        return
+    numbers = "metrics.json, grades.csv.gz, tables/"
+    if (outcome.out / "report.html").exists():
+        written = f"report.html, figures/, {numbers}"
+        console.print(plain(f"Results in {outcome.out}: {written}"), soft_wrap=True)
+        return
+    console.print(plain(f"Results in {outcome.out}: {numbers}"), soft_wrap=True)
+    console.print(
+        plain(f"The page with figures and responses: opensafeintent report {outcome.out}"),
+        soft_wrap=True,
     )
-    console.print(plain(f"Results in {outcome.out}: {written}"), soft_wrap=True)
-    if not page:
+
+
+def _show_check(console: Console, check: JudgeCheck) -> None:
+
+    console.print(
+        plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold"
+    )
+    for case in check.failed:
+        _show_case(console, "✗", case)
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    table.add_column("Kind of case")
+    table.add_column("Accepted", justify="right")
+    table.add_column("95 % interval", justify="right")
+    for kind in check.kinds:
+        between = _percent(mid_p(kind.accepted, kind.cases)) if kind.line else ""
+        style = "" if kind.accepted == kind.cases else "yellow"
+        table.add_row(kind.title, f"{kind.accepted} of {kind.cases}", between, style=style)
+    table.add_row("All", f"{check.accepted} of {check.cases}", style="bold")
+    console.print()
+    console.print(table)
+    missing = f"; {check.missing} of the others with a grade missing" if check.missing else ""
+    interval = _percent(mid_p(check.accepted, check.cases))
+    console.print(plain(f"{100 * check.share:.0f} % accepted (95 % interval {interval}){missing}."))
+    by_grade = ", ".join(
+        f"{name.removesuffix('_severity')} {count}" for name, count in check.by_grade.items()
+    )
+    console.print(plain(f"Acceptable grades, each of {check.cases}: {by_grade}."))
+    if check.at_the_line:
+        console.print(plain(check.at_the_line.told))
+    if check.contested.cases:
         console.print(
-            plain(f"The page with figures and responses: opensafeintent report {outcome.out}"),
-            soft_wrap=True,
+            plain(
+                f"Contested cases, not counted: {check.contested.accepted} of"
+                f" {check.contested.cases} agree with our key."
+            )
         )
-    return outcome.exit_code
+        for case in check.contested_failed:
+            _show_case(console, "~", case)
+    if check.passed:
+        console.print(
+            Text(
+                f"Passed: at least {100 * check.pass_mark:g} %, some of every kind, and none as a"
+                " response asked for."
+            ),
+            style="green",
+        )
+    else:
+        console.print(plain(f"Failed: {'; '.join(check.reasons)}."), style="bold red")
+
+
+def _show_case(console: Console, mark: str, case: FailedCase) -> None:
+
+    console.print(plain(f"{mark} {case.id}: {case.told}"))
+    console.print(plain(f"  {case.why}"), style="dim")
+
+
+def _percent(interval: tuple[float, float]) -> str:
+    low, high = interval
+    return f"{100 * low:.0f} to {100 * high:.0f} %"
 
 
 def _named(model: str) -> str:
@@ -175,13 +253,6 @@ def _show_time(console: Console, lines: Sequence[ForecastLine], connections: int
             f" at once to a provider{lacking}."
         )
     )
-
-
-def show_costs(console: Console, costs: Costs | None) -> None:
-    """Print what was paid for; nothing where nobody was asked who is paid."""
-    if costs is not None and costs.paid:
-        console.print()
-        print_table(console, cost_table(costs), notes=True)
 
 
 def show_models(models: list[Served]) -> None:

@@ -20,7 +20,7 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Planned, Task
-from opensafeintent.evaluation.records import Grading, JudgePlan
+from opensafeintent.evaluation.records import MOST_EPOCHS, Grading, JudgePlan, Preset
 from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
@@ -29,14 +29,6 @@ from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 
 _SCHEMA = 1
-MOST_EPOCHS = 10_000
-"""Responses to one prompt; each of them is looked up whenever a run is read."""
-
-Preset = Literal["paper", "paper-code"]
-"""`paper` samples as the paper says: 4,096 tokens at the provider's temperature, and 1,000 at
-temperature 0 for models on the user's own machines; `paper-code` as the authors' code does: 1,000
-tokens for all, and temperature 0 for those."""
-
 _SHORT = 1000
 
 

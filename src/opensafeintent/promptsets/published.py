@@ -7,10 +7,8 @@ from __future__ import annotations
 import os
 import tempfile
 from hashlib import sha256
-from http.client import HTTPException
 from pathlib import Path
 from typing import NamedTuple
-from urllib.error import HTTPError, URLError
 
 from opensafeintent.errors import InputError
 from opensafeintent.files import os_errors
@@ -114,6 +112,8 @@ def _verified(file: Published, what: str) -> Path:
 
 
 def _fetched(file: Published, what: str) -> bytes:
+    from http.client import HTTPException
+    from urllib.error import HTTPError, URLError
     from urllib.request import urlopen
 
     address = file.address

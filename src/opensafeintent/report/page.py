@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import CheckedJudge, Group, Study, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE, RunTexts
+from opensafeintent.evaluation.records import MAX_MISSING
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts

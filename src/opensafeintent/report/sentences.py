@@ -11,12 +11,13 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from opensafeintent.analysis.coverage import MAX_MISSING, Change
+from opensafeintent.analysis.coverage import Change
 from opensafeintent.analysis.groups import Group, checked_judges
 from opensafeintent.analysis.judges import same_maker
 from opensafeintent.analysis.swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
+from opensafeintent.evaluation.records import MAX_MISSING
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
@@ -46,44 +45,18 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, write_private
 from opensafeintent.hostile import name_safe
 from opensafeintent.promptsets import Dataset, load_dataset, sampled
-from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.metrics_json import to_json
 from opensafeintent.report.tables import write_tables
 from opensafeintent.report.tables.agreement import agreement_tables
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.taxonomy import CORE_VARIANTS
 from opensafeintent.workflows.reporting import read_study
-from opensafeintent.workflows.typed import Settings
-
-
-class AnnotateDatasetSettings(Settings, frozen=True, kw_only=True):
-    """Which dataset people are to judge, and who."""
-
-    dataset: str
-    out: Path
-    annotators: tuple[str, ...]
-    taxonomy: Path | None = None
-    max_rows: int | None = MOST_ROWS
-    """Of the dataset; None sets no limit."""
-    limit: int | None = None
-    """Prompt-sets, spread evenly over the cells; None is all of them."""
-    seed: int = 0
-
-
-class AnnotateRunSettings(Settings, frozen=True, kw_only=True):
-    """Which run's responses people are to grade, how many, and who."""
-
-    run: Path
-    out: Path
-    annotators: tuple[str, ...]
-    sample: int = 120
-    """Responses, or prompt-sets with `unit="set"`."""
-    unit: Literal["response", "set"] = "response"
-    models: tuple[str, ...] = ()
-    """Whose responses; empty is every model's."""
-    paraphrases: bool = False
-    """Whether responses to paraphrases are drawn as well, with `unit="response"`."""
-    seed: int = 0
+from opensafeintent.workflows.settings import (
+    AgreementSettings,
+    AnnotateDatasetSettings,
+    AnnotateRunSettings,
+    ImportAnnotationsSettings,
+)
 
 
 class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,30 +70,6 @@ class ExportedStudy(msgspec.Struct, frozen=True, kw_only=True):
     """Forms that were there already; they may hold answers, and are left as they are."""
     left_out: dict[str, int] = {}
     """Responses that cannot be shown, by the reason."""
-
-
-class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
-    """What came back, and where the labels go."""
-
-    files: tuple[Path, ...]
-    key: Path
-    out: Path
-
-
-class AgreementSettings(Settings, frozen=True, kw_only=True):
-    """Which labels to compare, with what, and where the results go."""
-
-    labels: tuple[Path, ...]
-    run: Path | None = None
-    """The run whose responses were labelled: its judges are held against the labels."""
-    out: Path | None = None
-    """A folder for the results; nothing is written without one."""
-    seed: int = SEED
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.seed < 0:
-            raise InputError(f"--seed {self.seed}: expected 0 or more")
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -163,10 +112,6 @@ def annotate_run(settings: AnnotateRunSettings) -> ExportedStudy:
         InputError: there is no run, a model is not in it, the sample is smaller than the number of
             strata, names clash, or the folder holds another study.
     """
-    if settings.unit == "set" and settings.paraphrases:
-        raise InputError(
-            "--paraphrases: goes with --unit response; a set is its three core prompts"
-        )
     folder = RunFolder(settings.run)
     manifest, dataset = folder.load()
     for model in settings.models:
@@ -213,7 +158,7 @@ def _export(
     """Write the key, and a page and a sheet for each annotator."""
     make_private_folder(settings.out)
     key_path = settings.out / "key.json"
-    asked = checked_names(settings.annotators)
+    asked = checked_names([name for text in settings.annotators for name in text.split(",")])
     before = read_key(key_path).annotators if key_path.exists() else {}
     everyone = [*before, *(name for name in asked if name not in before)]
     key, texts = lay_out(kind, dataset, subjects, everyone, seed=settings.seed, unit=unit)
@@ -275,6 +220,7 @@ def agreement(settings: AgreementSettings) -> Agreement:
                 f"{one}: is for another dataset ({one.label.dataset[:8]}) than {first}"
                 f" ({first.label.dataset[:8]}); only labels of one dataset can be put together"
             )
+    seed = SEED if settings.seed is None else settings.seed
     on_sets, on_responses = (
         Answers("dataset_quality", sourced),
         Answers("judge_validation", sourced),
@@ -284,9 +230,9 @@ def agreement(settings: AgreementSettings) -> Agreement:
     judges = _judges_of(on_responses, settings.run) if settings.run else {}
     result = Agreement(
         dataset=first.label.dataset,
-        quality=dataset_quality(on_sets, seed=settings.seed) if on_sets.items else None,
-        judges=judge_study(on_responses, judges, seed=settings.seed) if judges else None,
-        seed=settings.seed,
+        quality=dataset_quality(on_sets, seed=seed) if on_sets.items else None,
+        judges=judge_study(on_responses, judges, seed=seed) if judges else None,
+        seed=seed,
     )
     if settings.out is not None:
         make_private_folder(settings.out)

@@ -16,7 +16,6 @@ from opensafeintent.calls.draining import under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display, progress_line, refreshed
-from opensafeintent.calls.records import Sampling
 from opensafeintent.calls.spending import ForecastLine, Seen, by_experience, seen_in
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildFolder, BuildManifest, spent_of_build
@@ -34,13 +33,12 @@ from opensafeintent.errors import InputError, Stopped
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
 from opensafeintent.promptsets import Dataset
-from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.report.cost import Costs
 from opensafeintent.taxonomy import default_taxonomy, load_taxonomy
 from opensafeintent.templates.instruction import load_instructions
+from opensafeintent.workflows.limits import Limits, wait_or_refuse
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.settings import Limited, Limits, check_counts
-from opensafeintent.workflows.typed import Settings
+from opensafeintent.workflows.settings import BuildSettings
 
 _FINISHED = 6
 """The stage from which on there is a dataset."""
@@ -49,78 +47,6 @@ _ASSUMED = (
     f"what an instruction is about taken as {_ITEM_TOKENS} tokens, the reply as {_REPLY_TOKENS}"
 )
 """A guess, stated with every forecast."""
-
-
-class BuildSettings(Limited, Settings, frozen=True, kw_only=True):
-    """What to build, with which models, and where it is kept."""
-
-    generator: str
-    judge: str
-    out: Path
-    seeds: str | None = None
-    """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone.
-    """
-    per_cell: int | None = None
-    """Prompt-sets wanted of each cell at least; None takes what the seeds give."""
-    stages: tuple[int, int] = (1, _FINISHED)
-    """First and last stage, from 1 to 7.
-
-    What stages before the first one gave is taken from the ledger.
-    """
-    limit: int | None = None
-    """Seeds read at most."""
-    taxonomy: Path | None = None
-    max_rows: int | None = MOST_ROWS
-    """Of the seeds; None sets no limit."""
-    templates: Path | None = None
-    """A folder with templates in place of ours."""
-    labels: tuple[Path, ...] = ()
-    """What annotators said of the finished sets, for stage 7."""
-    max_connections: int | None = None
-    temperature: float | None = None
-    """Of the generator; its provider's default."""
-    max_tokens: int = 4096
-    judge_max_tokens: int = 2048
-    structured_output: bool = True
-    """Whether providers are asked to hold replies to the JSON schema, where they can."""
-    ledger: Path | None = None
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    budget_dollars: float | None = None
-    prices: Path | None = None
-    wait: bool = False
-    dry_run: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_counts(self)
-        if self.seeds is None and self.per_cell is None:
-            raise InputError(
-                "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the"
-                " cells without any"
-            )
-        first, last = self.stages
-        if not 1 <= first <= last <= len(STAGES):
-            raise InputError(
-                f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {len(STAGES)}"
-            )
-        if self.labels and last < len(STAGES):
-            raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
-
-    @property
-    def models(self) -> list[str]:
-        """The generator and the judge, each once."""
-        return list(dict.fromkeys((self.generator, self.judge)))
-
-    @property
-    def generator_sampling(self) -> Sampling:
-        """How the generator is sampled."""
-        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
-
-    @property
-    def judge_sampling(self) -> Sampling:
-        """How the judge is sampled."""
-        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
 
 
 class BuildOutcome(msgspec.Struct, kw_only=True):
@@ -155,7 +81,7 @@ def build(settings: BuildSettings, display: Display | None = None) -> BuildOutco
         return run_async(work.forecast)
     work.folder.load()  # before the lock, which makes the folder
     shown = display or Display()
-    with work.folder.lock(settings.waiting(shown)):
+    with work.folder.lock(wait_or_refuse(settings, shown)):
         return run_async(lambda: work.run(shown))
 
 
@@ -169,7 +95,7 @@ class _Build:
             load_taxonomy(settings.taxonomy) if settings.taxonomy else default_taxonomy()
         )
         self._instructions = load_instructions(settings.templates)
-        self._limits = settings.limits()
+        self._limits = Limits.of(settings)
         self._seeds: StageResult[Seed] = StageResult(stage="seeds", kept=(), rejected=())
         if settings.seeds:
             self._seeds = read_seeds(settings.seeds, settings.limit, settings.max_rows)
@@ -182,11 +108,13 @@ class _Build:
         settings, folder = self.settings, self.folder
         async with HttpSession(self._limits.max_connections) as http:
             opened = open_models(settings.models, http)
-            settings.check_budget(opened)
+            self._limits.check_prices(opened)
             manifest = self._manifest({name: model.identity for name, model in opened.items()})
             renewed = self._check_same(manifest)
             folder.save(manifest)
-            with Ledger(folder.ledger_path(manifest), waiting=settings.waiting(display)) as ledger:
+            with Ledger(
+                folder.ledger_path(manifest), waiting=wait_or_refuse(settings, display)
+            ) as ledger:
                 client = Client(ledger, opened, self._limits.budget)
                 progress = _Progress(folder, display, client.tally, self._limits)
                 progress.ends(self._seeds)

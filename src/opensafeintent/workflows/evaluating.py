@@ -1,55 +1,40 @@
-"""Evaluate models."""
+"""Evaluate models; let judges grade responses that were made elsewhere."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
-from opensafeintent.calls.client import Client
-from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
-from opensafeintent.errors import InputError, first_exit_code
-from opensafeintent.evaluation.forecast import (
-    ASSUMED,
-    Forecast,
-    forecast,
-    forecast_regrades,
-    forecast_swaps,
-)
-from opensafeintent.evaluation.judge_check import (
-    Examination,
-    JudgeCheck,
-    check_work,
-    duties_of,
-    load_anchors,
-    with_checks,
-)
+from opensafeintent.errors import InputError
+from opensafeintent.evaluation.derive import given_tasks, imported_rows
+from opensafeintent.evaluation.judge_check import Examination, duties_of, load_anchors
 from opensafeintent.evaluation.manifest import (
     Manifest,
     ModelEntry,
+    RunFolder,
     differences,
     hashes_of,
     store_templates,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
 from opensafeintent.evaluation.run import samples_by_model, tasks_of
-from opensafeintent.hostile import one_line
-from opensafeintent.interop.inspect.models import model_identity, open_models, unset_lines
+from opensafeintent.hostile import name_safe, one_line
+from opensafeintent.interop.inspect.models import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset
+from opensafeintent.promptsets.loading import dataset_name
 from opensafeintent.templates import Templates
-from opensafeintent.workflows.judging import checked, passed_line
+from opensafeintent.workflows.limits import wait_or_refuse
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.reporting import Outcome, ReportSettings, write_report
-from opensafeintent.workflows.running import finish, other_judges, run_calls, without_silent
-from opensafeintent.workflows.settings import EvaluateSettings, Limits
-
-if TYPE_CHECKING:
-    from opensafeintent.extensions.stop_when import StopWhen
+from opensafeintent.workflows.reporting import Outcome
+from opensafeintent.workflows.running import Plan, carry_out, foretell, without_silent
+from opensafeintent.workflows.settings import EvaluateSettings, GradeSettings, Judging
 
 
 def demo(out: Path | None = None, display: Display | None = None) -> Outcome:
@@ -76,58 +61,89 @@ def evaluate(settings: EvaluateSettings, display: Display | None = None) -> Outc
         JudgeFailed: a judge did not pass the check that was asked for; no model was called.
         Stopped: a provider or a budget ended the run; what was answered is kept.
     """
-    display = display or Display()
-    try:
-        outcome = _evaluated(settings, display)
-        return _with_page(outcome, settings, display) if settings.report else outcome
-    finally:
-        display.close()
-
-
-def _with_page(outcome: Outcome, settings: EvaluateSettings, display: Display) -> Outcome:
-    """Write the page and figures of a run that was just evaluated; what its calls came to stays in
-    the outcome.
-    """
-    outcome.groups.clear()  # drawing takes memory of its own, and the report reads them anew
-    report = write_report(
-        ReportSettings(
-            runs=(settings.folder.path,), max_missing=settings.max_missing, prices=settings.prices
-        ),
-        display,
-    )
-    report.tally, report.stopped = outcome.tally, outcome.stopped
-    report.notes = list(dict.fromkeys((*outcome.notes, *report.notes)))
-    report.exit_code = first_exit_code(outcome.exit_code, report.exit_code)
-    return report
+    out = settings.out or Path("runs") / name_safe(dataset_name(settings.dataset))
+    with closing(display or Display()) as screen:
+        screen.stage(f"reading {one_line(settings.dataset, 60)}")
+        evaluation = _Evaluation(
+            settings=settings,
+            folder=RunFolder(out),
+            templates=settings.judge_templates(),
+            dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
+            models=settings.targets,
+        )
+        if settings.dry_run:
+            outcome = foretell(evaluation.plan())
+            sets = len(drawn(evaluation.dataset.prompt_sets, settings.limit))
+            precision = (
+                f"precision: {sets:,} prompt-sets give Triplet Safety within"
+                f" ± {0.98 / sets**0.5:.2f} or better (95 % CI)"
+            )
+            outcome.notes.insert(0, precision)
+            return outcome
+        with evaluation.folder.lock(wait_or_refuse(settings, screen)):
+            return run_async(lambda: carry_out(evaluation.plan(), screen))
 
 
 class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     """One evaluation: its settings, and what they name, read."""
 
     settings: EvaluateSettings
+    folder: RunFolder
     models: tuple[str, ...]
     dataset: Dataset
     templates: Templates
-    limits: Limits
 
-    @property
-    def named(self) -> list[str]:
-        """Every model and judge that is named, each once."""
-        return list(dict.fromkeys((*self.models, *self.settings.panel)))
-
-    def old_manifest(self) -> Manifest | None:
-        """Return the manifest of the run that is there, if there is one, without the models that
-        never answered.
-        """
-        folder = self.settings.folder
-        return without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
-
-    def manifest(self, identities: Mapping[str, str], old: Manifest | None) -> Manifest:
-        """Return the manifest of the run as it is with this evaluation in it.
+    def plan(self) -> Plan:
+        """Return what this evaluation asks for; what the run holds beyond it is taken from the
+        ledger afterwards.
 
         Raises:
-            InputError: the run that is there cannot be mixed with this evaluation.
+            InputError: the run that is there cannot be mixed with this evaluation, or the question
+                of --stop-when cannot be used.
         """
+        settings, folder = self.settings, self.folder
+        named = list(dict.fromkeys((*self.models, *settings.panel)))
+        old = without_silent(folder, folder.load()[0], self.models) if folder.exists() else None
+        manifest = self._manifest({name: model_identity(name) for name in named}, old)
+        sets = drawn(self.dataset.prompt_sets, settings.limit)
+        work = [
+            ModelWork(
+                model=model,
+                plan=manifest.plan(model),
+                templates=self.templates,
+                tasks=tasks_of(model, sets, settings.epochs),
+            )
+            for model in self.models
+        ]
+        plan = Plan(
+            settings=settings,
+            folder=folder,
+            dataset=self.dataset,
+            manifest=manifest,
+            work=work,
+            named=named,
+            begins=old is None,
+            notes=self._asked_again(old),
+            page=settings.report,
+        )
+        if settings.check_judge:
+            plan.examination = Examination(
+                anchors=load_anchors(),
+                duties=duties_of(item.plan for item in work),
+                templates=self.templates,
+                parse=settings.grade_parse,
+                sampling=settings.judge_sampling,
+            )
+        if settings.stop_when is not None:
+            from opensafeintent.extensions.stop_when import StopWhen
+
+            question = (settings.stop_when, settings.confidence, settings.max_missing)
+            plan.stop_when = StopWhen(*question, manifest, old, self.dataset, work)
+            plan.notes = [*plan.stop_when.impossible(), *plan.notes]
+        return plan
+
+    def _manifest(self, identities: Mapping[str, str], old: Manifest | None) -> Manifest:
+        """Return the manifest of the run as it is with this evaluation in it."""
         settings = self.settings
         stated: dict[str, Any] = {
             "target_sampling": settings.target_sampling,
@@ -135,13 +151,13 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             "system": settings.system,
             "preset": settings.preset,
         }
-        ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
         if old is None:
+            ledger = str(settings.ledger.resolve()) if settings.ledger else "ledger.sqlite"
             old = Manifest.new(self.dataset, ledger=ledger)
-        elif found := differences(old, self.dataset, stated) + self._other_ledger(old):
+        elif unlike := differences(old, self.dataset, stated) + self._other_ledger(old):
             raise InputError(
-                f"{settings.folder.path}: holds a run that cannot be mixed with this one: "
-                + "; ".join(found)
+                f"{self.folder.path}: holds a run that cannot be mixed with this one: "
+                + "; ".join(unlike)
                 + "; choose a new --out"
             )
         return msgspec.structs.replace(
@@ -152,33 +168,28 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             **stated,
         ).swapping(settings.swap)
 
-    def asked_anew(self, old: Manifest | None) -> list[str]:
+    def _asked_again(self, old: Manifest | None) -> list[str]:
         """Say which templates are others than those that models of the run were graded by: a line,
         or none.
         """
         now = hashes_of(self.templates)
-        before = (
-            [old.models[model].templates for model in self.models if model in old.models]
-            if old
-            else []
-        )
-        roles = sorted(
-            {
-                role
-                for entry in before
-                for role in entry
-                if role != "reask" and entry[role] != now[role]
-            }
-        )
+        before = old.models if old else {}
+        roles = {
+            role
+            for model in self.models
+            if model in before
+            for role, digest in before[model].templates.items()
+            if role != "reask" and digest != now[role]
+        }
         if not roles:
             return []
-        which = f"the templates for {', '.join(roles)}"
+        which = f"the templates for {', '.join(sorted(roles))}"
         where = "where the ledger has no answer; --rubrics takes the old ones"
         return [f"changed since the last run: {which}; what they ask is asked anew {where}"]
 
     def _other_ledger(self, old: Manifest) -> list[str]:
-        ledger, folder = self.settings.ledger, self.settings.folder
-        if ledger is None or ledger.resolve() == folder.ledger_path(old).resolve():
+        ledger = self.settings.ledger
+        if ledger is None or ledger.resolve() == self.folder.ledger_path(old).resolve():
             return []
         return [f"ledger: the run has {old.ledger}, this has {ledger}"]
 
@@ -187,7 +198,8 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
         samples = samples_by_model(self.models, settings.judge_samples or 0)
         entries: dict[str, ModelEntry] = {}
         for model in self.models:
-            entry = settings.entry(
+            entry = _entry(
+                settings,
                 identities[model],
                 self.templates,
                 probe=settings.probe,
@@ -198,145 +210,91 @@ class _Evaluation(msgspec.Struct, frozen=True, kw_only=True):
             before = old.models.get(model)
             if before is not None and before.imported:
                 raise InputError(
-                    f"{settings.folder.path}: the responses of {model} were imported into this run;"
+                    f"{self.folder.path}: the responses of {model} were imported into this run;"
                     " use another --out"
                 )
             try:
                 entries[model] = before.grown_by(entry) if before else entry
             except InputError as error:
-                raise InputError(f"{settings.folder.path}: {model}: {error}") from error
+                raise InputError(f"{self.folder.path}: {model}: {error}") from error
         return entries
 
-    def work(self, manifest: Manifest) -> list[ModelWork]:
-        """Return what this evaluation asks for; what the run holds beyond it is taken from the
-        ledger afterwards.
-        """
-        sets, settings = self.dataset.prompt_sets, self.settings
-        return [
-            ModelWork(
-                model=model,
-                plan=manifest.plan(model),
-                templates=self.templates,
-                tasks=tasks_of(model, drawn(sets, settings.limit), settings.epochs),
-            )
-            for model in self.models
-        ]
 
-    def stop_when(
-        self, manifest: Manifest, old: Manifest | None, work: Sequence[ModelWork]
-    ) -> StopWhen | None:
-        """Return what ends the run as soon as its question is answered; None if it has none.
+def _entry(settings: Judging, identity: str, templates: Templates, **how: Any) -> ModelEntry:
+    """Return what the manifest says of a target whose responses are graded so; `how` is what else
+    it says.
+    """
+    return ModelEntry(
+        identity=identity,
+        judges=tuple(dict.fromkeys(settings.judges)),
+        mode_judge=settings.mode_judge or settings.judges[0],
+        modes=settings.modes,
+        parse=settings.grade_parse,
+        templates=hashes_of(templates),
+        **how,
+    )
 
-        Raises:
-            InputError: the question cannot be used, or the run was asked another one.
-        """
-        settings = self.settings
-        if settings.stop_when is None:
-            return None
-        from opensafeintent.extensions.stop_when import StopWhen
 
-        question = (settings.stop_when, settings.confidence, settings.max_missing)
-        return StopWhen(*question, manifest, old, self.dataset, work)
+def grade(settings: GradeSettings, display: Display | None = None) -> Outcome:
+    """Let judges grade the responses of a run that came without grades.
 
-    def examination(self, work: Sequence[ModelWork]) -> Examination:
-        """Return the check of every judge that some work needs, asked as it will be asked there."""
-        return Examination(
-            anchors=load_anchors(),
-            duties=duties_of(item.plan for item in work),
-            templates=self.templates,
-            parse=self.settings.grade_parse,
-            sampling=self.settings.judge_sampling,
+    Raises:
+        InputError: there is no run, or nothing in it to grade.
+        Stopped: a provider ended the work; what was answered is kept.
+    """
+    folder, templates = RunFolder(settings.run), settings.judge_templates()
+    folder.check()  # before the lock, which makes the folder
+    with closing(display or Display()) as screen:
+        if settings.dry_run:
+            return foretell(_to_grade(settings, folder, templates))
+        with folder.lock(wait_or_refuse(settings, screen)):
+            return run_async(lambda: carry_out(_to_grade(settings, folder, templates), screen))
+
+
+def _to_grade(settings: GradeSettings, folder: RunFolder, templates: Templates) -> Plan:
+    """Return what has to be graded, and the run as it is with these grades.
+
+    Raises:
+        InputError: there is nothing to grade, or the run has grades that were made otherwise.
+    """
+    manifest, dataset = folder.load()
+    if manifest.judge_sampling not in (None, settings.judge_sampling):
+        raise InputError(
+            f"{settings.run}: its judges were given another --judge-max-tokens; give the same, or"
+            " import again"
         )
-
-
-def _evaluated(settings: EvaluateSettings, display: Display) -> Outcome:
-    """Read what the settings name, and evaluate; the run's folder is kept meanwhile."""
-    display.stage(f"reading {one_line(settings.dataset, 60)}")
-    evaluation = _Evaluation(
+    manifest = without_silent(folder, manifest, manifest.models)
+    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+        imported = imported_rows(ledger, dataset)
+    listed = {
+        model: given_tasks(rows, dataset)
+        for model, rows in imported.items()
+        if model in manifest.models
+    }
+    tasks = {model: given for model, given in listed.items() if given}
+    if not tasks:
+        raise InputError(f"{settings.run}: no imported response is without grades")
+    entries = {}
+    for model in tasks:
+        before = manifest.models[model]
+        entry = _entry(settings, before.identity, templates, probe="none", imported=True)
+        entries[model] = before.grown_by(entry)
+    manifest = msgspec.structs.replace(
+        manifest,
+        models=manifest.models | entries,
+        judges=manifest.judges | {name: model_identity(name) for name in settings.panel},
+        judge_sampling=settings.judge_sampling,
+        templates=manifest.templates | store_templates(templates),
+    ).swapping(settings.swap)
+    work = [
+        ModelWork(model=model, plan=manifest.plan(model), templates=templates, tasks=given)
+        for model, given in tasks.items()
+    ]
+    return Plan(
         settings=settings,
-        templates=settings.judge_templates(),
-        dataset=load_dataset(settings.dataset, settings.taxonomy, settings.max_rows),
-        limits=settings.limits(),
-        models=settings.targets,
+        folder=folder,
+        dataset=dataset,
+        manifest=manifest,
+        work=work,
+        named=list(settings.panel),
     )
-    if settings.dry_run:
-        return _dry_run(evaluation)
-    with settings.folder.lock(settings.waiting(display)):
-        return run_async(lambda: _evaluate(evaluation, display))
-
-
-async def _evaluate(evaluation: _Evaluation, display: Display) -> Outcome:
-    settings, dataset, limits = evaluation.settings, evaluation.dataset, evaluation.limits
-    folder = settings.folder
-    async with HttpSession(limits.max_connections) as http:
-        opened = open_models(evaluation.named, http)
-        old = evaluation.old_manifest()
-        manifest = evaluation.manifest(
-            {name: model.identity for name, model in opened.items()}, old
-        )
-        opened |= other_judges(manifest, evaluation.models, opened, http)
-        settings.check_budget(opened)
-        for line in evaluation.asked_anew(old):
-            display.note(line)
-        with Ledger(folder.ledger_path(manifest), waiting=settings.waiting(display)) as ledger:
-            client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
-            work = evaluation.work(manifest)
-            stop_when = evaluation.stop_when(manifest, old, work)
-            for line in stop_when.impossible() if stop_when else ():
-                display.note(line)
-            checks: tuple[JudgeCheck, ...] = ()
-            if settings.check_judge:
-                checks = await checked(
-                    client, folder, manifest, evaluation.examination(work), display, limits
-                )
-                manifest = msgspec.structs.replace(
-                    manifest, judge_checks=with_checks(manifest.judge_checks, checks)
-                )
-            if old is None:
-                folder.begin(dataset)
-            folder.save(manifest)
-            found = await run_calls(
-                client,
-                manifest,
-                dataset,
-                work,
-                display,
-                limits,
-                folder,
-                settings.cluster,
-                stop_when,
-            )
-            manifest = stop_when.manifest if stop_when else manifest
-    rest = (settings.max_missing, display, settings.prices)
-    outcome = finish(folder, manifest, dataset, found, client, *rest, page_follows=settings.report)
-    outcome.notes += map(passed_line, checks)
-    if stop_when is not None:
-        outcome.notes += stop_when.lines()
-        outcome.exit_code = first_exit_code(outcome.exit_code, *stop_when.exit_codes())
-    return outcome
-
-
-def _dry_run(evaluation: _Evaluation) -> Outcome:
-    folder = evaluation.settings.folder
-    identities = {name: model_identity(name) for name in evaluation.named}
-    old = evaluation.old_manifest()
-    manifest = evaluation.manifest(identities, old)
-    work = evaluation.work(manifest)
-    stop_when = evaluation.stop_when(manifest, old, work)
-    if evaluation.settings.check_judge:
-        work = [*check_work(evaluation.examination(work)), *work]
-    with Ledger(folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
-        found = forecast(ledger, manifest.identities(), work)
-        again = forecast_regrades(ledger, manifest, evaluation.dataset)
-        again += forecast_swaps(ledger, manifest, evaluation.dataset)
-    assumed = found.assumed or (ASSUMED if again else "")
-    whole = Forecast(found.lines + again, assumed, connections=evaluation.settings.max_connections)
-    panels = [judge for model in evaluation.models for judge in manifest.models[model].judges]
-    sets = len(drawn(evaluation.dataset.prompt_sets, evaluation.settings.limit))
-    precision = (
-        f"precision: {sets:,} prompt-sets give Triplet Safety within ± {0.98 / sets**0.5:.2f} or"
-        " better (95 % CI)"
-    )
-    notes = [precision, *(stop_when.impossible() if stop_when else ()), *evaluation.asked_anew(old)]
-    notes += unset_lines((*evaluation.named, *panels))
-    return Outcome(exit_code=0, forecast=whole, notes=notes)

@@ -23,30 +23,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.files import make_private_folder, written_beside
 from opensafeintent.metrics import METRICS
 from opensafeintent.statistics import CONFIDENCE
-from opensafeintent.workflows.typed import Settings
-
-
-class Gating(Settings, frozen=True, kw_only=True):
-    """Which gates the models of a report are held against, and where the verdict goes besides."""
-
-    fail_under: tuple[str, ...] = ()
-    """Least acceptable values, `METRIC=X`."""
-    fail_over: tuple[str, ...] = ()
-    """Greatest acceptable values."""
-    confidence: float | None = None
-    """At which the end of an interval has to meet a limit, above 0.5; None has the estimate count.
-    """
-    baseline: Path | None = None
-    """An earlier run."""
-    pairs: tuple[str, ...] = ()
-    """`NEW=OLD` for versions of one model that are named differently."""
-    fail_if_worse: tuple[str, ...] = ()
-    """By how much each metric may be worse than in the earlier run, `METRIC=MARGIN`."""
-    summary: Path | None = None
-    """A file for the verdict in Markdown."""
-    junit: Path | None = None
-    """A file for the verdict in JUnit's XML."""
-
+from opensafeintent.workflows.settings import Gating
 
 # What is asked for
 # ------------------------------------------------------------------------------
@@ -128,10 +105,6 @@ def check_gating(settings: Gating, gates: Sequence[Gate], runs: Sequence[Path], 
             raise InputError(
                 f"{option}: there is no gate; give --fail-under, --fail-over or --fail-if-worse"
             )
-    if confidence is not None and not 0.5 < confidence < 1:
-        raise InputError(
-            f"--confidence {confidence:g}: expected more than 0.5 and less than 1, such as 0.95"
-        )
     if baseline is not None:
         _check_baseline(baseline, settings, runs)
     elif settings.fail_if_worse or settings.pairs:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import msgspec
 
-from opensafeintent.analysis.coverage import MAX_MISSING
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.models import check_model_name
 from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorded_responses
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
+from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs import (
@@ -25,34 +25,11 @@ from opensafeintent.interop.inspect.logs import (
 )
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
-from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_records
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
+from opensafeintent.report.cost import Costs
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
-from opensafeintent.workflows.reporting import Outcome, check_share, read_study, write_results
-from opensafeintent.workflows.running import costs_of
-from opensafeintent.workflows.settings import check_unicode
-from opensafeintent.workflows.typed import Settings
-
-
-class ImportSettings(Settings, frozen=True, kw_only=True):
-    """What to import, and into which run."""
-
-    files: tuple[Path, ...]
-    out: Path
-    model: str | None = None
-    """The name that the responses go by; each file's own name by default, of a log of Inspect AI
-    its model's.
-    """
-    dataset: str | None = None
-    """What the responses are to; the authors' files bring their prompt-sets with them."""
-    taxonomy: Path | None = None
-    max_rows: int | None = MOST_ROWS
-    """Of each file and of the dataset; None sets no limit."""
-    max_missing: float = MAX_MISSING
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self.max_missing)
-        check_unicode("--model", self.model)
+from opensafeintent.workflows.reporting import Outcome, read_study, write_results
+from opensafeintent.workflows.settings import ImportSettings
 
 
 class _Read(msgspec.Struct, kw_only=True):
@@ -126,7 +103,9 @@ def import_files(settings: ImportSettings) -> Outcome:
             )
         folder.save(manifest)
     study = read_study(folder, settings.out.name)
-    outcome = write_results([study], settings.out, settings.max_missing, costs_of(study, folder))
+    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
+        costs = Costs({study.name: spent_of_run(manifest, dataset, ledger)}, None)
+    outcome = write_results(study, settings.out, settings.max_missing, costs)
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    closing,
+    contextmanager,
+    suppress,
+)
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from opensafeintent.analysis.coverage import MAX_MISSING, Coverage
+from opensafeintent.analysis.coverage import Coverage
 from opensafeintent.analysis.gates import Gate, Gates
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.analysis.pairing import Transitions, transitions_between
-from opensafeintent.calls.client import Tally
+from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, first_exit_code
 from opensafeintent.evaluation.derive import RunTexts, derive, derive_regrades
 from opensafeintent.evaluation.forecast import Forecast
+from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.run import Regrade
@@ -41,14 +48,13 @@ from opensafeintent.report.metrics_json import metrics_json, to_json
 from opensafeintent.report.tables import Table, all_tables, tables_in, write_tables
 from opensafeintent.report.tables.long import comparisons
 from opensafeintent.workflows.gating import (
-    Gating,
     check_gating,
     find_gates,
     gates_of,
     write_verdict,
 )
 from opensafeintent.workflows.loop import rare_collections
-from opensafeintent.workflows.typed import Settings
+from opensafeintent.workflows.settings import Calling, CompareSettings, ReportSettings
 
 if TYPE_CHECKING:
     from opensafeintent.analysis.correction import Correction
@@ -75,35 +81,29 @@ class Outcome(msgspec.Struct, kw_only=True):
     stopped: list[str] = []
     """What went wrong while the rest went on, models that stopped above all, a line each."""
     forecast: Forecast | None = None
+    """Of a dry run, which makes no call."""
+    prices: Path | None = None
+    """The user's file of prices, for a forecast."""
+    checks: tuple[JudgeCheck, ...] = ()
+    """What the anchor cases said of judges; of `judge-check`."""
     tally: Tally | None = None
     costs: Costs | None = None
 
+    @classmethod
+    def forecasting(cls, expected: Forecast, settings: Calling, notes: list[str]) -> Outcome:
+        """Return the outcome of a dry run."""
+        expected = msgspec.structs.replace(expected, connections=settings.max_connections)
+        return cls(exit_code=0, forecast=expected, prices=settings.prices, notes=notes)
 
-class ReportSettings(Gating, frozen=True, kw_only=True):
-    """What to report, and where to."""
-
-    runs: tuple[Path, ...]
-    out: Path | None = None
-    """The run's own folder, where there is one run."""
-    include_unsafe: bool = False
-    """Whether the page shows unsafe responses and prompts of malicious intent."""
-    human_labels: tuple[Path, ...] = ()
-    """Labels of responses, as `annotate import` writes them, by which the headline metrics are
-    corrected.
-    """
-    max_missing: float = MAX_MISSING
-    prices: Path | None = None
-    """A file of prices; by default those of genai-prices, where it is installed."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_share(self.max_missing)
-
-
-def check_share(share: float) -> None:
-    """Refuse a `--max-missing` that is not a share."""
-    if not 0 <= share <= 1:
-        raise InputError(f"--max-missing {share}: expected a share from 0 to 1")
+    def with_calls(self, client: Client) -> Outcome:
+        """Return this outcome with what a reader should know of the calls that led to it."""
+        failed = [
+            f"{model}: a call that failed said: {error}"
+            for model, error in client.last_errors.items()
+            if model not in client.stopped_models
+        ]
+        notes = [*self.notes, *client.notices, *failed]
+        return msgspec.structs.replace(self, tally=client.tally, notes=notes)
 
 
 def write_report(settings: ReportSettings, display: Display | None = None) -> Outcome:
@@ -125,15 +125,16 @@ def write_report(settings: ReportSettings, display: Display | None = None) -> Ou
     for run in settings.runs:
         RunFolder(run).check()  # before the lock, which makes a folder
     check_gating(settings, gates, settings.runs, out)
-    display = display or Display()
     try:
-        with rare_collections(), locked_folder(out, "writing a report into"):
-            outcome = _write_report(settings, gates, out, display)
+        with (
+            closing(display or Display()) as screen,
+            rare_collections(),
+            locked_folder(out, "writing a report into"),
+        ):
+            outcome = _write_report(settings, gates, out, screen)
     except Taken as taken:
         hint = "" if settings.out else "; or give --out DIR for a look at what is there so far"
         raise InputError(f"{taken}{hint}") from taken
-    finally:
-        display.close()
     if outcome.gates is not None:
         outcome.notes += [*outcome.gates.cautions, *not_met(outcome.gates)]
         outcome.exit_code = first_exit_code(outcome.exit_code, outcome.gates.exit_code)
@@ -163,7 +164,7 @@ def _write_report(
             for study, ledger in opened
         }
         display.stage("estimating")
-        outcome = _write_numbers(
+        outcome, tables = _write_numbers(
             studies,
             new,
             settings.max_missing,
@@ -171,10 +172,8 @@ def _write_report(
             corrector,
             gate=lambda groups: find_gates(settings, gates, groups, studies, earlier),
         )
-        for group in outcome.groups:
-            group.numbers.let_go()  # drawing takes memory of its own
         display.stage("drawing")
-        _write_page(settings, studies, outcome, texts, new, earlier=out)
+        _write_page(settings, studies, outcome, tables, texts, new, earlier=out)
     outcome.out = out
     return outcome
 
@@ -211,6 +210,7 @@ def _write_page(
     settings: ReportSettings,
     studies: Sequence[Study],
     outcome: Outcome,
+    tables: Sequence[Table],
     texts: Mapping[str, RunTexts],
     out: Path,
     *,
@@ -220,14 +220,10 @@ def _write_page(
     from opensafeintent.report.figures import all_figures, write_figures
     from opensafeintent.report.page import render_page
 
+    for group in outcome.groups:
+        group.numbers.let_go()  # drawing takes memory of its own
     figures = all_figures(outcome.groups)
     write_figures(figures, out / "figures", earlier=earlier / "figures")
-    own = (
-        *_correction_tables(outcome.corrected, outcome.groups),
-        *gate_tables(outcome.gates),
-        *cost_tables(outcome.costs),
-    )
-    tables = [*all_tables(outcome.groups), *own]
     page = render_page(
         outcome.groups,
         studies,
@@ -260,30 +256,18 @@ def _correction_tables(corrected: Sequence[Correction], groups: Sequence[Group])
     return [correction_table(corrected, groups)]
 
 
-class CompareSettings(Settings, frozen=True, kw_only=True):
-    """Which runs to compare, and where the table goes."""
-
-    runs: tuple[Path, ...]
-    out: Path | None = None
-    """A folder for the tables; nothing is written without one."""
-
-
 def compare(settings: CompareSettings, display: Display | None = None) -> Outcome:
     """Compare every two models of one or more runs on the prompt-sets that count for both.
 
     Raises:
         InputError: a folder holds no run, or there are not two models that may be compared.
     """
-    display = display or Display()
-    try:
-        with rare_collections():
-            studies = read_studies(settings.runs, display)
-            groups = group_studies(studies)
-            display.stage("estimating")
-            for group in groups:
-                _ = group.numbers.comparisons
-    finally:
-        display.close()
+    with closing(display or Display()) as screen, rare_collections():
+        studies = read_studies(settings.runs, screen)
+        groups = group_studies(studies)
+        screen.stage("estimating")
+        for group in groups:
+            _ = group.numbers.comparisons
     if not any(len(group.models) > 1 for group in groups):
         raise InputError("nothing to compare: no two models share dataset, judges and templates")
     transitions = transitions_between(groups, *studies) if len(studies) == 2 else []
@@ -324,24 +308,12 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
         )
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
-        yield _read_study(name, manifest, dataset, ledger, read), ledger
-
-
-def _read_study(
-    name: str,
-    manifest: Manifest,
-    dataset: Dataset,
-    ledger: Ledger,
-    read: Callable[[int, int], None],
-) -> Study:
-    """Rebuild a run; its graded responses, a hundred thousand records, are needed no longer than
-    this.
-    """
-    graded = derive(manifest, dataset, ledger, read=read)
-    regrades = derive_regrades(manifest, dataset, ledger, graded)
-    return study_of(
-        name, manifest, dataset, graded, regrades, derive_swaps(manifest, dataset, ledger, graded)
-    )
+        graded = derive(manifest, dataset, ledger, read=read)
+        regrades = derive_regrades(manifest, dataset, ledger, graded)
+        swaps = derive_swaps(manifest, dataset, ledger, graded)
+        study = study_of(name, manifest, dataset, graded, regrades, swaps)
+        del graded  # a hundred thousand records, needed no longer
+        yield study, ledger
 
 
 def study_of(
@@ -365,37 +337,36 @@ def study_of(
 
 
 def write_results(
-    studies: Sequence[Study],
+    study: Study,
     out: Path,
     max_missing: float,
     costs: Costs | None = None,
-    *,
-    page_follows: bool = False,
+    texts: Mapping[str, RunTexts] | None = None,
+    display: Display | None = None,
 ) -> Outcome:
-    """Write everything that is derived from runs but the page and figures, and say what a reader
-    should know.
-
-    Page and figures of an earlier report, which show other numbers, are taken away.
+    """Write everything that is derived from a run, and say what a reader should know.
 
     Args:
-        studies: the runs.
+        study: the run.
         out: the folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
-        costs: what the runs came to; None where no call was made.
-        page_follows: a new page is written next, so that none need be told that the earlier one is
-            gone.
+        costs: what the run came to; None where no call was made.
+        texts: of the run, for page and figures; without them those of an earlier report, which show
+            other numbers, are taken away.
+        display: is told when these are drawn.
     """
     page = out / "report.html"
-    outdated = (
-        [f"the earlier {page} was removed, for it is out of date"]
-        if page.exists() and not page_follows
-        else []
-    )
+    outdated = page.exists() and texts is None
     make_private_folder(out)
     with replaced_together(out, lambda: _ours(out)) as new:
-        outcome = _write_numbers(studies, new, max_missing, costs)
+        outcome, tables = _write_numbers([study], new, max_missing, costs)
+        if texts is not None:
+            (display or Display()).stage("drawing")
+            settings = ReportSettings(runs=(out,), max_missing=max_missing)
+            _write_page(settings, [study], outcome, tables, texts, new, earlier=out)
     outcome.out = out
-    outcome.notes += outdated
+    if outdated:
+        outcome.notes.append(f"the earlier {page} was removed, for it is out of date")
     return outcome
 
 
@@ -406,8 +377,8 @@ def _write_numbers(
     costs: Costs | None = None,
     corrector: Corrector | None = None,
     gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
-) -> Outcome:
-    """Write metrics, costs, grades and tables.
+) -> tuple[Outcome, list[Table]]:
+    """Write metrics, costs, grades and tables; return what was found, and the tables.
 
     Args:
         studies: the runs.
@@ -430,12 +401,12 @@ def _write_numbers(
     )
     if costs is not None:
         write_private(out / "cost.json", cost_json(costs))
-    tables = (
+    tables = [
         *all_tables(groups),
         *_correction_tables(corrected, groups),
         *gate_tables(gates),
         *cost_tables(costs),
-    )
+    ]
     write_tables(tables, out / "tables")
     beyond = [
         f"{model}: {_missing_shares(coverage)}, more than the {max_missing:.0%} of --max-missing"
@@ -445,7 +416,7 @@ def _write_numbers(
         if coverage.missing_beyond(max_missing)
     ]
     notes = [*_partial(groups), *left_aside, *beyond]
-    return Outcome(
+    outcome = Outcome(
         exit_code=1 if beyond else 0,
         groups=groups,
         corrected=corrected,
@@ -453,6 +424,7 @@ def _write_numbers(
         notes=notes,
         costs=costs,
     )
+    return outcome, tables
 
 
 def _ours(out: Path) -> list[Path]:

@@ -1,5 +1,5 @@
-"""What evaluating and grading share: the models of a run that still count, the calls themselves,
-and the results.
+"""The one shell of commands that work on a run: what would be called, the calls themselves, and the
+results.
 """
 
 from __future__ import annotations
@@ -13,16 +13,24 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from opensafeintent.analysis.groups import Study
-from opensafeintent.calls.client import Client, Model
+from opensafeintent.calls.client import Client
 from opensafeintent.calls.draining import heed, under_way
 from opensafeintent.calls.http import HttpSession
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.merging import LEDGER, take_up
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.records import Failed
-from opensafeintent.evaluation.derive import derive
-from opensafeintent.evaluation.forecast import expected_calls
+from opensafeintent.errors import first_exit_code
+from opensafeintent.evaluation.derive import RunTexts, derive
+from opensafeintent.evaluation.forecast import (
+    ASSUMED,
+    Forecast,
+    expected_calls,
+    forecast,
+    forecast_regrades,
+    forecast_swaps,
+)
+from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
@@ -36,16 +44,17 @@ from opensafeintent.evaluation.run import (
 )
 from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
-from opensafeintent.interop.inspect.models import open_models
+from opensafeintent.interop.inspect.models import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs
+from opensafeintent.workflows.judging import checked, passed_line
+from opensafeintent.workflows.limits import Limits, wait_or_refuse
 from opensafeintent.workflows.loop import run_async
-from opensafeintent.workflows.reporting import Outcome, study_of, write_results
-from opensafeintent.workflows.settings import Limits
+from opensafeintent.workflows.reporting import Outcome, named_runs, study_of, write_results
+from opensafeintent.workflows.settings import Distributed
 
 if TYPE_CHECKING:
     from opensafeintent.extensions.stop_when import StopWhen
-    from opensafeintent.interop.ray import Cluster
 
 
 _READ_AT_ONCE = 500
@@ -83,23 +92,92 @@ def without_silent(folder: RunFolder, manifest: Manifest, named: Collection[str]
     return msgspec.structs.replace(manifest, models=models)
 
 
-def other_judges(
-    manifest: Manifest, models: Sequence[str], opened: Mapping[str, Model], http: HttpSession
-) -> dict[str, Model]:
-    """Open the judges that the run has besides those named now: what is new is graded by the whole
-    panel.
+class Plan(msgspec.Struct, kw_only=True):
+    """What a command asks of a run: the run as it will be, and the calls that lead there."""
+
+    settings: Distributed
+    folder: RunFolder
+    dataset: Dataset
+    manifest: Manifest
+    work: list[ModelWork]
+    named: list[str]
+    """Every model and judge that is named, each once."""
+    begins: bool = False
+    """Whether there is no run in the folder yet."""
+    notes: list[str] = []
+    """What a reader should know before any call, a line each."""
+    examination: Examination | None = None
+    """What judges have to pass first."""
+    stop_when: StopWhen | None = None
+    page: bool = False
+    """Whether page and figures are written too."""
+
+    @property
+    def asked(self) -> list[str]:
+        """Who is called: those that are named, and the other judges of the run, for what is new is
+        graded by the whole panel.
+        """
+        panels = {judge for item in self.work for judge in item.plan.judges}
+        return [*self.named, *sorted(panels - set(self.named))]
+
+
+def foretell(plan: Plan) -> Outcome:
+    """Count the calls of a plan that the ledger does not hold, and make none."""
+    manifest, dataset = plan.manifest, plan.dataset
+    checks = check_work(plan.examination) if plan.examination else []
+    with Ledger(plan.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
+        first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
+        again = forecast_regrades(ledger, manifest, dataset)
+        again += forecast_swaps(ledger, manifest, dataset)
+    unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
+    expected = Forecast(first.lines + again, first.assumed or (ASSUMED if unknown else ""))
+    return Outcome.forecasting(expected, plan.settings, [*plan.notes, *unset_lines(plan.asked)])
+
+
+async def carry_out(plan: Plan, display: Display) -> Outcome:
+    """Make the calls of a plan, and write the results into the run's folder, which is kept for this
+    process.
+
+    Raises:
+        InputError: a model, or the ledger, cannot be used.
+        JudgeFailed: a judge did not pass its check; no model was called.
+        Stopped: a provider or a budget ended the run; what was answered is kept.
     """
-    panel = {judge for model in models for judge in manifest.models[model].judges}
-    return open_models(sorted(panel - set(opened)), http)
+    folder, manifest, limits = plan.folder, plan.manifest, Limits.of(plan.settings)
+    checks: tuple[JudgeCheck, ...] = ()
+    async with HttpSession(limits.max_connections) as http:
+        opened = open_models(plan.asked, http)
+        limits.check_prices(opened)
+        for line in plan.notes:
+            display.note(line)
+        with Ledger(
+            folder.ledger_path(manifest), waiting=wait_or_refuse(plan.settings, display)
+        ) as ledger:
+            client = Client(ledger, {**manifest.identities(), **opened}, limits.budget)
+            if plan.examination is not None:
+                checks = await checked(client, folder, manifest, plan.examination, display, limits)
+                judge_checks = with_checks(manifest.judge_checks, checks)
+                manifest = msgspec.structs.replace(manifest, judge_checks=judge_checks)
+            if plan.begins:
+                folder.begin(plan.dataset)
+            folder.save(manifest)
+            found = await _run_calls(plan, manifest, client, display, limits)
+    outcome = _finish(plan, found, client, display)
+    outcome.notes += map(passed_line, checks)
+    if plan.stop_when is not None:
+        outcome.notes += plan.stop_when.lines()
+        outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
+    return outcome
 
 
 class Found(NamedTuple):
     """What a run holds after its calls."""
 
+    manifest: Manifest
     graded: list[GradedResponse]
     regrades: list[Regrade]
     swaps: list[Swapped]
-    notes: Sequence[str] = ()
+    notes: Sequence[str]
     """What a reader of the results should know of a cluster, a line each."""
 
 
@@ -186,28 +264,14 @@ class Calls:
         connections = self._limits.max_connections or (_CAREFUL if self._stop_when else None)
         await run_work(self.client, work, at_once=under_way(connections), done=self._done)
 
-    async def found(self, manifest: Manifest, dataset: Dataset) -> Found:
-        """Make the calls of re-grades and of the swap audit, and return all that the run holds."""
-        graded = derive(manifest, dataset, self.client.ledger, self.known)
-        regrades = await regrade(self.client, manifest, dataset, graded)
-        return Found(graded, regrades, await swap(self.client, manifest, dataset, graded))
-
     def _done(self, graded: GradedResponse) -> None:
         self.known[graded.key] = graded
         if self._stop_when is not None:
             self._stop_when.take(graded)
 
 
-async def run_calls(
-    client: Client,
-    manifest: Manifest,
-    dataset: Dataset,
-    work: Sequence[ModelWork],
-    display: Display,
-    limits: Limits,
-    folder: RunFolder,
-    cluster: Cluster | None = None,
-    stop_when: StopWhen | None = None,
+async def _run_calls(
+    plan: Plan, manifest: Manifest, client: Client, display: Display, limits: Limits
 ) -> Found:
     """Make every call that some work asks for, then those of re-grades and the swap audit; return
     all that the run holds.
@@ -215,25 +279,28 @@ async def run_calls(
     With a cluster, the calls of the work are made there. What shards of an interrupted run have
     left is taken up first.
     """
+    folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
     calls = Calls(client, manifest.identities(), display, limits, stop_when)
     calls.expect(
-        expected_calls(work) + expected_regrades(manifest) + expected_swaps(manifest, dataset)
+        expected_calls(plan.work) + expected_regrades(manifest) + expected_swaps(manifest, dataset)
     )
-    work = await calls.left_of(work)
+    work = await calls.left_of(plan.work)
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
-    if cluster is not None:
-        notes += await _spread(
-            cluster, folder, client, work, manifest.identities(), display, limits
-        )
+    if plan.settings.ray is not None:
+        notes += await _spread(plan, client, work, display, limits)
     async with calls.shown():
-        if cluster is None:
+        if plan.settings.ray is None:
             await calls.make(work)
-        found = await calls.found(stop_when.conclude() if stop_when else manifest, dataset)
+        if stop_when is not None:
+            manifest = stop_when.conclude()
+        graded = derive(manifest, dataset, client.ledger, calls.known)
+        regrades = await regrade(client, manifest, dataset, graded)
+        swaps = await swap(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
-    return found._replace(notes=notes)
+    return Found(manifest, graded, regrades, swaps, notes)
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
@@ -251,20 +318,22 @@ def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
 
 
 async def _spread(
-    cluster: Cluster,
-    folder: RunFolder,
-    client: Client,
-    work: Sequence[ModelWork],
-    identities: Mapping[str, str],
-    display: Display,
-    limits: Limits,
+    plan: Plan, client: Client, work: Sequence[ModelWork], display: Display, limits: Limits
 ) -> list[str]:
     """Make the calls of some work on a cluster; return what a reader of the results should know, a
     line each.
     """
-    from opensafeintent.interop.ray import Shards
+    from opensafeintent.interop.ray import Cluster, Shards
 
-    shards = Shards(cluster, folder.path / _SHARDS, client, run_async)
+    settings = plan.settings
+    assert settings.ray is not None
+    cluster = Cluster(
+        address=settings.ray,
+        shards=settings.shards,
+        gpus_per_model=settings.gpus_per_model,
+        max_connections=settings.max_connections,
+    )
+    shards = Shards(cluster, plan.folder.path / _SHARDS, client, run_async)
 
     def refresh() -> None:
         figures = progress_line(client.tally, None, limits.spent(client.tally))
@@ -273,46 +342,24 @@ async def _spread(
         )
 
     async with refreshed(display, refresh, client):
-        await shards.make(work, identities)
+        await shards.make(work, plan.manifest.identities())
     twice = f"{shards.duplicates:,} calls were made by two shards at once; the first answer stands"
     return [*shards.notices, *([twice] if shards.duplicates else [])]
 
 
-def costs_of(study: Study, folder: RunFolder, prices: Path | None = None) -> Costs:
-    """Return what one run came to; `prices` is a file of the user's."""
-    with Ledger(folder.ledger_path(study.manifest), readonly=True) as ledger:
-        return Costs({study.name: spent_of_run(study.manifest, study.dataset, ledger)}, prices)
-
-
-def finish(
-    folder: RunFolder,
-    manifest: Manifest,
-    dataset: Dataset,
-    found: Found,
-    client: Client,
-    max_missing: float,
-    display: Display,
-    prices: Path | None = None,
-    *,
-    page_follows: bool = False,
-) -> Outcome:
-    """Write the results of a run, and say what the calls came to.
-
-    With `page_follows` a new page is written next, so that none need be told that the earlier one
-    is gone.
-    """
+def _finish(plan: Plan, found: Found, client: Client, display: Display) -> Outcome:
+    """Write the results of a run, and say what the calls came to."""
     display.stage("estimating")
-    study = study_of(folder.path.name, manifest, dataset, found.graded, found.regrades, found.swaps)
-    costs = costs_of(study, folder, prices)
+    path, manifest, dataset = plan.folder.path, found.manifest, plan.dataset
+    (name,) = named_runs([path]).values()
+    study = study_of(name, manifest, dataset, found.graded, found.regrades, found.swaps)
     found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
-    outcome = write_results([study], folder.path, max_missing, costs, page_follows=page_follows)
-    outcome.tally = client.tally
-    outcome.notes += [*client.notices, *found.notes]
-    outcome.notes += [
-        f"{model}: a call that failed said: {error}"
-        for model, error in client.last_errors.items()
-        if model not in client.stopped_models
-    ]
+    with Ledger(plan.folder.ledger_path(manifest), readonly=True) as ledger:
+        costs = Costs({name: spent_of_run(manifest, dataset, ledger)}, plan.settings.prices)
+        texts = {name: RunTexts(manifest, dataset, ledger)} if plan.page else None
+        outcome = write_results(study, path, plan.settings.max_missing, costs, texts, display)
+    outcome = outcome.with_calls(client)
+    outcome.notes += found.notes
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(client.stopped_models.values())

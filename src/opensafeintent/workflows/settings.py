@@ -1,154 +1,124 @@
-"""What a user says of judges, of an evaluation and of limits; checked when it is said."""
+"""What a user says to a command: each setting with its limits and its option, checked when it is
+said. Nothing heavy is loaded for it: `--help` reads these records.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping
-from math import inf
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+from msgspec import Meta
 
-from opensafeintent.analysis.coverage import MAX_MISSING
-from opensafeintent.analysis.paper import PAPER_JUDGE
-from opensafeintent.calls.client import Budget, Tally
-from opensafeintent.calls.draining import heed
-from opensafeintent.calls.models import load_suite
-from opensafeintent.calls.prices import Prices
-from opensafeintent.calls.progress import Display
-from opensafeintent.calls.providers import is_in_process
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import PASS_MARK
-from opensafeintent.evaluation.manifest import MOST_EPOCHS, ModelEntry, Preset, RunFolder, hashes_of
-from opensafeintent.evaluation.records import ModesScope, ProbeScope
-from opensafeintent.files import Taken
-from opensafeintent.hostile import name_safe
-from opensafeintent.promptsets.loading import dataset_name
-from opensafeintent.promptsets.published import published_rubrics
+from opensafeintent.evaluation.records import (
+    MAX_MISSING,
+    MOST_EPOCHS,
+    ModesScope,
+    Preset,
+    ProbeScope,
+)
 from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.templates import ParseRule, Templates, load_templates
-from opensafeintent.workflows.reporting import check_share
-from opensafeintent.workflows.typed import Settings
+from opensafeintent.workflows.settings_base import Arg, Opt, Settings
 
-if TYPE_CHECKING:
-    from opensafeintent.interop.ray import Cluster
-
-
-_COUNTS = (
-    *("limit", "per_cell", "epochs", "judge_samples", "swap"),
-    *("max_connections", "max_tokens", "judge_max_tokens", "budget_calls", "budget_tokens"),
-)
 _MAX_TOKENS = 4096
 _PAPER_DATASET = "opensafeintent-115"
+_NO_LIMIT = 1e12
+_STAGES = 7
+"""Of a build."""
+
+Count = Annotated[int, Meta(ge=1)]
+Temperature = Annotated[float, Meta(ge=0, le=_NO_LIMIT)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Confidence = Annotated[float, Meta(gt=0.5, lt=1)]
+MaxMissing = Annotated[
+    Share, Opt("Exit with 1 where a larger share of the grades is missing.", metavar="X")
+]
+MaxRows = Annotated[
+    Count | None, Opt("Refuse data of more rows: prompt-sets, responses, seeds.", metavar="N")
+]
+TaxonomyFile = Annotated[
+    Path | None, Opt("TOML file of harm domains and task types, in place of the paper's.")
+]
+PricesFile = Annotated[
+    Path | None,
+    Opt(
+        'Prices: {"provider/model": {"input": 2.5, "output": 10}}, dollars a million tokens. '
+        " [default: genai-prices]",
+        metavar="FILE",
+    ),
+]
+RunsToRead = Annotated[tuple[Path, ...], Arg("RUN...")]
+IncludeUnsafe = Annotated[bool, Opt("Show unsafe responses and malicious prompts.")]
+Seed = Annotated[int, Meta(ge=0)]
 
 
-def check_counts(settings: msgspec.Struct) -> None:
-    """Refuse counts below 1, of those that settings of this kind have."""
-    for name in _COUNTS:
-        value = getattr(settings, name, None)
-        if value is not None and value < 1:
-            raise InputError(f"--{name.replace('_', '-')} {value}: expected at least 1")
-    dollars = getattr(settings, "budget_dollars", None)
-    if dollars is not None and not 0 < dollars < inf:
-        raise InputError(f"--budget-dollars {dollars}: expected a number above 0")
+class Data(Settings, frozen=True, kw_only=True):
+    """How a dataset is read."""
+
+    taxonomy: TaxonomyFile = None
+    max_rows: MaxRows = MOST_ROWS
+    """Of each file and of the dataset; None sets no limit."""
 
 
-def check_unicode(option: str, value: object) -> None:
-    """Refuse a text, or texts in some value, with bytes of another encoding in it."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InputError(f"{option}: is not valid Unicode text") from error
+# Commands that make calls
+# ------------------------------------------------------------------------------
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many calls may be made at once and in all, and what they cost."""
+class Calling(Settings, frozen=True, kw_only=True):
+    """How many calls may be made at once and in all, and whether another process is waited for."""
 
-    max_connections: int | None = None
-    """Connections of one endpoint, exactly; adaptive by default."""
-    budget: Budget = Budget()
-    prices: Prices
+    group: ClassVar[str] = "Calls and budget"
 
-    def spent(self, tally: Tally) -> float | None:
-        """Return the dollars spent so far; None where no model that was called has a price."""
-        known = any(self.prices.of(model) for model, _ in tally.tokens if not is_in_process(model))
-        return self.prices.cost(tally.tokens) if known else None
-
-
-class Limited:
-    """What the settings of commands that make calls say of limits, and of waiting for another
-    process.
-    """
-
-    __slots__ = ()
-
-    wait: bool
-    """Wait for another process that holds the ledger or the folder; else it is an error."""
-
-    max_connections: int | None
-    budget_calls: int | None
-    budget_tokens: int | None
-    budget_dollars: float | None
-    prices: Path | None
-
-    def limits(self) -> Limits:
-        """Return the limits, with the prices read.
-
-        Raises:
-            InputError: the file of prices cannot be read.
-        """
-        prices = Prices(self.prices)
-        budget = msgspec.structs.replace(self.budget, dollars=self.budget_dollars, prices=prices)
-        return Limits(max_connections=self.max_connections, budget=budget, prices=prices)
-
-    def check_budget(self, models: Iterable[str]) -> None:
-        """See that there is a price of every model that may be called, where there is a budget in
-        dollars.
-
-        Raises:
-            InputError: some have none, or the file of prices cannot be read.
-        """
-        if self.budget_dollars is not None:
-            Prices(self.prices).need(models)
-
-    @property
-    def budget(self) -> Budget:
-        """The most calls and tokens that may be asked for."""
-        return Budget(calls=self.budget_calls, tokens=self.budget_tokens)
-
-    def waiting(self, display: Display) -> Callable[[str], None]:
-        """Return what is told who holds a ledger or a folder (`files.held`); it shows that, or
-        raises `Taken`.
-        """
-
-        def told(line: str) -> None:
-            if not self.wait:
-                raise Taken(f"{line}; wait for it, or add --wait")
-            heed()
-            display.stage(f"waiting: {line}")
-
-        return told
+    max_connections: Annotated[
+        Count | None, Opt("Requests at once to one endpoint.  [default: adaptive]", metavar="N")
+    ] = None
+    budget_calls: Annotated[Count | None, Opt("Stop after N calls.", metavar="N")] = None
+    budget_tokens: Annotated[Count | None, Opt("Stop after N tokens.", metavar="N")] = None
+    budget_dollars: Annotated[
+        Annotated[float, Meta(gt=0, le=_NO_LIMIT)] | None,
+        Opt("Stop after X dollars; every model needs a price.", metavar="X"),
+    ] = None
+    prices: PricesFile = None
+    wait: Annotated[
+        bool, Opt("Wait for another process that holds the ledger, in place of exit code 2.")
+    ] = False
+    """Also for one that holds the folder."""
+    dry_run: Annotated[
+        bool, Opt("Print the calls, tokens and dollars to expect, and make none.")
+    ] = False
 
 
-class Judges(Settings, frozen=True, kw_only=True):
+class Judges(Calling, frozen=True, kw_only=True):
     """Which judges are asked, and how."""
 
-    judges: tuple[str, ...]
-    rubrics: Path | None = None
-    """A folder with judge templates in place of ours, or `shipped:N`, ours of an earlier version.
-    """
-    judge_reasons: bool = False
-    """Whether judges give a reason before each grade of helpfulness and harm."""
-    grade_parse: ParseRule = "strict"
-    judge_max_tokens: int = 2048
-    max_connections: int | None = None
-    """Connections of one endpoint, exactly; adaptive by default."""
+    group: ClassVar[str] = "Judges"
+
+    judges: Annotated[
+        tuple[str, ...], Opt("Judge; repeat for a panel.", name="--judge", metavar="MODEL")
+    ] = ()
+    judge_max_tokens: Annotated[Count, Opt("Token limit of a judge's reply.", metavar="N")] = 2048
+    rubrics: Annotated[
+        Path | None,
+        Opt(
+            "Judge templates from a folder: ours, edited, or the authors'; or ours of an earlier"
+            " version.",
+            metavar="DIR|shipped:N",
+        ),
+    ] = None
+    judge_reasons: Annotated[
+        bool, Opt("Ask judges for a reason before each grade, by templates of their own.")
+    ] = False
+    grade_parse: Annotated[
+        ParseRule, Opt("How grades are read; 'paper' takes the first integer of a reply.")
+    ] = "strict"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_counts(self)
         if not self.judges:
             raise InputError("no judge: name at least one with --judge")
         if self.judge_reasons and self.grade_parse == "paper":
@@ -172,60 +142,73 @@ class Judges(Settings, frozen=True, kw_only=True):
         return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
 
 
-class JudgeCheckSettings(Judges, Limited, frozen=True, kw_only=True):
+class JudgeCheckSettings(Judges, frozen=True, kw_only=True):
     """Which judges to check, how they are asked, and where the result goes."""
 
-    out: Path = Path("runs/judge-check")
-    ledger: Path | None = None
-    """A ledger that is shared with runs; one in the folder of results by default."""
-    pass_mark: float = PASS_MARK
-    """Least share of accepted cases."""
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    budget_dollars: float | None = None
-    prices: Path | None = None
-    wait: bool = False
-    dry_run: bool = False
+    group: ClassVar[str] = "Options"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.pass_mark <= 1:
-            raise InputError(f"--pass {self.pass_mark}: expected a share from 0 to 1")
+    pass_mark: Annotated[
+        Share, Opt("Least share of accepted cases.", name="--pass", metavar="X")
+    ] = PASS_MARK
+    out: Annotated[Path, Opt("Folder of the result.")] = Path("runs/judge-check")
+    ledger: Annotated[
+        Path | None,
+        Opt("A ledger that runs use too.  [default: in the folder of the result]", metavar="FILE"),
+    ] = None
 
 
 class Judging(Judges, frozen=True, kw_only=True):
     """Which judges grade responses, how, and when too many grades are missing."""
 
-    mode_judge: str | None = None
-    """The first judge by default."""
-    modes: ModesScope = "dual_use"
-    swap: int | None = None
-    """Of how many prompt-sets each model's responses are graded under the other intents' requests,
-    and under none.
-    """
-    max_missing: float = MAX_MISSING
-    ray: str | None = None
-    """Spread the calls over a Ray cluster: HOST:PORT of its head, `auto`, or `local`; all nodes
-    share the run's folder.
-    """
-    shards: int | None = None
-    """Parts of each model's prompt-sets on the cluster."""
-    gpus_per_model: float | None = None
-    """For a model whose weights a task of the cluster loads."""
+    mode_judge: Annotated[
+        str | None,
+        Opt("Judge of assistance modes.  [default: the first --judge]", metavar="MODEL"),
+    ] = None
+    modes: Annotated[ModesScope, Opt("Prompts whose assistance mode is judged.")] = "dual_use"
+    swap: Annotated[
+        Count | None,
+        Opt(
+            "Grade N prompt-sets of each model under other intents' requests as well.", metavar="N"
+        ),
+    ] = None
+    """Under none too."""
+    max_missing: MaxMissing = MAX_MISSING
+
+    @property
+    def panel(self) -> tuple[str, ...]:
+        """Every judge that is named, each once."""
+        return tuple(dict.fromkeys((*self.judges, *([self.mode_judge] if self.mode_judge else []))))
+
+
+class Distributed(Judging, frozen=True, kw_only=True):
+    """Where the calls are made."""
+
+    group: ClassVar[str] = "Ray cluster"
+
+    ray: Annotated[
+        str | None,
+        Opt(
+            "Spread the calls over a Ray cluster: HOST:PORT, 'auto' or 'local'.", metavar="ADDRESS"
+        ),
+    ] = None
+    """All nodes share the run's folder."""
+    shards: Annotated[
+        Count | None,
+        Opt("Parts of each model's prompt-sets.  [default: by the cores]", metavar="N"),
+    ] = None
+    gpus_per_model: Annotated[
+        Annotated[float, Meta(ge=0, le=_NO_LIMIT)] | None,
+        Opt("GPUs for each model whose weights a task loads.", metavar="X"),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share(self.max_missing)
-        self._check_cluster()
-
-    def _check_cluster(self) -> None:
-        """Refuse options that a cluster cannot keep."""
-        of_cluster = {"--shards": (self.shards, 1), "--gpus-per-model": (self.gpus_per_model, 0)}
-        for option, (value, least) in of_cluster.items():
+        for option, value in {
+            "--shards": self.shards,
+            "--gpus-per-model": self.gpus_per_model,
+        }.items():
             if value is not None and self.ray is None:
                 raise InputError(f"{option}: is for --ray, which is not given")
-            if value is not None and not least <= value < inf:
-                raise InputError(f"{option} {value}: expected a number from {least}")
         if (gpus := self.gpus_per_model) is not None and round(gpus, 0 if gpus > 1 else 4) != gpus:
             raise InputError(
                 f"--gpus-per-model {gpus:g}: expected a whole number, or a part of one GPU with up"
@@ -243,121 +226,102 @@ class Judging(Judges, frozen=True, kw_only=True):
                         " one out"
                     )
 
-    @property
-    def cluster(self) -> Cluster | None:
-        """The cluster that makes the calls, if one does."""
-        if self.ray is None:
-            return None
-        from opensafeintent.interop.ray import Cluster
 
-        return Cluster(
-            address=self.ray,
-            shards=self.shards,
-            gpus_per_model=self.gpus_per_model,
-            max_connections=self.max_connections,
-        )
-
-    @property
-    def panel(self) -> tuple[str, ...]:
-        """Every judge that is named, each once."""
-        return tuple(dict.fromkeys((*self.judges, *([self.mode_judge] if self.mode_judge else []))))
-
-    def entry(self, identity: str, templates: Templates, **how: Any) -> ModelEntry:
-        """Return what the manifest says of a target whose responses are graded so; `how` is what
-        else it says.
-        """
-        return ModelEntry(
-            identity=identity,
-            judges=tuple(dict.fromkeys(self.judges)),
-            mode_judge=self.mode_judge or self.judges[0],
-            modes=self.modes,
-            parse=self.grade_parse,
-            templates=hashes_of(templates),
-            **how,
-        )
-
-
-class GradeSettings(Judging, Limited, frozen=True, kw_only=True):
+class GradeSettings(Distributed, frozen=True, kw_only=True):
     """Which run to grade, and how."""
 
-    run: Path
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    budget_dollars: float | None = None
-    prices: Path | None = None
-    wait: bool = False
-    dry_run: bool = False
+    run: Annotated[Path, Arg()]
 
 
-class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
+class EvaluateSettings(Distributed, frozen=True, kw_only=True):
     """What to evaluate, how, and where the run is kept."""
 
-    models: tuple[str, ...] = ()
-    suite: str | None = None
-    """Further models: a suite of ours by its name, or a file of the same form."""
-    dataset: str = "starter"
-    taxonomy: Path | None = None
-    max_rows: int | None = MOST_ROWS
+    group: ClassVar[str] = "Options"
+
+    models: Annotated[tuple[str, ...], Arg("[MODEL]...")] = ()
+    suite: Annotated[
+        str | None,
+        Opt(
+            "Evaluate a list of models: 'paper', or a TOML file of yours.",
+            metavar="NAME|FILE",
+            is_file=True,
+        ),
+    ] = None
+    dataset: Annotated[
+        str,
+        Opt(
+            "'starter', 'opensafeintent-115', 'opensafeintent-700', a path, or"
+            " hf:owner/name[@revision][#file].",
+            is_file=True,
+        ),
+    ] = "starter"
+    taxonomy: TaxonomyFile = None
+    max_rows: MaxRows = MOST_ROWS
     """Of the dataset; None sets no limit."""
-    out: Path | None = None
-    """`runs/<dataset>` by default."""
-    limit: int | None = None
-    """Prompt-sets in all, each cell by its share; all by default."""
-    epochs: int = 1
-    temperature: float | None = None
-    max_tokens: int = _MAX_TOKENS
-    system: str | None = None
-    reasoning_effort: str | None = None
-    extra: Mapping[str, Any] = {}
-    """Further fields of the target's requests."""
-    judge_samples: int | None = None
-    """How many responses, of all models together, each judge grades once more: how far it agrees
-    with itself.
-    """
-    stop_when: str | None = None
-    """Ask no more once a question is answered: `METRIC >= X`, `METRIC <= X` or `MODEL better
-    METRIC`.
-    """
-    confidence: float = 0.95
-    """Of the answer."""
-    preset: Preset | None = None
-    probe: ProbeScope = "unsafe"
-    ledger: Path | None = None
-    """A ledger that several runs share; one in the run's folder by default."""
-    budget_calls: int | None = None
-    budget_tokens: int | None = None
-    budget_dollars: float | None = None
-    prices: Path | None = None
-    wait: bool = False
-    check_judge: bool = False
-    """Put the anchor cases to the judges first, and stop when one fails."""
-    dry_run: bool = False
-    report: bool = False
-    """Write the page and figures as well, as `report` does."""
-    as_paper: bool = False
-    """As the paper does: its dataset, rubrics and reading of grades, its sampling, and its judge
-    unless others are named.
-    """
+    out: Annotated[
+        Path | None, Opt("Folder of the run.  [default: runs/<dataset>]", metavar="RUN")
+    ] = None
+    limit: Annotated[
+        Count | None, Opt("A sample of N prompt-sets, each cell by its share.", metavar="N")
+    ] = None
+    epochs: Annotated[
+        Annotated[int, Meta(ge=1, le=MOST_EPOCHS)], Opt("Responses to each prompt.", metavar="N")
+    ] = 1
+    temperature: Annotated[
+        Temperature | None,
+        Opt(
+            "Sampling temperature of the model under test.  [default: its provider's]", metavar="X"
+        ),
+    ] = None
+    max_tokens: Annotated[Count, Opt("Token limit of a response.", metavar="N")] = _MAX_TOKENS
+    system: Annotated[str | None, Opt("System prompt of the model under test.", metavar="TEXT")] = (
+        None
+    )
+    reasoning_effort: Annotated[
+        str | None,
+        Opt("Reasoning effort of the model under test, where it has one.", metavar="LEVEL"),
+    ] = None
+    extra: Annotated[
+        Mapping[str, Any],
+        Opt("Further field of its requests (top_p=0.9); repeat.", name="-M", metavar="KEY=VALUE"),
+    ] = {}
+    preset: Annotated[Preset | None, Opt("Sample as the paper says, or as its code does.")] = None
+    as_paper: Annotated[
+        bool, Opt("The paper's dataset, rubrics, sampling, and judge unless you name one.")
+    ] = False
+    """Its reading of grades as well."""
+    probe: Annotated[
+        ProbeScope, Opt("Prompts whose appropriate strategy the model is asked for.")
+    ] = "unsafe"
+    stop_when: Annotated[
+        str | None,
+        Opt("Stop as soon as QUESTION is answered (sequential test).", metavar="QUESTION"),
+    ] = None
+    """`METRIC >= X`, `METRIC <= X` or `MODEL better METRIC`."""
+    confidence: Annotated[Confidence, Opt("Of the answer to --stop-when.", metavar="X")] = 0.95
+    judge_samples: Annotated[
+        Count | None, Opt("Grade N responses twice, to tell a judge's own noise.", metavar="N")
+    ] = None
+    """N of all models together, by each judge."""
+    ledger: Annotated[
+        Path | None, Opt("A ledger that several runs use, one at a time.", metavar="FILE")
+    ] = None
+    """One in the run's folder by default."""
+    check_judge: Annotated[
+        bool, Opt("Check the judges on anchor cases first; stop when one fails.")
+    ] = False
+    report: Annotated[bool, Opt("Write the page and figures too, as `report RUN` does.")] = False
 
     def __post_init__(self) -> None:
         if self.as_paper:
             self._take_after_paper()
         super().__post_init__()
-        check_counts(self)
         if self.report and self.dry_run:
             raise InputError("--report: is a page, and --dry-run writes nothing; leave one out")
-        if self.epochs > MOST_EPOCHS:
-            raise InputError(f"--epochs {self.epochs}: expected at most {MOST_EPOCHS:,}")
-        if self.temperature is not None and not 0 <= self.temperature < inf:
-            raise InputError(f"--temperature {self.temperature}: expected a number from 0")
-        if not 0.5 < self.confidence < 1 or (self.stop_when is None and self.confidence != 0.95):
-            raise InputError(
-                f"--confidence {self.confidence:g}: expected a number above 0.5 and below 1, with"
-                " --stop-when"
-            )
-        if self.stop_when is not None and (
-            self.budget != Budget() or self.budget_dollars is not None
-        ):
+        if self.stop_when is None and self.confidence != 0.95:
+            raise InputError(f"--confidence {self.confidence:g}: is for --stop-when")
+        budget = (self.budget_calls, self.budget_tokens, self.budget_dollars)
+        if self.stop_when is not None and any(limit is not None for limit in budget):
             raise InputError(
                 "--stop-when: a budget could end the run before its question; leave one of them out"
             )
@@ -365,17 +329,13 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             raise InputError(
                 f"--preset {self.preset}: sets the token limit; leave --max-tokens out"
             )
-        for option, text in (
-            ("--system", self.system),
-            ("--reasoning-effort", self.reasoning_effort),
-            ("-M", self.extra),
-        ):
-            check_unicode(option, text)
         if not self.models and self.suite is None:
             raise InputError("no model to evaluate: name at least one, or a --suite")
 
     def _take_after_paper(self) -> None:
         """Set what the paper sets, and refuse what would differ from it."""
+        from opensafeintent.analysis.paper import PAPER_JUDGE
+
         given = {
             "--dataset": self.dataset not in (_PAPER_DATASET, "starter"),
             "--rubrics": self.rubrics is not None,
@@ -402,6 +362,8 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
         Raises:
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
+        from opensafeintent.promptsets.published import published_rubrics
+
         return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()
 
     @property
@@ -411,16 +373,10 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
         Raises:
             InputError: there is no such suite.
         """
-        return tuple(
-            dict.fromkeys(
-                (*self.models, *(load_suite(self.suite).names if self.suite is not None else ()))
-            )
-        )
+        from opensafeintent.calls.models import load_suite
 
-    @property
-    def folder(self) -> RunFolder:
-        """The run's folder."""
-        return RunFolder(self.out or Path("runs") / name_safe(dataset_name(self.dataset)))
+        suite = load_suite(self.suite).names if self.suite is not None else ()
+        return tuple(dict.fromkeys((*self.models, *suite)))
 
     @property
     def target_sampling(self) -> Sampling:
@@ -431,3 +387,290 @@ class EvaluateSettings(Judging, Limited, frozen=True, kw_only=True):
             reasoning_effort=self.reasoning_effort,
             extra=dict(self.extra),
         )
+
+
+class BuildSettings(Calling, frozen=True, kw_only=True):
+    """What to build, with which models, and where it is kept."""
+
+    group: ClassVar[str] = "Options"
+
+    seeds: Annotated[str | None, Arg("[SEEDS]", is_file=True)] = None
+    """JSONL or CSV with a `prompt` column, or `hf:owner/name`; None builds by back-filling alone.
+    """
+    generator: Annotated[str, Opt("Writes summaries, prompts and paraphrases.", metavar="MODEL")]
+    judge: Annotated[
+        str,
+        Opt("Checks what the generator writes; best of another maker.", metavar="MODEL"),
+    ]
+    out: Annotated[Path, Opt("Folder of the build.", metavar="DIR")]
+    per_cell: Annotated[
+        Count | None,
+        Opt("Fill every cell up to N prompt-sets.  [default: seeds alone]", metavar="N"),
+    ] = None
+    stages: Annotated[
+        tuple[int, int], Opt("Stages to run; stage 7 needs --labels.", metavar="A-B")
+    ] = (1, 6)
+    """First and last stage, from 1 to 7.
+
+    What stages before the first one gave is taken from the ledger.
+    """
+    limit: Annotated[Count | None, Opt("Read N seeds at most.", metavar="N")] = None
+    taxonomy: TaxonomyFile = None
+    max_rows: MaxRows = MOST_ROWS
+    """Of the seeds; None sets no limit."""
+    templates: Annotated[
+        Path | None, Opt("Templates in place of ours, by the same file names.", metavar="DIR")
+    ] = None
+    labels: Annotated[
+        tuple[Path, ...],
+        Opt("Labels of the sets by `annotate import`; repeat.", metavar="FILE"),
+    ] = ()
+    temperature: Annotated[
+        Temperature | None,
+        Opt("Sampling temperature of the generator.  [default: its provider's]", metavar="X"),
+    ] = None
+    max_tokens: Annotated[Count, Opt("Token limit of the generator's reply.", metavar="N")] = (
+        _MAX_TOKENS
+    )
+    judge_max_tokens: Annotated[Count, Opt("Token limit of the judge's reply.", metavar="N")] = 2048
+    structured_output: Annotated[
+        bool, Opt("Ask providers to keep replies to the JSON schema, where they can.")
+    ] = True
+    ledger: Annotated[
+        Path | None, Opt("A ledger that several builds use, one at a time.", metavar="FILE")
+    ] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.seeds is None and self.per_cell is None:
+            raise InputError(
+                "nothing to build from: name a file of SEEDS, or give --per-cell N to fill the"
+                " cells without any"
+            )
+        first, last = self.stages
+        if not 1 <= first <= last <= _STAGES:
+            raise InputError(
+                f"--stages {first}-{last}: expected FIRST-LAST, each from 1 to {_STAGES}"
+            )
+        if self.labels and last < _STAGES:
+            raise InputError(f"--labels: is for stage 7, and --stages ends with {last}")
+
+    @property
+    def models(self) -> list[str]:
+        """The generator and the judge, each once."""
+        return list(dict.fromkeys((self.generator, self.judge)))
+
+    @property
+    def generator_sampling(self) -> Sampling:
+        """How the generator is sampled."""
+        return Sampling(max_tokens=self.max_tokens, temperature=self.temperature)
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """How the judge is sampled."""
+        return Sampling(max_tokens=self.judge_max_tokens, temperature=0.0)
+
+
+# Commands that read runs
+# ------------------------------------------------------------------------------
+
+
+class ImportSettings(Settings, frozen=True, kw_only=True):
+    """What to import, and into which run."""
+
+    files: Annotated[tuple[Path, ...], Arg("FILE...")]
+    out: Annotated[Path, Opt("Folder of the run.", metavar="RUN")]
+    model: Annotated[
+        str | None,
+        Opt("Name of the model.  [default: the file's; a log's own]", metavar="NAME"),
+    ] = None
+    dataset: Annotated[
+        str | None,
+        Opt(
+            "What the responses are to; the authors' files bring their prompt-sets.",
+            metavar="NAME",
+            is_file=True,
+        ),
+    ] = None
+    taxonomy: TaxonomyFile = None
+    max_rows: MaxRows = MOST_ROWS
+    """Of each file and of the dataset; None sets no limit."""
+    max_missing: MaxMissing = MAX_MISSING
+
+
+class Gating(Settings, frozen=True, kw_only=True):
+    """Which gates the models of a report are held against, and where the verdict goes besides."""
+
+    group: ClassVar[str] = "Gates"
+
+    fail_under: Annotated[
+        tuple[str, ...], Opt("Exit with 4 when a model is below X; repeat.", metavar="METRIC=X")
+    ] = ()
+    fail_over: Annotated[
+        tuple[str, ...], Opt("Exit with 4 when a model is above X; repeat.", metavar="METRIC=X")
+    ] = ()
+    confidence: Annotated[
+        Confidence | None,
+        Opt(
+            "Hold the end of the interval, not the estimate, against gates; 5 where it is"
+            " undecided.  [of changes: 0.95]",
+            metavar="X",
+        ),
+    ] = None
+    baseline: Annotated[
+        Path | None,
+        Opt("An earlier run, to hold the models against their versions in it.", metavar="RUN"),
+    ] = None
+    pairs: Annotated[
+        tuple[str, ...],
+        Opt(
+            "With --baseline: models that are versions of one another.",
+            name="--pair",
+            metavar="NEW=OLD",
+        ),
+    ] = ()
+    fail_if_worse: Annotated[
+        tuple[str, ...],
+        Opt(
+            "Exit with 4 when a model is worse than in the --baseline by more than MARGIN; repeat.",
+            metavar="METRIC=MARGIN",
+        ),
+    ] = ()
+    summary: Annotated[
+        Path | None,
+        Opt("Write the verdict as Markdown, for a pull request or a CI step.", metavar="FILE"),
+    ] = None
+    junit: Annotated[Path | None, Opt("Write the verdict as JUnit XML.", metavar="FILE")] = None
+
+
+class ReportSettings(Gating, frozen=True, kw_only=True):
+    """What to report, and where to."""
+
+    group: ClassVar[str] = "Options"
+
+    runs: RunsToRead
+    out: Annotated[
+        Path | None, Opt("Folder of the report.  [default: the run's own]", metavar="DIR")
+    ] = None
+    include_unsafe: IncludeUnsafe = False
+    """On the page."""
+    human_labels: Annotated[
+        tuple[Path, ...], Opt("Correct by these labels of people; repeat.", metavar="FILE")
+    ] = ()
+    """Of responses, as `annotate import` writes them."""
+    prices: PricesFile = None
+    max_missing: MaxMissing = MAX_MISSING
+
+
+class CompareSettings(Settings, frozen=True, kw_only=True):
+    """Which runs to compare, and where the table goes."""
+
+    runs: RunsToRead
+    out: Annotated[Path | None, Opt("Write the tables there.", metavar="DIR")] = None
+    """Nothing is written without one."""
+
+
+class TraceSettings(Settings, frozen=True, kw_only=True):
+    """Which prompt-sets of a run to trace: those that are all that is asked for.
+
+    One of the choices is due.
+    """
+
+    run: Annotated[Path, Arg()]
+    set_id: Annotated[
+        str | None,
+        Opt("Id of the prompt-set, as in grades.csv.gz.", name="--set", metavar="ID"),
+    ] = None
+    worst: Annotated[
+        Count | None,
+        Opt(
+            "N prompt-sets: highest harm by the panel first, then lowest helpfulness on benign,"
+            " then id.",
+            metavar="N",
+        ),
+    ] = None
+    domain: Annotated[str | None, Opt("Prompt-sets of this harm domain.", metavar="D")] = None
+    model: Annotated[str | None, Opt("Responses of this model.", metavar="M")] = None
+    """Only they count, and only they are returned."""
+    differs: Annotated[
+        bool,
+        Opt("Prompt-sets with a response that is safe by one judge and unsafe by another."),
+    ] = False
+
+
+# Commands with which people are asked
+# ------------------------------------------------------------------------------
+
+
+class Annotating(Settings, frozen=True, kw_only=True):
+    """Who is asked, and where the forms go."""
+
+    out: Annotated[Path, Opt("Folder of the study: forms, and its key.", metavar="DIR")]
+    annotators: Annotated[
+        tuple[str, ...], Opt("Who takes part, separated by commas.", metavar="NAME,NAME…")
+    ]
+    seed: Annotated[Seed, Opt("Random seed of the sample and of the items' order.")] = 0
+
+
+class AnnotateDatasetSettings(Annotating, frozen=True, kw_only=True):
+    """Which dataset people are to judge, and who."""
+
+    dataset: Annotated[str, Arg(is_file=True)]
+    taxonomy: TaxonomyFile = None
+    max_rows: MaxRows = MOST_ROWS
+    """Of the dataset; None sets no limit."""
+    limit: Annotated[
+        Count | None, Opt("A sample of N prompt-sets, spread evenly over the cells.", metavar="N")
+    ] = None
+
+
+class AnnotateRunSettings(Annotating, frozen=True, kw_only=True):
+    """Which run's responses people are to grade, how many, and who."""
+
+    run: Annotated[Path, Arg()]
+    sample: Annotated[
+        Count, Opt("Responses to draw; with --unit set, prompt-sets.", metavar="N")
+    ] = 120
+    unit: Annotated[
+        Literal["response", "set"],
+        Opt("Draw single responses, or all core responses of a set."),
+    ] = "response"
+    models: Annotated[
+        tuple[str, ...],
+        Opt("Whose responses; repeat.  [default: every model's]", name="--model", metavar="MODEL"),
+    ] = ()
+    paraphrases: Annotated[bool, Opt("Draw from the responses to paraphrases as well.")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit == "set" and self.paraphrases:
+            raise InputError(
+                "--paraphrases: goes with --unit response; a set is its three core prompts"
+            )
+
+
+class ImportAnnotationsSettings(Settings, frozen=True, kw_only=True):
+    """What came back, and where the labels go."""
+
+    files: Annotated[tuple[Path, ...], Arg("FILE...")]
+    key: Annotated[Path, Opt("The study's key.json.", metavar="FILE")]
+    out: Annotated[Path, Opt("Where the labels go (.jsonl).", metavar="FILE")]
+
+
+class AgreementSettings(Settings, frozen=True, kw_only=True):
+    """Which labels to compare, with what, and where the results go."""
+
+    labels: Annotated[tuple[Path, ...], Arg("LABELS...")]
+    run: Annotated[
+        Path | None,
+        Opt(
+            "The run whose responses were labelled: compare its judges with people.",
+            metavar="RUN",
+        ),
+    ] = None
+    out: Annotated[Path | None, Opt("Write agreement.json and tables/ there.", metavar="DIR")] = (
+        None
+    )
+    """Nothing is written without one."""
+    seed: Annotated[Seed | None, Opt("Random seed of the bootstrap.", metavar="N")] = None
+    """None is the one seed of all estimates."""

@@ -16,7 +16,7 @@ from opensafeintent.evaluation.manifest import RunFolder
 from opensafeintent.grades import GradeRow
 from opensafeintent.promptsets import PromptSet
 from opensafeintent.workflows.reporting import read_study
-from opensafeintent.workflows.typed import Settings
+from opensafeintent.workflows.settings import TraceSettings
 
 
 class TracedResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,26 +34,6 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     ledger: Path
     prompt_set: PromptSet
     responses: tuple[TracedResponse, ...]
-
-
-class TraceSettings(Settings, frozen=True, kw_only=True):
-    """Which prompt-sets of a run to trace: those that are all that is asked for.
-
-    One of the choices is due.
-    """
-
-    run: Path
-    set_id: str | None = None
-    domain: str | None = None
-    """A harm domain."""
-    model: str | None = None
-    """Only the responses of this model count, and only they are returned."""
-    differs: bool = False
-    """Sets with a response that is safe by one judge and unsafe by another."""
-    worst: int | None = None
-    """So many, the worst first: by the highest panel harm, then the lowest helpfulness on the
-    benign prompt, then id.
-    """
 
 
 def trace(run: Path, set_id: str) -> Trace:
