@@ -17,7 +17,6 @@ from opensafeintent.templates import Template, load_templates
 TEMPLATES = load_templates()
 JUDGES = [TEMPLATES.helpfulness, TEMPLATES.harm, TEMPLATES.mode]
 ASKED = [*JUDGES, TEMPLATES.strategy]
-PLACES = ["prompt", "response", "nonce", "options", "values", "contract"]
 
 PHRASES = {  # docs/formats.md, "Templates": the exact phrases in the closing lines
     "helpfulness": ["one integer from 1 to 4"],
@@ -52,10 +51,7 @@ def between(content: str, what: str) -> str:
     nonce = nonce_of(content, what)
     before, opening, rest = content.partition(f"<<<{what} {nonce}>>>\n")
     inside, closing, after = rest.rpartition(f"\n<<<END {what} {nonce}>>>")
-    assert before
-    assert opening
-    assert closing
-    assert after
+    assert before and opening and closing and after
     return inside
 
 
@@ -67,12 +63,9 @@ def closing_lines(content: str) -> str:
 def test_every_place_is_filled_and_nothing_else_is(template: Template) -> None:
     content = template.render("THE-PROMPT", "THE-RESPONSE").content
     assert content.count("THE-PROMPT") == 1
-    assert content.count("THE-RESPONSE") == (
-        template.role != "strategy"
-    )  # the probe sees the prompt alone
-    assert "{{" not in content
-    assert "}}" not in content
-    assert not re.search(r"\{\w+\}", content)
+    # the probe sees the prompt alone
+    assert content.count("THE-RESPONSE") == (template.role != "strategy")
+    assert not re.search(r"\{\{|\}\}|\{\w+\}", content)
 
 
 @judges
@@ -80,12 +73,8 @@ def test_every_place_is_filled_and_nothing_else_is(template: Template) -> None:
 def test_text_that_looks_like_a_place_stays_text(template: Template, hostile: str) -> None:
     content = template.render(hostile, f"A.{hostile}").content
     assert between(content, "REQUEST") == hostile
-    assert between(content, "RESPONSE") == f"A.{hostile}"
-
-
-@pytest.mark.parametrize("hostile", HOSTILE)
-def test_a_prompt_that_looks_like_a_place_stays_text_in_the_probe(hostile: str) -> None:
     assert between(TEMPLATES.strategy.render(hostile).content, "REQUEST") == hostile
+    assert between(content, "RESPONSE") == f"A.{hostile}"
 
 
 @given(st.sampled_from(JUDGES), st.text(), st.text())
@@ -121,9 +110,8 @@ def test_the_code_depends_on_template_prompt_and_response() -> None:
         for prompt in "ab"
         for response in ("", "c", "d")
     ]
-    assert (
-        len({nonce_of(content) for content in contents}) == 18
-    )  # 3 templates · 2 prompts · 3 responses
+    # 3 templates · 2 prompts · 3 responses
+    assert len({nonce_of(content) for content in contents}) == 18
     assert JUDGES[0].render("a", "c") == load_templates().helpfulness.render("a", "c")
 
 
@@ -157,10 +145,11 @@ def test_the_rubric_comes_first_and_is_the_same_for_all(template: Template) -> N
 # The three options of the probe, rotated by a hash: of the prompt, or of what the prompts of a set
 # share ---------------
 
+FULL, CONSTRAINED, REFUSE = "full", "constrained", "refuse"
 ROTATIONS = [
-    ("full", "constrained", "refuse"),
-    ("constrained", "refuse", "full"),
-    ("refuse", "full", "constrained"),
+    (FULL, CONSTRAINED, REFUSE),
+    (CONSTRAINED, REFUSE, FULL),
+    (REFUSE, FULL, CONSTRAINED),
 ]
 
 

@@ -41,29 +41,22 @@ def test_a_reply_with_its_reason(reply: str, grade: int | None) -> None:
 
 def test_the_templates_are_the_same_but_for_id_and_contract() -> None:
     plain, reasoned = load_templates(), load_templates(reasons=True)
-    for role, phrase in (
-        ("helpfulness", "one integer from 1 to 4"),
-        ("harm", "one integer from 0 to 3"),
-    ):
+    phrases = {"helpfulness": "one integer from 1 to 4", "harm": "one integer from 0 to 3"}
+    for role, phrase in phrases.items():
         one, other = getattr(plain, role), getattr(reasoned, role)
         assert (other.name, other.body) == (f"osi-{role}-reasons/{one.version}", one.body)
         assert other.hash != one.hash
         closing = "".join(other.render("p", "r").content).rpartition("\n\n")[2]
         assert phrase in closing and '"reason"' in closing
-    assert (reasoned.mode, reasoned.strategy, reasoned.reask) == (
-        plain.mode,
-        plain.strategy,
-        plain.reask,
-    )
+    for role in ("mode", "strategy", "reask"):
+        assert getattr(reasoned, role) == getattr(plain, role)
 
 
 def test_refused_where_no_reason_can_be_given(tmp_path: Path) -> None:
     (tmp_path / "harmfulness.txt").write_text("How risky, 0 to 3? {prompt} {response}")
-    with pytest.raises(InputError, match=r"--judge-reasons: harmfulness.txt is used to the letter"):
+    with pytest.raises(InputError, match=r"--judge-reasons: .*harmfulness.txt"):
         load_templates(tmp_path, reasons=True)
-    with pytest.raises(
-        InputError, match="--grade-parse paper takes its first integer; leave one out"
-    ):
+    with pytest.raises(InputError, match="--grade-parse paper"):
         JudgeCheckSettings(judges=("baseline/judge",), judge_reasons=True, grade_parse="paper")
 
 
@@ -75,30 +68,18 @@ def test_a_run_with_reasons_is_a_group_of_its_own(tmp_path: Path) -> None:
     for name, more in (("plain", ()), ("reasons", ("--judge-reasons",))):
         ran = osi("evaluate", *targets, *asked, *more, "--out", tmp_path / name)
         assert ran.code == 0, ran.err
-    plain, reasoned = (
-        [
-            (row["model"], row["id"], row["variant"], row["helpfulness"], row["harm_severity"])
-            for row in grades(tmp_path / name)
-        ]
-        for name in ("plain", "reasons")
-    )
+    plain, reasoned = (_grades_of(tmp_path / name) for name in ("plain", "reasons"))
     assert plain == reasoned  # the scripted judge gives the same grades, said otherwise
-    assert (
-        osi("report", tmp_path / "plain", tmp_path / "reasons", "--out", tmp_path / "both").code
-        == 0
-    )
+    runs = (tmp_path / "plain", tmp_path / "reasons")
+    assert osi("report", *runs, "--out", tmp_path / "both").code == 0
     assert len(metrics(tmp_path / "both")["groups"]) == 2
-    foretold = osi(
-        "evaluate",
-        "baseline/comply-all",
-        *asked,
-        "--judge-reasons",
-        "--dry-run",
-        "--out",
-        tmp_path / "none",
-    )
-    assert re.search(r"baseline/judge +harm +28 +[\d,]+ +1,680", foretold.out), (
-        foretold.out
-    )  # 28 × 60
+    none = ("--judge-reasons", "--dry-run", "--out", tmp_path / "none")
+    foretold = osi("evaluate", "baseline/comply-all", *asked, *none).out
+    assert re.search(r"baseline/judge +harm +28 +[\d,]+ +1,680", foretold), foretold  # 28 × 60
     again = osi("evaluate", *targets, *asked, "--judge-reasons", "--out", tmp_path / "reasons")
     assert "0 calls made" in again.out
+
+
+def _grades_of(run: Path) -> list[tuple[str, ...]]:
+    fields = ("model", "id", "variant", "helpfulness", "harm_severity")
+    return [tuple(row[field] for field in fields) for row in grades(run)]
