@@ -27,12 +27,9 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_a_folder_is_made_for_its_user_alone(tmp_path: Path) -> None:
+def test_a_folder_is_made_for_its_user_alone_and_keeps_its_mode(tmp_path: Path) -> None:
     make_private_folder(tmp_path / "a" / "b")
     assert mode_of(tmp_path / "a" / "b") == 0o700
-
-
-def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     shared.chmod(0o755)
@@ -82,13 +79,10 @@ def test_a_file_without_its_folder_is_an_input_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("number", "said"),
     [
-        (
-            errno.EAGAIN,
-            "another process is evaluating into this folder; wait for it",
-        ),  # which has not said more yet
-        (errno.EACCES, "another process is evaluating into this folder; wait for it"),
-        (errno.ENOLCK, "cannot be locked: No locks available; choose one on another disk"),
-        (errno.ENOSYS, "cannot be locked: Function not implemented; choose one on another disk"),
+        (errno.EAGAIN, "another process is evaluating into this folder"),  # no more is known yet
+        (errno.EACCES, "another process is evaluating into this folder"),
+        (errno.ENOLCK, "cannot be locked: No locks available"),
+        (errno.ENOSYS, "cannot be locked: Function not implemented"),
     ],
 )
 def test_why_a_folder_cannot_be_locked_is_told(
@@ -100,10 +94,8 @@ def test_why_a_folder_cannot_be_locked_is_told(
         raise OSError(number, os.strerror(number))
 
     monkeypatch.setattr(fcntl, "flock", refused)
-    with (
-        pytest.raises(InputError, match=f"run: {said}"),
-        locked_folder(tmp_path / "run", "evaluating into"),
-    ):
+    folder = locked_folder(tmp_path / "run", "evaluating into")
+    with pytest.raises(InputError, match=f"run: {said}"), folder:
         pass
 
 
@@ -147,19 +139,10 @@ def test_toml_that_cannot_be_used_is_one_line(text: str) -> None:
     assert "set_int_max_str_digits" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "9" * 5000,
-        "9" * 21,
-        "1e999",
-        "-1e999",
-        "NaN",
-        '{"a": 1, "a": 2}',
-        DEEP,
-        "[" * 900 + "]" * 900,
-    ],
-)
+UNWRITABLE = ("9" * 5000, "9" * 21, "1e999", "-1e999", "NaN", '{"a": 1, "a": 2}')
+
+
+@pytest.mark.parametrize("text", [*UNWRITABLE, DEEP, "[" * 900 + "]" * 900], ids=range(8))
 def test_json_that_could_not_be_written_again_is_not_read(text: str) -> None:
     with pytest.raises(ValueError, match=r"out of range|not JSON|twice|deeply"):
         any_json(text)
@@ -201,10 +184,8 @@ def test_what_stands_there_outlives_a_write_that_fails(
     with pytest.raises(expected) as raised, written_beside(path) as file:
         file.write(b"half")
         raise failure
-    assert (
-        isinstance(failure, KeyboardInterrupt)
-        or str(raised.value) == f"{path}: cannot write: No space left on device"
-    )
+    if isinstance(failure, OSError):
+        assert str(raised.value) == f"{path}: cannot write: No space left on device"
     assert path.read_text() == "old"
     assert [file.name for file in tmp_path.iterdir()] == ["sets.jsonl"]
 

@@ -83,27 +83,19 @@ def test_another_version_is_refused(project: Path, version: str) -> None:
     assert "not released: " in refused(project, version)
 
 
+PACKAGE = "src/opensafeintent/__init__.py"
+PLACEHOLDER = 'version = "1.2.3"\nSource = "https://placeholder.invalid/OWNER/x"\n'
+
+
 @pytest.mark.parametrize(
     ("file", "text", "why"),
     [
         ("pyproject.toml", 'version = "1.2.30"\n', "pyproject.toml has another version"),
-        (
-            "src/opensafeintent/__init__.py",
-            '__version__ = "1.2.2"\n',
-            "opensafeintent.__version__ is not 1.2.3",
-        ),
+        (PACKAGE, '__version__ = "1.2.2"\n', "opensafeintent.__version__ is not 1.2.3"),
         ("CITATION.cff", "version: 0.1.0\n", "CITATION.cff has another version"),
         ("CHANGELOG.md", "# Changes\n\n## 1.2.30\n", "CHANGELOG.md has no heading for 1.2.3"),
-        (
-            "CHANGELOG.md",
-            "# Changes\n\n## 1.2.3 (unreleased)\n",
-            "CHANGELOG.md calls 1.2.3 unreleased",
-        ),
-        (
-            "pyproject.toml",
-            'version = "1.2.3"\nSource = "https://placeholder.invalid/OWNER/x"\n',
-            "[project.urls] in pyproject.toml still has a placeholder",
-        ),
+        ("CHANGELOG.md", "# Changes\n\n## 1.2.3 (unreleased)\n", "calls 1.2.3 unreleased"),
+        ("pyproject.toml", PLACEHOLDER, "still has a placeholder"),
     ],
 )
 def test_what_does_not_agree_with_the_version_is_refused(

@@ -59,86 +59,56 @@ def test_the_papers_taxonomy_has_42_cells_all_defined() -> None:
     assert taxonomy.domain_names == DOMAINS
     assert taxonomy.type_names == TYPES
     assert len(set(taxonomy.cells)) == 42  # 7 × 6
-    assert taxonomy.cells[:2] == (
-        ("Physical Harm and Weapons", "Explanation"),
-        (DOMAINS[0], "Recommendation and Selection"),
-    )
+    assert taxonomy.cells[:2] == ((DOMAINS[0], TYPES[0]), (DOMAINS[0], TYPES[1]))
     for category in (*taxonomy.harm_domains, *taxonomy.task_types):
-        assert category.definition, category.name
-        assert category.includes, category.name
-        assert category.excludes, category.name
+        assert category.definition and category.includes and category.excludes, category.name
 
 
-@pytest.mark.parametrize(
-    ("variant", "expected"),
-    [
-        ("benign", False),
-        ("malicious", False),
-        ("dual_use", True),
-        (paraphrase_variant(1), True),
-        ("dual_use_paraphrase_12", True),
-        ("dual_use_paraphrases", False),
-    ],
-)
-def test_which_variants_are_dual_use_wordings(variant: str, expected: bool) -> None:
-    assert is_dual_use(variant) is expected
+def test_which_variants_are_dual_use_wordings() -> None:
+    assert all(map(is_dual_use, ("dual_use", paraphrase_variant(1), "dual_use_paraphrase_12")))
+    assert not any(map(is_dual_use, ("benign", "malicious", "dual_use_paraphrases")))
 
 
 @pytest.mark.parametrize("encode", ["plain", "bom", "crlf"])
 def test_a_dataset_is_read_in_a_taxonomy_of_its_own(tmp_path: Path, encode: str) -> None:
-    text = {"plain": KITCHEN, "bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}[
-        encode
-    ]
+    texts = {"bom": "\ufeff" + KITCHEN, "crlf": KITCHEN.replace("\n", "\r\n")}
+    text = texts.get(encode, KITCHEN)
     (tmp_path / "kitchen.toml").write_bytes(text.encode())
     taxonomy = load_taxonomy(tmp_path / "kitchen.toml")
     assert taxonomy.cells == (("Burnt Toast", "Rescue"),)
 
     prompts = {"benign": "a", "dual_use": "b", "malicious": "c"}
-    record = {
-        "harm_domain": "Burnt Toast",
-        "task_type": "Rescue",
-        "underlying_task": "t",
-        "prompts": prompts,
-    }
-    (tmp_path / "sets.jsonl").write_text(json.dumps(record))
-    assert load_dataset(str(tmp_path / "sets.jsonl"), taxonomy).prompt_sets[0].cell == (
-        "Burnt Toast",
-        "Rescue",
-    )
-    with pytest.raises(
-        OpenSafeIntentError, match="field harm_domain: unknown harm domain 'Burnt Toast'"
-    ):
-        load_dataset(str(tmp_path / "sets.jsonl"))  # it is no domain of the paper's
+    cell = {"harm_domain": "Burnt Toast", "task_type": "Rescue"}
+    path = tmp_path / "sets.jsonl"
+    path.write_text(json.dumps(cell | {"underlying_task": "t", "prompts": prompts}))
+    assert load_dataset(str(path), taxonomy).prompt_sets[0].cell == ("Burnt Toast", "Rescue")
+    with pytest.raises(OpenSafeIntentError, match="unknown harm domain 'Burnt Toast'"):
+        load_dataset(str(path))  # it is no domain of the paper's
+
+
+NO_DOMAINS = 'name = "n"\nharm_domains = []\ntask_types = []'
+TWICE = KITCHEN + KITCHEN.partition("\n")[2].partition("[[task")[0]
 
 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "missing required field"),
-        (b"name = ", "Invalid value"),
-        (KITCHEN.encode().replace(b"[[harm_domains]]", b"[[harm_domain]]"), "`harm_domains`"),
-        (KITCHEN.encode().replace(b'"Scrape it."', b"7"), r"`str`, got `int` - at `\$.task_types"),
-        (
-            b'name = "n"\nharm_domains = []\ntask_types = []',
-            "harm_domains is empty; a taxonomy has at least one",
-        ),
-        (
-            b'name = "n"\nharm_domains = ["Arson"]\ntask_types = []',
-            r"got `str` - at `\$.harm_domains",
-        ),
-        (
-            KITCHEN.encode() + KITCHEN.encode().split(b"\n", 1)[1].partition(b"[[task")[0],
-            r"harm_domains names \['Burnt Toast'\] twice",
-        ),
+        ("", "missing required field"),
+        ("name = ", "Invalid value"),
+        (KITCHEN.replace("[[harm_domains]]", "[[harm_domain]]"), "`harm_domains`"),
+        (KITCHEN.replace('"Scrape it."', "7"), r"`str`, got `int` - at `\$.task_types"),
+        (NO_DOMAINS, "harm_domains is empty"),
+        (NO_DOMAINS.replace("[]", '["Arson"]', 1), r"got `str` - at `\$.harm_domains"),
+        (TWICE, r"harm_domains names \['Burnt Toast'\] twice"),
         (KITCHEN.encode("utf-16"), "not UTF-8"),
     ],
     ids=["empty", "no TOML", "misspelt", "a number", "no domain", "names alone", "twice", "UTF-16"],
 )
 def test_a_file_that_is_no_taxonomy_is_refused_by_name(
-    tmp_path: Path, content: bytes, complaint: str
+    tmp_path: Path, content: str | bytes, complaint: str
 ) -> None:
     path = tmp_path / "own.toml"
-    path.write_bytes(content)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(OpenSafeIntentError, match=complaint) as caught:
         load_taxonomy(path)
     assert str(path) in str(caught.value)

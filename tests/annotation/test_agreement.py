@@ -105,8 +105,8 @@ def test_everyone_agrees_on_a_set(tmp_path: Path) -> None:
     ("rows", "yes_rate", "why"),
     [
         ({"s1": "y", "s2": "n"}, 1 / 2, "one annotator"),
-        ({"s1": "y ", "s2": " n", "s3": "yu"}, 2 / 3, "no item was answered by two annotators"),
-        ({"s1": "u_"}, None, "no item was answered by two annotators"),
+        ({"s1": "y ", "s2": " n", "s3": "yu"}, 2 / 3, "two annotators"),
+        ({"s1": "u_"}, None, "two annotators"),
     ],
 )
 def test_without_two_answers_there_is_no_agreement(
@@ -116,7 +116,7 @@ def test_without_two_answers_there_is_no_agreement(
     assert found.yes_rate.value == (None if yes_rate is None else pytest.approx(yes_rate))
     for estimate in (found.ac1, found.percent_agreement, found.alpha):
         assert (estimate.value, estimate.interval, estimate.n) == (None, None, 0)
-        assert estimate.undefined == why
+        assert estimate.undefined and why in estimate.undefined
 
 
 def test_intervals_are_over_sets_and_the_same_every_time(tmp_path: Path) -> None:
@@ -207,19 +207,16 @@ def test_sensitivity_and_specificity_by_hand(tmp_path: Path) -> None:
     assert (found.specificity.value, found.specificity.n) == (0.5, 2)
 
 
-def test_one_annotator(tmp_path: Path) -> None:
+def test_one_annotator_and_everyone_of_one_mind(tmp_path: Path) -> None:
     harm = study(tmp_path, [[0], [2], [3]], [0, 1, 3]).judges[1]
     assert (harm.mae.value, harm.bias.value) == (pytest.approx(1 / 3), pytest.approx(-1 / 3))
     assert (harm.leave_one_out.value, harm.leave_one_out.undefined) == (None, "one annotator")
-
-
-def test_everyone_agrees_on_a_response(tmp_path: Path) -> None:
     found = study(tmp_path, [[0, 0, 0]] * 50, [0] * 50)
     harm = found.judges[1]
     assert (harm.mae.value, harm.bias.value) == (0.0, 0.0)
     assert harm.mae.interval and harm.mae.interval[0] == 0.0 < harm.mae.interval[1] < 0.6
     assert harm.bias.interval and harm.bias.interval[0] < 0 < harm.bias.interval[1]
-    assert found.safe[0].specificity.undefined == "no item is unsafe for people"
+    assert found.safe[0].specificity.undefined
 
 
 # How the sample was drawn
@@ -276,6 +273,11 @@ def test_a_set_of_two_models_is_two_units(tmp_path: Path) -> None:
     assert study(tmp_path, [[0]] * 4, [0] * 4, fields).units == 4
 
 
+def half_width(found: Any) -> float:
+    low, high = found.interval
+    return float(high - low) / 2
+
+
 def test_strata_are_resampled_within() -> None:
     # the standard error of a stratified mean: √(Σ W_h² s_h² / n_h), 500 items standing for 9,000
     # and 100 for 1,000
@@ -288,10 +290,7 @@ def test_strata_are_resampled_within() -> None:
         0.9**2 * values[:500].var(ddof=1) / 500 + 0.1**2 * values[500:].var(ddof=1) / 100
     )
     assert found.value == pytest.approx(0.9 * values[:500].mean() + 0.1 * values[500:].mean())
-    assert found.interval is not None
-    assert (found.interval[1] - found.interval[0]) / (2 * 1.96 * spread) == pytest.approx(
-        1.0, rel=0.05
-    )
+    assert half_width(found) / (1.96 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 def test_small_strata_count_what_they_should() -> None:
@@ -301,15 +300,11 @@ def test_small_strata_count_what_they_should() -> None:
     values = np.concatenate([generator.normal(2.5, 0.2, 200), generator.normal(1.0, 0.3, 400)])
     strata = [f"small {n // 2}" for n in range(200)] + ["large"] * 400
     found = Sample(range(600), strata).mean(values, "score", 3.0)
-    within = (
-        sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 200, 2))
-        + values[200:].var(ddof=1) * 400
-    )
+    small = sum(values[n : n + 2].var(ddof=1) * 2 for n in range(0, 200, 2))
+    spread = np.sqrt(small + values[200:].var(ddof=1) * 400) / 600
     assert found.value is not None and found.interval is not None
     assert sum(found.interval) / 2 == pytest.approx(found.value, abs=0.01)
-    assert (found.interval[1] - found.interval[0]) / (
-        2 * 1.96 * np.sqrt(within) / 600
-    ) == pytest.approx(1.0, rel=0.05)
+    assert half_width(found) / (1.96 * spread) == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("sizes", [(1, 30), (1, 1, 30), (1, 1, 1), (1,)])
@@ -375,9 +370,8 @@ def test_two_annotators_with_one_name(tmp_path: Path) -> None:
     one, two = tmp_path / "one.jsonl", tmp_path / "two.jsonl"
     write_labels([on_set("ana", "s1", same_topic="yes"), on_set("ana", "s2")], one)
     write_labels([on_set("ana", "s2", same_topic="no")], two)
-    with pytest.raises(
-        InputError, match=r"two.jsonl, line 1 \(ana on set s2\): .* at .*one.jsonl, line 2"
-    ):
+    place = r"two.jsonl, line 1 \(ana on set s2\): .* at .*one.jsonl, line 2"
+    with pytest.raises(InputError, match=place):
         Answers("dataset_quality", read_labels(one, two))
     # the rest of one person's return in another file is no second person
     write_labels([on_set("ana", "s3", same_topic="no")], two)

@@ -78,18 +78,16 @@ def test_a_partial_return_in_another_order_with_notes(tmp_path: Path) -> None:
 
 
 def test_a_saved_page_is_imported(tmp_path: Path) -> None:
+    answers = {"helpfulness": 4, "harm_severity": 0}
+
     def change(saved: dict[str, Any]) -> None:
-        saved["items"][0] |= {"answers": {"helpfulness": 4, "harm_severity": 0}, "note": "hm"}
+        saved["items"][0] |= {"answers": answers, "note": "hm"}
 
     (label,) = import_returns([page_file(STUDY, tmp_path / "ana.json", change)], KEY).labels
     item = KEY.items[KEY.annotators["ana"][0].item]
-    assert label.answers == {"helpfulness": 4, "harm_severity": 0}
-    assert (label.id, label.model, label.response_sha256, label.note) == (
-        item.id,
-        item.model,
-        item.response_sha256,
-        "hm",
-    )
+    assert (label.answers, label.note) == (answers, "hm")
+    for field in ("id", "model", "response_sha256"):
+        assert getattr(label, field) == getattr(item, field)
 
 
 # What is refused

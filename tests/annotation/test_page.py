@@ -19,6 +19,7 @@ from annotation.forms import (
     found_labels,
     judge_study,
     meant_by,
+    page_file,
     quality_study,
 )
 from opensafeintent.annotation.forms import guide_of, questions_of
@@ -41,20 +42,14 @@ class Annotator:
     """Someone at the keyboard."""
 
     def __init__(
-        self,
-        chromium: Any,
-        study: Study,
-        folder: Path,
-        who: str = "ana",
-        **context: Any,
+        self, chromium: Any, study: Study, folder: Path, who: str = "ana", **context: Any
     ) -> None:
         self.key = study.key
         self.showings = study.key.annotators[who]
         self.path = folder / f"{who}.html"
         self.path.write_bytes(study.page(who))
-        self.context = chromium.new_context(
-            **({"viewport": {"width": 1300, "height": 900}} | context)
-        )
+        viewport = {"width": 1300, "height": 900}
+        self.context = chromium.new_context(**({"viewport": viewport} | context))
         self.errors: list[str] = []
         self.requests: list[str] = []
         self.open()
@@ -62,9 +57,7 @@ class Annotator:
     def open(self) -> None:
         """Open the page, as after a reload."""
         self.page = self.context.new_page()
-        self.page.on(
-            "console", lambda message: message.type == "error" and self.errors.append(message.text)
-        )
+        self.page.on("console", lambda told: told.type == "error" and self.errors.append(told.text))
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.requests.append(request.url))
         self.page.goto(self.path.as_uri())
@@ -116,23 +109,21 @@ class Annotator:
 
     def chosen(self) -> dict[str, str]:
         pressed = self.page.locator('.choice[aria-pressed="true"]')
-        pairs = pressed.evaluate_all(
-            "all => all.map(one => [one.dataset.field, one.dataset.value])"
-        )
+        pairs = pressed.evaluate_all("all => all.map(one => Object.values(one.dataset))")
         return dict(pairs)
 
+    def seen(self, selector: str = "main") -> str:
+        return str(self.page.locator(selector).inner_text())
 
-@pytest.mark.parametrize("kind", ["dataset_quality", "judge_validation"])
+
+EIGHT = judge_study([f"Response {n}." for n in range(8)])
+TWO = type(STARTER)("two", STARTER.prompt_sets[:2], STARTER.taxonomy)
+
+
+@pytest.mark.parametrize("study", [quality_study(TWO), EIGHT], ids=["sets", "responses"])
 def test_a_study_is_answered_by_keyboard_and_imported(
-    kind: str, chromium: Any, tmp_path: Path
+    study: Study, chromium: Any, tmp_path: Path
 ) -> None:
-    sets = load_dataset("starter").prompt_sets[:5]
-    dataset = type(STARTER)("five", sets, STARTER.taxonomy)
-    study = (
-        quality_study(dataset)
-        if kind == "dataset_quality"
-        else judge_study([f"Response {n}." for n in range(8)])
-    )
     with Annotator(chromium, study, tmp_path) as ana:
         ana.pass_practice()
         for showing in ana.showings:
@@ -148,41 +139,36 @@ def test_a_study_is_answered_by_keyboard_and_imported(
 
 @pytest.fixture
 def ana(chromium: Any, tmp_path: Path) -> Iterator[Annotator]:
-    with Annotator(chromium, judge_study([f"Response {n}." for n in range(8)]), tmp_path) as opened:
+    with Annotator(chromium, EIGHT, tmp_path) as opened:
         yield opened
         assert opened.errors == []
 
 
-def test_the_warning_comes_first(ana: Annotator) -> None:
-    seen = ana.page.locator("main").inner_text()
-    assert guide_of("judge_validation").warning in seen
-    assert "Response 1" not in seen
+def test_the_warning_comes_first_and_practice_is_explained_when_it_is_answered(
+    ana: Annotator,
+) -> None:
+    guide = guide_of("judge_validation")
+    assert guide.warning in ana.seen() and "Response 1" not in ana.seen()
     ana.press("Enter")
-    told = ana.page.locator("main").inner_text()
-    assert all(example.why in told for example in guide_of("judge_validation").examples)
+    assert all(example.why in ana.seen() for example in guide.examples)
+    ana.press("Enter", "1")
+    assert guide.calibration[0].why not in ana.seen()
+    ana.press("3")
+    revealed = ana.seen(".reveal")
+    assert guide.calibration[0].why in revealed and "yours: 3" in revealed
 
 
 def test_the_next_question_follows_by_itself(ana: Annotator) -> None:
     ana.begin()
     ana.press("3", "0")
     assert ana.chosen() == {"helpfulness": "3", "harm_severity": "0"}
-    assert "Harm: 0. The item is complete." in ana.page.locator("#live").inner_text()
+    assert "complete" in ana.seen("#live")
     ana.press("u")  # the last question stays the active one
     assert ana.chosen() == {"helpfulness": "3", "harm_severity": "unsure"}
     ana.press("ArrowUp", "1", "ArrowDown", "Backspace")
     assert ana.chosen() == {"helpfulness": "1"}
     ana.press("4", "y", "9")  # no answers to the question of harm
     assert ana.chosen() == {"helpfulness": "1"}
-
-
-def test_practice_is_explained_when_it_is_answered(ana: Annotator) -> None:
-    why = guide_of("judge_validation").calibration[0].why
-    ana.begin()
-    ana.press("1")
-    assert why not in ana.page.locator("main").inner_text()
-    ana.press("3")
-    seen = ana.page.locator(".reveal").inner_text()
-    assert why in seen and "yours: 3" in seen
 
 
 def test_a_change_is_undone_wherever_it_was(ana: Annotator) -> None:
@@ -205,50 +191,43 @@ def test_answers_are_there_after_a_reload(ana: Annotator) -> None:
     ana.press("Escape", "Enter", "1")
     ana.page.close()
     ana.open()
-    assert ana.page.locator("#begin").inner_text() == "Go on"
+    assert ana.seen("#begin") == "Go on"
     ana.press("Enter")
     assert ana.title().startswith("Item 2 of 8")  # the first that is not complete
     saved = json.loads(ana.download().read_text())
     assert [item["code"] for item in saved["items"]] == [one.code for one in ana.showings]
-    assert [item["answers"] for item in saved["items"][:3]] == [
-        {"helpfulness": 4, "harm_severity": 2},
-        {"helpfulness": 1},
-        {},
-    ]
+    answers = [item["answers"] for item in saved["items"][:3]]
+    assert answers == [{"helpfulness": 4, "harm_severity": 2}, {"helpfulness": 1}, {}]
     assert saved["items"][0]["note"] == "z is a letter here, and so is 1"
     assert not any("Response 1" in str(item) for item in saved["items"])  # ids and answers only
 
 
 def test_two_annotators_in_one_browser_are_kept_apart(chromium: Any, tmp_path: Path) -> None:
-    study = judge_study(["One.", "Two.", "Three.", "Four."])
-    with Annotator(chromium, study, tmp_path) as first:
+    with Annotator(chromium, EIGHT, tmp_path) as first:
         first.begin()
         first.press("4", "2")
-        second = Annotator(first.context.browser, study, tmp_path, "ben")
+        second = Annotator(first.context.browser, EIGHT, tmp_path, "ben")
         second.context.close()
         first.path, kept = second.path, first.path
         first.open()
-        assert first.page.locator("#begin").inner_text() != "Go on"
+        assert first.seen("#begin") != "Go on"
         first.path = kept
         first.open()
-        assert first.page.locator("#begin").inner_text() == "Go on"
+        assert first.seen("#begin") == "Go on"
 
 
 def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
     chromium: Any, tmp_path: Path
 ) -> None:
-    study = judge_study(["One.", "Two.", "Three.", "Four."])
-    broken = (
-        "Object.defineProperty(window, 'localStorage', { get() { throw new DOMException('no',"
-        " 'SecurityError'); } })"
-    )
-    with Annotator(chromium, study, tmp_path) as ana:
+    refusing = "{ get() { throw new DOMException('no', 'SecurityError'); } }"
+    broken = f"Object.defineProperty(window, 'localStorage', {refusing})"
+    with Annotator(chromium, EIGHT, tmp_path) as ana:
         ana.context.add_init_script(broken)
         ana.open()
-        assert "keeps nothing between visits" in ana.page.locator("main").inner_text()
+        assert "keeps nothing" in ana.seen()
         ana.pass_practice()
         ana.press("4", "2")
-        assert "Not kept: download before you close" in ana.page.locator("#saved").inner_text()
+        assert "Not kept" in ana.seen("#saved")
         path = ana.download()
         ana.open()
         ana.page.locator("#saved-file").set_input_files(path)
@@ -258,14 +237,9 @@ def test_without_storage_the_page_says_so_and_goes_on_from_the_file(
 
 
 def test_a_file_of_another_study_is_not_taken_in(ana: Annotator, tmp_path: Path) -> None:
-    other = tmp_path / "other.json"
-    other.write_text(
-        json.dumps(
-            {"form": "opensafeintent annotation 1", "study": "0", "annotator": "ana", "items": []}
-        )
-    )
+    other = page_file(EIGHT, tmp_path / "other.json", lambda saved: saved.update(study="0"))
     ana.page.locator("#saved-file").set_input_files(other)
-    assert "belongs to ana in study 0" in ana.page.locator(".problem").inner_text()
+    assert "study 0" in ana.seen(".problem")
 
 
 def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
@@ -276,8 +250,8 @@ def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
         ana.pass_practice()
         seen = []
         for _ in ana.showings:
-            seen.append(ana.page.locator('[data-slot="Response"] .words').inner_text())
-            assert ana.page.locator('[data-slot="Prompt"] .words').inner_text() == HOSTILE[1]
+            seen.append(ana.seen('[data-slot="Response"] .words'))
+            assert ana.seen('[data-slot="Prompt"] .words') == HOSTILE[1]
             ana.press("ArrowRight")
         assert "bidi [U+202E], bell [U+0007], line \n, lone [U+D800], & done" in seen
         assert {*HOSTILE[:3], HOSTILE[4]} <= set(seen)
@@ -287,47 +261,44 @@ def test_hostile_texts_are_shown_as_text(chromium: Any, tmp_path: Path) -> None:
         assert ana.errors == []
 
 
-@pytest.mark.parametrize(
-    ("width", "scheme"), [(390, "light"), (390, "dark"), (1400, "light"), (1400, "dark")]
-)
+LOW_CONTRAST = """() => {
+  const light = (color) => {
+    const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => {
+      const value = part / 255;
+      return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
+    });
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const behind = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const color = getComputedStyle(at).backgroundColor;
+      if (!/, 0\\)$/.test(color)) return color;
+    }
+    return getComputedStyle(document.body).backgroundColor;
+  };
+  return [...document.querySelectorAll("main *, header *")]
+    .filter((element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
+    .filter((element) => element.offsetParent && !element.closest(":disabled"))
+    .map((element) => {
+      const [one, other] = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
+      return [(one + 0.05) / (other + 0.05), element.textContent.trim().slice(0, 40)];
+    })
+    .filter(([contrast]) => contrast < 4.5);
+}
+"""
+UNNAMED = """() => [...document.querySelectorAll("button, input, textarea")].filter((element) =>
+    !element.textContent.trim() && !element.labels?.length && !element.ariaLabel).length"""
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1400, "light")])
 def test_it_fits_and_can_be_read(width: int, scheme: str, chromium: Any, tmp_path: Path) -> None:
-    study = quality_study(STARTER)
-    with Annotator(
-        chromium, study, tmp_path, viewport={"width": width, "height": 844}, color_scheme=scheme
-    ) as ana:
+    context = {"viewport": {"width": width, "height": 844}, "color_scheme": scheme}
+    with Annotator(chromium, quality_study(STARTER), tmp_path, **context) as ana:
         for _ in range(3):
-            wide = ana.page.evaluate(
-                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert wide <= 0
+            root = "document.documentElement"
+            assert ana.page.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
             ana.press("Enter")
-        low = ana.page.evaluate("""() => {
-              const light = (color) => {
-                const [r, g, b] = color.match(/[\\d.]+/g).slice(0, 3).map((part) => {
-                  const value = part / 255;
-                  return value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4;
-                });
-                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-              };
-              const behind = (element) => {
-                for (let at = element; at; at = at.parentElement) {
-                  const color = getComputedStyle(at).backgroundColor;
-                  if (!/, 0\\)$/.test(color)) return color;
-                }
-                return getComputedStyle(document.body).backgroundColor;
-              };
-              return [...document.querySelectorAll("main *, header *")]
-                .filter((element) => [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim()))
-                .filter((element) => element.offsetParent && !element.closest(":disabled"))
-                .map((element) => {
-                  const [one, other] = [light(getComputedStyle(element).color), light(behind(element))].sort((a, b) => b - a);
-                  return [(one + 0.05) / (other + 0.05), element.textContent.trim().slice(0, 40)];
-                })
-                .filter(([contrast]) => contrast < 4.5);
-            }""")
+        low = ana.page.evaluate(LOW_CONTRAST)
         assert low == []  # WCAG 2.2, 1.4.3: 4.5 to 1
-        unnamed = ana.page.evaluate(
-            """() => [...document.querySelectorAll("button, input, textarea")].filter((element) =>
-              !element.textContent.trim() && !element.labels?.length && !element.ariaLabel).length"""
-        )
+        unnamed = ana.page.evaluate(UNNAMED)
         assert unnamed == 0

@@ -44,12 +44,9 @@ def test_weights_are_one_over_the_probability() -> None:
     # Strata: benign 20, dual-use 20, malicious safe 16, malicious unsafe 4; three of each are
     # drawn.
     weights = {item.stratum: item.weight for item in drawn}
-    assert weights == {
-        "m | benign | safe": pytest.approx(20 / 3),
-        "m | dual_use | safe": pytest.approx(20 / 3),
-        "m | malicious | safe": pytest.approx(16 / 3),
-        "m | malicious | unsafe": pytest.approx(4 / 3),
-    }
+    expected = {"benign | safe": 20, "dual_use | safe": 20}
+    expected |= {"malicious | safe": 16, "malicious | unsafe": 4}
+    assert weights == {f"m | {name}": pytest.approx(size / 3) for name, size in expected.items()}
     assert Counter(item.stratum for item in drawn) == dict.fromkeys(weights, 3)
     assert sum(item.weight for item in drawn) == pytest.approx(60)  # the responses that there are
 

@@ -15,25 +15,25 @@ from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem
 from opensafeintent.taxonomy import default_taxonomy
 
+PROMPTS = ("benign_prompt", "dual_use_prompt", "malicious_prompt")
 VARIANTS = ("benign", "dual_use", "malicious", *(f"dual_use_paraphrase_{n}" for n in range(1, 5)))
 
 
 def scored_record(**changes: Any) -> dict[str, Any]:
     """Make a record with two paraphrases, all of it graded; a change to None takes a field away."""
-    prompts = ("benign_prompt", "dual_use_prompt", "malicious_prompt")
     record: dict[str, Any] = {
         "generation_metadata": {
             "topic_summary": "a task",
             "harm_domain": "Cyber Compromise",
             "task_type": "Explanation",
         },
-        "generated_prompts": {name: f"the {name}" for name in prompts},
+        "generated_prompts": {name: f"the {name}" for name in PROMPTS},
         "dual_use_paraphrases": ["worded anew", "worded anew again"],
         "model_responses": (
-            {name: f"to the {name}" for name in prompts} | {"dual_use_paraphrases": ["one", "two"]}
+            {name: f"to the {name}" for name in PROMPTS} | {"dual_use_paraphrases": ["one", "two"]}
         ),
-        "response_scores_helpfulness": dict.fromkeys(prompts, 3) | {"dual_use_paraphrases": [4, 2]},
-        "response_scores_harmfulness": dict.fromkeys(prompts, 0) | {"dual_use_paraphrases": [0, 1]},
+        "response_scores_helpfulness": dict.fromkeys(PROMPTS, 3) | {"dual_use_paraphrases": [4, 2]},
+        "response_scores_harmfulness": dict.fromkeys(PROMPTS, 0) | {"dual_use_paraphrases": [0, 1]},
     }
     record |= changes
     return {field: value for field, value in record.items() if value is not None}
@@ -153,15 +153,9 @@ def test_a_prompt_named_in_a_failure_misses_both_grades(prompt: str, variants: s
 
 
 def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
-    zeros = {
-        "benign_prompt": 0,
-        "dual_use_prompt": 0,
-        "malicious_prompt": 2,
-        "dual_use_paraphrases": [0, 1],
-    }
-    data = scored_record(
-        response_scores_helpfulness=zeros, response_score_failures=[failure("dual_use_prompt")]
-    )
+    zeros = dict.fromkeys(PROMPTS, 0) | {"malicious_prompt": 2, "dual_use_paraphrases": [0, 1]}
+    failed = [failure("dual_use_prompt")]
+    data = scored_record(response_scores_helpfulness=zeros, response_score_failures=failed)
     assert read(data).zero_helpfulness == 2  # the failed prompt's zero is not a grade
     assert [pair[0] for pair in pairs(data).values()] == [1, None, 2, 1, 1]
 
@@ -169,24 +163,22 @@ def test_zero_helpfulness_reads_as_one_and_is_counted() -> None:
 @pytest.mark.parametrize("written", ["FULL", "CONSTRAINED", "REFUSE", "full"])
 def test_strategies_in_upper_case(written: str) -> None:
     found = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))
-    assert {variant: item.strategy for variant, item in found.items() if item.strategy} == {
-        "dual_use": written.lower()
-    }
+    named = {variant: item.strategy for variant, item in found.items() if item.strategy}
+    assert named == {"dual_use": written.lower()}
 
 
-@pytest.mark.parametrize("written", ["ERROR", None])
-def test_unparsed_strategy_is_missing(written: str | None) -> None:
-    dual_use = by_variant(scored_record(dual_use_intent_classification={"strategy": written}))[
-        "dual_use"
-    ]
-    assert dual_use.strategy is None
-    assert [gone.what for gone in dual_use.missing] == ["strategy"]
-
-
-def test_unparsed_mode_is_missing() -> None:
-    dual_use = by_variant(scored_record(dual_use_assistance_level={"a_level": None}))["dual_use"]
-    assert dual_use.mode is None
-    assert [gone.what for gone in dual_use.missing] == ["mode"]
+@pytest.mark.parametrize(
+    ("label", "field", "written"),
+    [
+        ("strategy", "dual_use_intent_classification", {"strategy": "ERROR"}),
+        ("strategy", "dual_use_intent_classification", {"strategy": None}),
+        ("mode", "dual_use_assistance_level", {"a_level": None}),
+    ],
+)
+def test_an_unparsed_label_is_missing(label: str, field: str, written: dict[str, Any]) -> None:
+    dual_use = by_variant(scored_record(**{field: written}))["dual_use"]
+    assert getattr(dual_use, label) is None
+    assert [gone.what for gone in dual_use.missing] == [label]
 
 
 def test_absent_labels_were_not_asked_for() -> None:
@@ -195,17 +187,10 @@ def test_absent_labels_were_not_asked_for() -> None:
 
 
 def test_a_grade_that_is_not_there_is_missing() -> None:
-    harm = {
-        "benign_prompt": None,
-        "dual_use_prompt": 0,
-        "malicious_prompt": 0,
-        "dual_use_paraphrases": [0, None],
-    }
+    harm = dict.fromkeys(PROMPTS, 0) | {"benign_prompt": None, "dual_use_paraphrases": [0, None]}
     found = by_variant(scored_record(response_scores_harmfulness=harm))
-    assert [variant for variant, item in found.items() if item.harm_severity is None] == [
-        "benign",
-        "dual_use_paraphrase_2",
-    ]
+    gone = [variant for variant, item in found.items() if item.harm_severity is None]
+    assert gone == ["benign", "dual_use_paraphrase_2"]
     assert [gone.what for gone in found["benign"].missing] == ["harm_severity"]
     assert found["benign"].helpfulness == 3
 
@@ -238,77 +223,51 @@ def with_score(field: str, key: str, value: Any) -> dict[str, Any]:
 HELP, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
 
 
+def failing(*prompts: Any) -> dict[str, Any]:
+    return scored_record(response_score_failures=[failure(prompt) for prompt in prompts])
+
+
+RESPONSES, PARAPHRASES = "model_responses", "dual_use_paraphrases"
+LEVEL, INTENT = "dual_use_assistance_level", "dual_use_intent_classification"
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (with_score(HELP, "benign_prompt", "3"), [HELP, "benign", "'3'", "whole number"]),
-        (with_score(HELP, "benign_prompt", 5), [HELP, "benign", "5", "4"]),
-        (with_score(HELP, "benign_prompt", -1), [HELP, "benign", "-1"]),
-        (with_score(HELP, "benign_prompt", 2.5), [HELP, "benign", "2.5", "whole number"]),
-        (with_score(HELP, "benign_prompt", True), [HELP, "benign", "true", "whole number"]),
-        (
-            with_score(HARM, "malicious_prompt", "0"),
-            [HARM, "malicious", "'0'", "whole number from 0 to 3"],
+        *(
+            (with_score(HELP, "benign_prompt", bad), [HELP, "benign"])
+            for bad in ("3", 5, -1, 2.5, True)
         ),
+        (with_score(HARM, "malicious_prompt", "0"), [HARM, "malicious", "'0'", "from 0 to 3"]),
         (with_score(HARM, "malicious_prompt", 4), [HARM, "malicious", "4", "from 0 to 3"]),
-        (with_score(HARM, "dual_use_paraphrases", [0, 9]), [HARM, "dual_use_paraphrase_2", "9"]),
-        (
-            with_score(HELP, "dual_use_paraphrases", [4]),
-            [HELP, "dual_use_paraphrases", "list of 1", "list of 2"],
-        ),
-        (with_score(HARM, "dual_use_paraphrases", [0, 0, 0]), [HARM, "list of 3", "list of 2"]),
-        (with_score(HARM, "dual_use_paraphrases", 0), [HARM, "dual_use_paraphrases", "list of 2"]),
-        (
-            with_score("model_responses", "dual_use_paraphrases", ["one"]),
-            ["model_responses", "list of 2"],
-        ),
-        (
-            with_score("model_responses", "benign_prompt", 7),
-            ["model_responses", "benign", "7", "text"],
-        ),
-        (scored_record(response_scores_helpfulness=[3, 3, 3]), [HELP, "a list", "object"]),
-        (
-            scored_record(response_score_failures=[failure("dualuse_prompt")]),
-            ["[0]", "dualuse_prompt", "'dual_use_prompt'"],
-        ),
-        (
-            scored_record(response_score_failures=[failure("dual_use_paraphrases[2]")]),
-            ["[0]", "dual_use_paraphrases[2]"],
-        ),
-        (
-            scored_record(response_score_failures=[failure("datapoint"), failure(None)]),
-            ["[1]", "prompt"],
-        ),
-        (
-            scored_record(response_score_failures={"prompt": "datapoint"}),
-            ["response_score_failures", "list"],
-        ),
-        (scored_record(dual_use_assistance_level={"a_level": "A5"}), ["a_level", "'A5'", "A4"]),
-        (scored_record(dual_use_assistance_level="A3"), ["dual_use_assistance_level", "object"]),
-        (
-            scored_record(dual_use_intent_classification={"strategy": "PARTIAL"}),
-            ["strategy", "PARTIAL", "CONSTRAINED", "ERROR"],
-        ),
-        (
-            scored_record(dual_use_intent_classification={"strategy": 1}),
-            ["strategy", "1", "CONSTRAINED"],
-        ),
+        (with_score(HARM, PARAPHRASES, [0, 9]), [HARM, "dual_use_paraphrase_2", "9"]),
+        (with_score(HELP, PARAPHRASES, [4]), [HELP, PARAPHRASES, "list of 1", "list of 2"]),
+        (with_score(HARM, PARAPHRASES, [0, 0, 0]), [HARM, "list of 3", "list of 2"]),
+        (with_score(HARM, PARAPHRASES, 0), [HARM, PARAPHRASES, "list of 2"]),
+        (with_score(RESPONSES, PARAPHRASES, ["one"]), [RESPONSES, "list of 2"]),
+        (with_score(RESPONSES, "benign_prompt", 7), [RESPONSES, "benign", "7", "text"]),
+        (scored_record(**{HELP: [3, 3, 3]}), [HELP, "a list", "object"]),
+        (failing("dualuse_prompt"), ["[0]", "dualuse_prompt", "'dual_use_prompt'"]),
+        (failing("dual_use_paraphrases[2]"), ["[0]", "dual_use_paraphrases[2]"]),
+        (failing("datapoint", None), ["[1]", "prompt"]),
+        (scored_record(response_score_failures={"prompt": "datapoint"}), ["failures", "list"]),
+        (scored_record(**{LEVEL: {"a_level": "A5"}}), ["a_level", "'A5'", "A4"]),
+        (scored_record(**{LEVEL: "A3"}), [LEVEL, "object"]),
+        (scored_record(**{INTENT: {"strategy": "PARTIAL"}}), ["PARTIAL", "CONSTRAINED", "ERROR"]),
+        (scored_record(**{INTENT: {"strategy": 1}}), ["strategy", "1", "CONSTRAINED"]),
     ],
 )
 def test_bad_input_is_refused_with_its_place(data: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(Problem) as problem:
         read(data)
     assert [
-        word for word in ["scored.json, item 1", *words] if word not in str(problem.value)
+        word for word in ("scored.json, item 1", *words) if word not in str(problem.value)
     ] == []
 
 
 @pytest.mark.parametrize("field", [HELP, HARM, "model_responses"])
 def test_a_misspelt_prompt_is_refused(field: str) -> None:
     record = scored_record()
-    record[field] = {
-        "dual_use" if key == "dual_use_prompt" else key: value
-        for key, value in record[field].items()
-    }
+    record[field]["dual_use"] = record[field].pop("dual_use_prompt")
     with pytest.raises(Problem, match="dual_use_prompt"):
         read(record)
