@@ -14,21 +14,10 @@ from markdown_it.token import Token
 
 from endtoend import REPO
 
-PROGRAMS = frozenset(
-    (
-        "opensafeintent",
-        "osi",
-        "pip",
-        "make",
-        "python",
-        "python3",
-        "export",
-        "inspect",
-        "inspect-evals-lint",
-        "ray",
-        "hf",
-    )
-)
+PROGRAMS = {
+    *("opensafeintent", "osi", "pip", "make", "python", "python3", "export"),
+    *("inspect", "inspect-evals-lint", "ray", "hf"),
+}
 """What a line begins with that people are to type."""
 _SHELL = frozenset(("bash", "console", "sh", "shell"))
 _NOT_RUN = re.compile(r"<!-- not run: (\S.*?) -->")

@@ -59,9 +59,8 @@ def test_what_a_page_tells_people_to_type_works(
             assert last is not None, f"{where}: nothing was run that could have printed this"
             assert _matches(step.text, last.out), f"{where}:\n{step.text}\n{last.out}"
         elif step.kind == "python":
-            _execute(
-                step, Workshop(tmp_path / f"python-{place}", store, server), where, monkeypatch
-            )
+            other = Workshop(tmp_path / f"python-{place}", store, server)
+            _execute(step, other, where, monkeypatch)
             monkeypatch.chdir(shop.folder)
         else:
             compared = any(later.kind == "output" for later in found[place + 1 : place + 2])
@@ -120,28 +119,28 @@ def _read_by(statement: ast.stmt) -> list[str]:
 
 
 def test_a_block_that_is_not_run_says_why() -> None:
-    reasons = {
-        f"{page.name}:{step.line}": step.reason
-        for page in pages()
-        for step in steps(page)
-        if step.reason
-    }
-    assert all(len(reason.split()) >= 2 for reason in reasons.values()), reasons
+    for page in pages():
+        for step in steps(page):
+            assert not step.reason or len(step.reason.split()) >= 2, f"{page.name}:{step.line}"
+
+
+_WRONG = (
+    "opensafeintent evaluat MODEL --judge MODEL",
+    "opensafeintent models --no-such-option",
+    "opensafeintent dataset check NAME [--no-such-option X]",
+    "make nothing",
+    'pip install "opensafeintent[nothing]"',
+    "python benchmarks/nothing.py",
+    "opensafeintent models | head",
+    "rm file",
+)
 
 
 def test_a_command_that_does_not_exist_is_found_out(
     server: LoopbackServer, store: Path, tmp_path: Path
 ) -> None:
     shop = Workshop(tmp_path / "page", store, server)
-    for line in (
-        *("opensafeintent evaluat MODEL --judge MODEL", "opensafeintent models --no-such-option"),
-        *(
-            "opensafeintent dataset check NAME [--no-such-option X]",
-            "make nothing",
-            'pip install "opensafeintent[nothing]"',
-        ),
-        *("python benchmarks/nothing.py", "opensafeintent models | head", "rm file"),
-    ):
+    for line in _WRONG:
         with pytest.raises(AssertionError):
             shop.run(line)
 

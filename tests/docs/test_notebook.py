@@ -27,10 +27,7 @@ def texts(cells: list[Any]) -> list[list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the clients of Jupyter
-@pytest.mark.filterwarnings(
-    "ignore::RuntimeWarning"
-)  # a kernel on this machine speaks to us without encryption
+@pytest.mark.filterwarnings("ignore")  # of the clients of Jupyter
 def test_the_notebook_prints_what_is_stored_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -41,9 +38,8 @@ def test_the_notebook_prints_what_is_stored_in_it(
     monkeypatch.setenv("PYTHONPATH", str(REPO / "src"))
     stored = read()
     run = copy.deepcopy(stored)
-    nbclient.NotebookClient(
-        run, timeout=200, resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    where = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(run, timeout=200, resources=where).execute()
     assert texts(run.cells) == texts(stored.cells)
     assert sum(map(len, texts(stored.cells))) == 8
     assert not [path for path in tmp_path.iterdir() if path.name == "runs"]
@@ -53,9 +49,6 @@ def test_the_notebook_names_no_place_of_a_machine() -> None:
     text = NOTEBOOK.read_text("utf-8")
     for place in ("/home/", "/tmp/", "/root", "/work", "/Users/", "site-packages"):
         assert place not in text
-    assert not any(
-        output.output_type == "stream"
-        for cell in read().cells
-        for output in cell.get("outputs", ())
-    )
+    outputs = [output for cell in read().cells for output in cell.get("outputs", ())]
+    assert not any(output.output_type == "stream" for output in outputs)
     assert '"image/svg+xml"' in text
