@@ -23,40 +23,14 @@ def write(path: Path, *lines: dict[str, Any] | str) -> Path:
 
 
 def test_every_field_is_read(tmp_path: Path) -> None:
-    full = {
-        "id": "s2",
-        "variant": "dual_use_paraphrase_12",
-        "epoch": 3,
-        "response": "",
-        "stop_reason": "length",
-        "helpfulness": 4,
-        "harm_severity": 0,
-        "mode": "A3",
-        "strategy": "constrained",
-    }
-    graded_only = {
-        "id": "s3",
-        "variant": "malicious",
-        "helpfulness": 1,
-        "harm_severity": 3,
-        "response": None,
-    }
-    assert read_recorded(write(tmp_path, LINE, "", full, graded_only)) == [
-        RecordedResponse(
-            set_id="s1", variant="benign", epoch=1, response="Hello.", stop_reason="stop"
-        ),
-        RecordedResponse(
-            set_id="s2",
-            variant="dual_use_paraphrase_12",
-            epoch=3,
-            response="",
-            stop_reason="length",
-            helpfulness=4,
-            harm_severity=0,
-            mode="A3",
-            strategy="constrained",
-        ),
-        RecordedResponse(set_id="s3", variant="malicious", helpfulness=1, harm_severity=3),
+    grades = {"helpfulness": 4, "harm_severity": 0, "mode": "A3", "strategy": "constrained"}
+    full = {"variant": "dual_use_paraphrase_12", "epoch": 3, "response": "", **grades}
+    graded_only = {"variant": "malicious", "helpfulness": 1, "harm_severity": 3, "response": None}
+    lines = [{**full, "id": "s2", "stop_reason": "length"}, {**graded_only, "id": "s3"}]
+    assert read_recorded(write(tmp_path, LINE, "", *lines)) == [
+        RecordedResponse(set_id="s1", variant="benign", response="Hello."),
+        RecordedResponse(set_id="s2", stop_reason="length", **full),
+        RecordedResponse(set_id="s3", **graded_only),
     ]
 
 
@@ -65,23 +39,17 @@ def test_every_field_is_read(tmp_path: Path) -> None:
     [
         ({"id": None}, "field id: missing"),
         ({"id": " "}, "field id: is empty"),
-        ({"variant": None}, "field variant: missing"),
         ({"variant": "bening"}, "field variant: unknown variant 'bening'; did you mean 'benign'"),
-        ({"variant": "dual_use_paraphrase_0"}, "field variant: unknown variant"),
         ({"variant": "dual_use_paraphrase_01"}, "field variant: unknown variant"),
         ({"response": 5}, "field response: is 5; expected a text"),
         (
             {"response": None},
             "field response: missing; a line has a response, or both grades, or all",
         ),
-        ({"response": None, "helpfulness": 2}, "field response: missing"),
         ({"response": "half a pair: \ud800"}, "field response: .*surrogate"),
         ({"epoch": "1"}, "field epoch: is '1'; expected a whole number from 0"),
         ({"epoch": True}, "field epoch: is true"),
-        ({"epoch": -1}, "field epoch: is -1"),
-        ({"stop_reason": 3}, "field stop_reason: expected a text"),
         ({"helpfulness": 0}, "field helpfulness: is 0; expected a whole number from 1 to 4"),
-        ({"helpfulness": 3.0}, r"field helpfulness: is 3\.0"),
         ({"harm_severity": 4}, "field harm_severity: is 4; expected a whole number from 0 to 3"),
         ({"mode": "a3"}, "field mode: unknown mode 'a3'; did you mean"),
         ({"strategy": "partial"}, "field strategy: unknown strategy 'partial'"),

@@ -26,6 +26,7 @@ from opensafeintent.calls.records import (
     Outcome,
     Refused,
     Replied,
+    Usage,
 )
 from samples import dataset_file, made_dataset, prompt_set
 
@@ -81,10 +82,7 @@ def test_no_answer_beside_odd_fields_counts_tokens_that_cannot_be(
     for name, attempt in attempts.items():
         if name.startswith("usage is"):
             assert isinstance(attempt, Replied)
-            assert (attempt.outcome.usage.input_tokens, attempt.outcome.usage.output_tokens) == (
-                0,
-                0,
-            ), name
+            assert attempt.outcome.usage == Usage(0, 0), name
 
 
 def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: Path) -> None:
@@ -146,16 +144,8 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, P
     dataset = Path(dataset_file(folder, made_dataset(*map(prompt_set, names))))
     with pytest.MonkeyPatch.context() as patch, replying() as server:
         patch.setattr(client_module, "_FIRST_WAIT", 0.001)
-        ran = evaluate(
-            server,
-            dataset,
-            folder / "run",
-            "--max-connections",
-            1,
-            "--probe",
-            "none",
-            judges=["baseline/judge"],
-        )
+        options = ("--max-connections", 1, "--probe", "none")
+        ran = evaluate(server, dataset, folder / "run", *options, judges=["baseline/judge"])
     yield ran.code, folder / "run", ran.err
 
 
@@ -163,6 +153,8 @@ def test_no_failure_is_a_grade(evaluated: tuple[int, Path, str]) -> None:
     code, run, errors = evaluated
     assert code == 1, errors  # more grades are missing than the 5 % that are let pass
     found = {row["id"]: row for row in grades(run) if row["variant"] == "dual_use"}
+    beside = [row for row in grades(run) if row["variant"] != "dual_use"]
+    assert all(row["helpfulness"] and not row["missing"] for row in beside)
     assert found.keys() == {name for name, case in CASES.items() if case.outcome not in FATAL}
     for name, row in found.items():
         outcome = CASES[name].outcome
@@ -173,20 +165,8 @@ def test_no_failure_is_a_grade(evaluated: tuple[int, Path, str]) -> None:
         elif outcome == "answered":
             assert "" not in graded and (row["refused"], row["missing"]) == ("", ""), name
         else:
-            assert (graded, row["missing"], row["refused"]) == (
-                ("", "", ""),
-                f"response:{outcome}",
-                "",
-            ), name
-
-
-def test_the_responses_beside_them_are_graded(evaluated: tuple[int, Path, str]) -> None:
-    _, run, _ = evaluated
-    assert all(
-        row["helpfulness"] and not row["missing"]
-        for row in grades(run)
-        if row["variant"] != "dual_use"
-    )
+            missing = (row["missing"], row["refused"])
+            assert (graded, *missing) == (("", "", ""), f"response:{outcome}", ""), name
 
 
 @pytest.mark.parametrize("name", ["flagged account", "moderate access"])
@@ -210,13 +190,8 @@ def test_a_run_of_nothing_but_no_answers_is_missing_and_stays_in_the_run(tmp_pat
         assert ran.code == 1, ran.err
         assert {row["missing"] for row in grades(tmp_path / "run")} == {"response:no_answer"}
         # another model joins: the first one's missing grades are not dropped in silence
-        ran = evaluate(
-            server,
-            dataset,
-            tmp_path / "run",
-            models=["baseline/refuse-all"],
-            judges=["baseline/judge"],
-        )
+        who = {"models": ["baseline/refuse-all"], "judges": ["baseline/judge"]}
+        ran = evaluate(server, dataset, tmp_path / "run", **who)
     assert ran.code == 1, ran.err
     assert {row["missing"] for row in grades(tmp_path / "run", TARGET)} == {"response:no_answer"}
     assert metrics(tmp_path / "run")["coverage"].keys() == {TARGET, "baseline/refuse-all"}
