@@ -23,7 +23,6 @@ import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar, cast
@@ -58,8 +57,7 @@ T = TypeVar("T")
 # Faults
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which requests a fault is for: those that agree with every field given.
 
     The fields up to `has` choose among all requests; those after it choose among the requests so
@@ -94,8 +92,7 @@ Action = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class Fault(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to do with the requests that match. The first fault that strikes settles the answer;
     `delay` only adds.
 
@@ -112,13 +109,13 @@ class Fault:
     """
 
     action: Action
-    match: Match = field(default_factory=Match)
+    match: Match = Match()
     status: int = 500
     code: str | None = None
     param: str | None = None
     message: str | None = None
     type: str | None = None
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
     retry_after: float | None = None
     seconds: float = 0.0
     content: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -129,24 +126,8 @@ class Fault:
     omit_usage: bool = False
 
 
-def faults_from_json(text: str) -> tuple[Fault, ...]:
-    """Read a JSON list of objects with the fields of `Fault`; a field that does not exist is an
-    error.
-    """
-    given = msgspec.json.decode(text, type=list[dict[str, Any]])
-    faults = msgspec.convert(given, tuple[Fault, ...])
-    for entry in given:
-        unknown = entry.keys() - {each.name for each in fields(Fault)}
-        unknown |= entry.get("match", {}).keys() - {each.name for each in fields(Match)}
-        if unknown:
-            raise msgspec.ValidationError(f"no such field: {', '.join(sorted(unknown))}")
-    return faults
-
-
 class _ArmedFault:
     """A fault with its count of the requests it was for."""
-
-    __slots__ = ("fault", "seen")
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -232,36 +213,23 @@ def _error_body(
 # Answers
 
 
+_WORDS = """
+the gardener|a lighthouse keeper|the village baker|our librarian|a retired cartographer|the choir
+|a kite maker|the ferry crew|an amateur astronomer|the potter|a beekeeper|the night train
+
+arranged|repainted|described|carefully counted|sorted|measured|borrowed|mended|drew|photographed
+
+seven blue teapots|the old weather vane|a basket of pears|the paper lanterns|three wooden boats
+|a shelf of atlases|the garden wall|a row of sunflowers|the clock with no hands|a quilt of many greens
+
+beside the harbour|before the first snow|under the chestnut trees|at the edge of the market
+|while the kettle warmed|on the longest day of summer|near the stone bridge|after the music had ended
+"""
+
+
 def _paragraphs(count: int) -> list[bytes]:
     """Harmless paragraphs of 225 to 330 ASCII characters that need no escaping in JSON."""
-    who = (
-        "the gardener|a lighthouse keeper|the village baker|our librarian|a retired"
-        " cartographer|the choir"
-    )
-    who += (
-        "|a kite maker|the ferry crew|an amateur astronomer|the potter|a beekeeper|the night train"
-    )
-    did = (
-        "arranged|repainted|described|carefully"
-        " counted|sorted|measured|borrowed|mended|drew|photographed"
-    )
-    what = (
-        "seven blue teapots|the old weather vane|a basket of pears|the paper lanterns|three wooden"
-        " boats"
-    )
-    what += (
-        "|a shelf of atlases|the garden wall|a row of sunflowers|the clock with no hands|a quilt of"
-        " many greens"
-    )
-    where = (
-        "beside the harbour|before the first snow|under the chestnut trees|at the edge of the"
-        " market"
-    )
-    where += (
-        "|while the kettle warmed|on the longest day of summer|near the stone bridge|after the"
-        " music had ended"
-    )
-    parts = [part.split("|") for part in (who, did, what, where)]
+    parts = [part.replace("\n", "").split("|") for part in _WORDS.split("\n\n")]
     draw = random.Random(20240229).random
     made = []
     for _ in range(count):
@@ -353,8 +321,6 @@ _encode = msgspec.json.encode
 
 class _Request:
     """A chat request as parsed."""
-
-    __slots__ = ("_fields", "digest", "model", "purpose", "raw", "salt", "texts")
 
     def __init__(self, raw: bytes, digest: bytes) -> None:
         body = _decode_body(raw)
@@ -466,8 +432,7 @@ def _response(
 # State
 
 
-@dataclass(slots=True)
-class RequestRecord:
+class RequestRecord(msgspec.Struct):
     """One chat request as the server saw it.
 
     `status` is None until it is answered, 0 where no answer was sent.
@@ -482,19 +447,33 @@ class RequestRecord:
     status: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How the server behaves."""
 
     latency: float = 0.0
+    """Seconds before each answer."""
     jitter: float = 0.0
+    """Up to so many more, by request."""
     faults: tuple[Fault, ...] = ()
     rate_limit: int | None = None
+    """Requests at once; beyond that 429."""
     api_key: str | None = None
+    """Other keys are answered 401."""
     models: tuple[str, ...] | None = None
+    """Other models are answered 404."""
     record: bool = True
+    """Keep each request."""
     fickle: bool = False
     """Answer differently each time, as a sampled model does."""
+    port: int = 0
+    """0 takes a free one."""
+    cpu: int | None = None
+    """Run on this core only; of a process."""
+
+
+def settings_of(options: dict[str, Any]) -> Settings:
+    """Return the settings that tests and benchmarks give by name."""
+    return Settings(**(options | {"faults": tuple(options.get("faults", ()))}))
 
 
 class _Tally:
@@ -534,19 +513,6 @@ class _Exchange:
 
     No `payload`: the connection ends without an answer.
     """
-
-    __slots__ = (
-        "admitted",
-        "delay",
-        "digest",
-        "ending",
-        "linger",
-        "payload",
-        "record",
-        "status",
-        "tally",
-        "usable",
-    )
 
     def __init__(self, tally: _Tally, digest: bytes) -> None:
         self.tally = tally
@@ -915,15 +881,13 @@ async def _serving(core: _Core, port: int) -> AsyncIterator[str]:
             await asyncio.sleep(0)
 
 
-async def serve_until_signal(
-    settings: Settings, port: int, announce: Callable[[str], None]
-) -> None:
-    """Serve in this process until SIGTERM or SIGINT; `announce` is told the base URL."""
+async def serve_until_signal(settings: Settings) -> None:
+    """Serve in this process until SIGTERM or SIGINT; print the base URL."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with _serving(_Core(settings), port) as base_url:
-        announce(base_url)
+    async with _serving(_Core(settings), settings.port) as base_url:
+        print(json.dumps({"base_url": base_url}), flush=True)
         await stop.wait()
 
 
@@ -933,35 +897,13 @@ async def serve_until_signal(
 
 class LoopbackServer:
     """The server in a thread of this process: `with LoopbackServer(latency=0.1) as server: ...
-    server.base_url`.
+    server.base_url`. Options are those of `Settings`.
     """
 
-    def __init__(
-        self,
-        latency: float = 0.0,
-        faults: Iterable[Fault] = (),
-        *,
-        jitter: float = 0.0,
-        rate_limit: int | None = None,
-        api_key: str | None = None,
-        models: Iterable[str] | None = None,
-        record: bool = True,
-        fickle: bool = False,
-        port: int = 0,
-    ) -> None:
-        settings = Settings(
-            latency=latency,
-            jitter=jitter,
-            faults=tuple(faults),
-            rate_limit=rate_limit,
-            api_key=api_key,
-            models=None if models is None else tuple(models),
-            record=record,
-            fickle=fickle,
-        )
+    def __init__(self, **options: Any) -> None:
+        self._settings = settings_of(options)
         self.base_url = ""
-        self._port = port
-        self._core = _Core(settings)
+        self._core = _Core(self._settings)
         self._ready: Future[str] = Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event
@@ -988,7 +930,7 @@ class LoopbackServer:
 
     async def _main(self) -> None:
         self._stop = asyncio.Event()
-        async with _serving(self._core, self._port) as base_url:
+        async with _serving(self._core, self._settings.port) as base_url:
             self._loop = asyncio.get_running_loop()
             self._ready.set_result(base_url)
             await self._stop.wait()
@@ -1026,36 +968,12 @@ class LoopbackServer:
 
 class LoopbackProcess:
     """The server in a process of its own: `with LoopbackProcess(latency=0.2, cpu=1) as server: ...
-    server.base_url`.
+    server.base_url`. Options are those of `Settings`; nothing is recorded unless it is asked for.
     """
 
-    def __init__(
-        self,
-        latency: float = 0.0,
-        faults: Iterable[Fault] = (),
-        *,
-        jitter: float = 0.0,
-        rate_limit: int | None = None,
-        api_key: str | None = None,
-        models: Iterable[str] | None = None,
-        record: bool = False,
-        fickle: bool = False,
-        port: int = 0,
-        cpu: int | None = None,
-    ) -> None:
-        options: dict[str, object | None] = {
-            "--port": port,
-            "--latency": latency,
-            "--jitter": jitter,
-            "--faults": _encode(list(faults)).decode(),
-            "--rate-limit": rate_limit,
-            "--api-key": api_key,
-            "--models": None if models is None else ",".join(models),
-            "--cpu": cpu,
-        }
-        given = [f"{name}={value}" for name, value in options.items() if value is not None]
-        given += [flag for flag, wanted in (("--record", record), ("--fickle", fickle)) if wanted]
-        self._command = [sys.executable, "-m", "loopback", *given]
+    def __init__(self, **options: Any) -> None:
+        settings = _encode(settings_of({"record": False, **options})).decode()
+        self._command = [sys.executable, "-m", "loopback", settings]
         self.base_url = ""
         self.process: subprocess.Popen[str]
 
