@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from types import TracebackType
@@ -344,10 +344,8 @@ def _seconds(retry_after: str | None) -> float | None:
     """Read `Retry-After`: seconds, or a date. None where it is neither."""
     if not retry_after or len(retry_after) > 100:
         return None
-    try:
+    with suppress(ValueError):
         return bounded_wait(float(retry_after))
-    except ValueError:
-        pass
     try:
         return bounded_wait(parsedate_to_datetime(retry_after).timestamp() - time.time())
     except (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import reduce
 from pathlib import Path
@@ -62,10 +62,6 @@ class MissingGrade(msgspec.Struct, frozen=True):
             else f"{self.what}:{self.reason}"
         )
 
-    def renamed(self, name: Callable[[str], str]) -> MissingGrade:
-        """Return the same of a judge that goes by another name."""
-        return msgspec.structs.replace(self, judge=name(self.judge)) if self.judge else self
-
     @classmethod
     def parse(cls, text: str) -> MissingGrade:
         """Return what a file says.
@@ -96,15 +92,6 @@ class RecordedResponse(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """(helpfulness, harm severity) of each judge, where it is known who they were."""
 
 
-def check_variant(record: Record, field: str) -> str:
-    """Return a variant's name, or raise the Problem that it has."""
-    variant = record.text(field)
-    if variant not in CORE_VARIANTS and not _PARAPHRASE.fullmatch(variant):
-        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
-        record.fail(field, f"unknown variant {variant!r}; {nearest(variant, names)}")
-    return variant
-
-
 def check_score(record: Record, field: str, value: Any, low: int, high: int) -> int:
     """Return a whole number within its range, or raise the Problem that it has."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
@@ -129,7 +116,7 @@ def check_response(record: Record, field: str, value: Any) -> str:
     return record.check_unicode(field, value)
 
 
-def _missing_in(record: Record, given: set[str]) -> tuple[MissingGrade, ...]:
+def _missing_in(record: Record, given: Collection[str]) -> tuple[MissingGrade, ...]:
     """Return what a line says is missing, and why: a list, or a text as `grades.csv.gz` has it.
 
     Args:
@@ -170,51 +157,41 @@ def _missing_in(record: Record, given: set[str]) -> tuple[MissingGrade, ...]:
 
 def parse_recorded(record: Record) -> RecordedResponse:
     """Turn one line into a recorded response, or raise the Problem that it has."""
-    score = {
-        field: (
-            check_score(record, field, record.data[field], grades[0], grades[-1])
-            if field in record
-            else None
-        )
+    given: dict[str, Any] = {
+        field: check_score(record, field, record.data[field], grades[0], grades[-1])
         for field, grades in SCALES.items()
+        if field in record
     }
-    response = record.data.get("response")
-    if response is not None:
-        check_response(record, "response", response)
-    missing = _missing_in(
-        record,
-        {
-            field
-            for field in ("response", *SCALES, "mode", "strategy")
-            if record.data.get(field) is not None
-        },
-    )
-    gone = {one.what for one in missing}
-    if response is None and "response" not in gone and None in score.values():
+    for field, valid in (("mode", MODES), ("strategy", STRATEGIES)):
+        if field in record:
+            given[field] = record.choice(field, valid)
+    if "response" in record:
+        given["response"] = check_response(record, "response", record.data["response"])
+    variant = record.text("variant")
+    if variant not in CORE_VARIANTS and not _PARAPHRASE.fullmatch(variant):
+        names = [*CORE_VARIANTS, *(paraphrase_variant(n) for n in range(1, 5))]
+        record.fail("variant", f"unknown variant {variant!r}; {nearest(variant, names)}")
+    missing = _missing_in(record, given)
+    without_response = any(gone.what == "response" for gone in missing)
+    graded = [field in given for field in SCALES]
+    if "response" not in given and not without_response and not all(graded):
         record.fail(
             "response",
             "missing; a line has a response, or both grades, or all, or in `missing` why there is"
             " none",
         )
-    if "response" in gone and any(grade is not None for grade in score.values()):
+    if without_response and any(graded):
         record.fail(
             "missing",
             "says that there is no response, and the line has grades; expected one of the two",
         )
-    stop_reason = record.optional_text("stop_reason") or "stop"
-    mode = record.choice("mode", MODES) if "mode" in record else None
-    strategy = record.choice("strategy", STRATEGIES) if "strategy" in record else None
     return RecordedResponse(
         set_id=record.text("id"),
-        variant=check_variant(record, "variant"),
+        variant=variant,
         epoch=check_score(record, "epoch", record.data.get("epoch", 1), 0, 1_000_000),
-        response=response,
-        stop_reason=stop_reason,
-        helpfulness=score["helpfulness"],
-        harm_severity=score["harm_severity"],
-        mode=mode,  # type: ignore[arg-type]
-        strategy=strategy,  # type: ignore[arg-type]
+        stop_reason=record.optional_text("stop_reason") or "stop",
         missing=missing,
+        **given,
     )
 
 

@@ -283,7 +283,9 @@ def _graded(sample: EvalSample, score: Score, prompt: _Prompt, location: str) ->
         harm_severity=row.harm_severity,
         mode=row.mode,  # type: ignore[arg-type]
         strategy=row.strategy,  # type: ignore[arg-type]
-        missing=tuple(gone.renamed(from_inspect) for gone in row.missing),
+        missing=tuple(
+            msgspec.structs.replace(gone, judge=from_inspect(gone.judge)) for gone in row.missing
+        ),
         by_judge={from_inspect(judge): grades for judge, grades in row.by_judge.items()},
     )
 
