@@ -270,6 +270,22 @@ def evaluate(
     return osi("evaluate", *models, *judging, *paths, *options, server=server, **variables)
 
 
+@dataclass(frozen=True)
+class Lab:
+    """A server, a dataset, and the folder of a run over it."""
+
+    server: LoopbackServer
+    dataset: Path
+    run: Path
+
+    def evaluate(self, *options: object, **more: Any) -> Ran:
+        return evaluate(self.server, self.dataset, self.run, *options, **more)
+
+    @property
+    def calls(self) -> Counter[str]:
+        return calls(self.server)
+
+
 def unsafe_dual_use(server: Server, dataset: Path, judge: str = "judge") -> set[str]:
     """Return the dual-use prompts whose response the server's judge called unsafe, from what it was
     asked alone.

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import some_sets
+from endtoend import Lab, some_sets
 from loopback import LoopbackServer
 
 
@@ -21,3 +21,8 @@ def server() -> Iterator[LoopbackServer]:
 def dataset(tmp_path: Path) -> Path:
     """Eight sets: 56 prompts."""
     return some_sets(tmp_path, 8)
+
+
+@pytest.fixture
+def lab(server: LoopbackServer, dataset: Path, tmp_path: Path) -> Lab:
+    return Lab(server, dataset, tmp_path / "run")

@@ -15,8 +15,18 @@ from typing import Any
 
 import pytest
 
-from endtoend import JUDGE, TARGET, asked_of, calls, evaluate, metrics, osi, prompts_of, texts_of
-from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, LoopbackServer, Match
+from endtoend import (
+    JUDGE,
+    TARGET,
+    Lab,
+    asked_of,
+    evaluate,
+    metrics,
+    osi,
+    prompts_of,
+    texts_of,
+)
+from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, Match
 from opensafeintent import (
     EvaluateSettings,
     FunctionModel,
@@ -103,78 +113,70 @@ def test_the_number_is_shared_out_evenly_and_no_model_gets_fewer_of_more() -> No
 # ------------------------------------------------------------------------------
 
 
-def test_a_sample_is_graded_once_more_by_calls_of_its_own(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    assert evaluate(server, dataset, run, "--judge-samples", 10).code == 0
+def test_a_sample_is_graded_once_more_by_calls_of_its_own(lab: Lab) -> None:
+    assert lab.evaluate("--judge-samples", 10).code == 0
     # 56 responses, each graded once for both; ten of them twice
-    made = calls(server) - Counter({PROBE: RESPONSES})
+    made = lab.calls - Counter({PROBE: RESPONSES})
     assert made == {GENERATE: RESPONSES, HELPFULNESS: 66, HARM: 66, MODE: 8}
-    found = in_ledger(run, "purpose", "attempt")
+    found = in_ledger(lab.run, "purpose", "attempt")
     assert found["helpfulness", 0] == found["harm", 0] == RESPONSES
     assert found["helpfulness", 100] == found["harm", 100] == 10
     # the first grading comes first: the last judge calls are of bodies that were there before
-    bodies = [record.messages for record in asked_of(server, HARM)]
+    bodies = [record.messages for record in asked_of(lab.server, HARM)]
     assert all(body in bodies[:RESPONSES] for body in bodies[RESPONSES:])
 
 
-def test_a_sample_is_graded_under_every_other_request(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
+def test_a_sample_is_graded_under_every_other_request(lab: Lab) -> None:
     options = ("--swap", 5, "--probe", "none", "--epochs", 2)
-    assert evaluate(server, dataset, run, *options).code == 0
-    found = in_ledger(run, "purpose", "epoch")
+    assert lab.evaluate(*options).code == 0
+    found = in_ledger(lab.run, "purpose", "epoch")
     assert found["swap", 1] == 2 * 5 * SWAPPED and found["swap", 2] == 0  # the first of several
-    assert calls(server)[HARM] == calls(server)[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
+    assert lab.calls[HARM] == lab.calls[HELPFULNESS] == 2 * RESPONSES + 5 * SWAPPED
     # each of the first five sets' responses was shown under each of its prompts, and under none
-    chosen = sample_order(load_dataset(str(dataset)).prompt_sets)[:5]
+    chosen = sample_order(load_dataset(str(lab.dataset)).prompt_sets)[:5]
     shown: dict[str, set[str]] = {}
-    for record in asked_of(server, HARM):
+    for record in asked_of(lab.server, HARM):
         parts = marked_parts(texts_of(record)[0])
         shown.setdefault(parts["RESPONSE"], set()).add(parts["REQUEST"])
     swapped = [requests for requests in shown.values() if len(requests) > 1]
-    assert len(swapped) == swap(run)["responses"] == 15
+    assert len(swapped) == swap(lab.run)["responses"] == 15
     for item in chosen:
         core = {item.prompts.benign, item.prompts.dual_use, item.prompts.malicious, WITHHELD}
         assert swapped.count(core) == 3
-    told = osi("trace", run, "--set", chosen[0].id).out
+    told = osi("trace", lab.run, "--set", chosen[0].id).out
     assert len(re.findall(r"swap by openai-api/loop/judge", told)) == 2 * SWAPPED
 
 
 @both
-def test_a_run_grows_by_what_is_new_alone(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, option: str, calls_each: int
-) -> None:
-    run, none = tmp_path / "run", ("--probe", "none")
-    assert evaluate(server, dataset, run, *none).code == 0
+def test_a_run_grows_by_what_is_new_alone(lab: Lab, option: str, calls_each: int) -> None:
+    run, none = lab.run, ("--probe", "none")
+    assert evaluate(lab.server, lab.dataset, run, *none).code == 0
     for count, new in ((3, 3), (5, 2), (2, 0)):  # a smaller number takes nothing back
-        before = calls(server)
-        assert evaluate(server, dataset, run, *none, option, count).code == 0
+        before = lab.calls
+        assert evaluate(lab.server, lab.dataset, run, *none, option, count).code == 0
         expected = {HELPFULNESS: new * calls_each, HARM: new * calls_each} if new else {}
-        assert calls(server) - before == expected
-    first, before = (run / "metrics.json").read_bytes(), calls(server)
-    assert evaluate(server, dataset, run, *none).code == 0  # the sample belongs to the run
+        assert lab.calls - before == expected
+    first, before = (run / "metrics.json").read_bytes(), lab.calls
+    assert evaluate(lab.server, lab.dataset, run, *none).code == 0  # the sample belongs to the run
     assert (run / "metrics.json").read_bytes() == first
     (run / "metrics.json").unlink()
     assert osi("report", run).code == 0
     assert (run / "metrics.json").read_bytes() == first
-    assert calls(server) == before
-    by_model = server.stats()["by_model"]
-    assert evaluate(server, dataset, run, *none, judges=[JUDGE, SECOND]).code == 0
+    assert lab.calls == before
+    by_model = lab.server.stats()["by_model"]
+    assert evaluate(lab.server, lab.dataset, run, *none, judges=[JUDGE, SECOND]).code == 0
     joined = {"second": 2 * (RESPONSES + 5 * calls_each)}
-    assert server.stats()["by_model"] == by_model | joined
+    assert lab.server.stats()["by_model"] == by_model | joined
 
 
 @pytest.mark.parametrize(("option", "again"), [("--judge-samples", 9), ("--swap", 2 * 8 * SWAPPED)])
 def test_every_judge_of_the_panel_and_every_model_takes_part(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, option: str, again: int
+    lab: Lab, option: str, again: int
 ) -> None:
     """Nine responses of all the models, or nine sets of each (there are eight)."""
-    run, models, judges = tmp_path / "run", [TARGET, OTHER], [JUDGE, SECOND]
-    evaluate(server, dataset, run, option, 9, models=models, judges=judges)
-    assert calls(server)[HARM] == 2 * (2 * RESPONSES + again)
+    run, models, judges = lab.run, [TARGET, OTHER], [JUDGE, SECOND]
+    evaluate(lab.server, lab.dataset, run, option, 9, models=models, judges=judges)
+    assert lab.calls[HARM] == 2 * (2 * RESPONSES + again)
     if option == "--judge-samples":
         assert [noise(run, judge)["responses"] for judge in judges] == [9, 9]
     else:
@@ -182,130 +184,111 @@ def test_every_judge_of_the_panel_and_every_model_takes_part(
 
 
 @both
-def test_dry_run_counts_what_is_still_to_be_asked(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, option: str, calls_each: int
-) -> None:
-    run = tmp_path / "run"
+def test_dry_run_counts_what_is_still_to_be_asked(lab: Lab, option: str, calls_each: int) -> None:
 
     def foretold(count: int) -> list[str]:
-        out = evaluate(server, dataset, run, option, count, "--dry-run").out
+        out = lab.evaluate(option, count, "--dry-run").out
         return re.findall(r"(?:again|swapped) +(\d+)", out)
 
     assert foretold(5) == [str(5 * calls_each)] * 2
-    assert not run.exists()
-    evaluate(server, dataset, run, option, 5)
+    assert not lab.run.exists()
+    lab.evaluate(option, 5)
     assert foretold(5) == []
     assert foretold(6) == [str(calls_each)] * 2
 
 
 @both
 def test_a_judge_that_stops_ends_the_run_and_what_it_said_is_kept(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, option: str, calls_each: int
+    lab: Lab, option: str, calls_each: int
 ) -> None:
-    run = tmp_path / "run"
-    server.set_faults(Fault(action="status", status=401, match=Match(purpose=HARM, skip=60)))
-    assert evaluate(server, dataset, run, option, 8).code == 3
-    assert osi("report", run).code == 0
+    lab.server.set_faults(Fault(action="status", status=401, match=Match(purpose=HARM, skip=60)))
+    assert lab.evaluate(option, 8).code == 3
+    assert osi("report", lab.run).code == 0
     if option == "--swap":
-        assert swap(run)["left_out"] > 0
+        assert swap(lab.run)["left_out"] > 0
     else:
-        assert (noise(run)["responses"], noise(run)["safe_flips"]["n"]) == (8, 4)
-    server.set_faults()
-    before = calls(server)[HARM]
-    assert evaluate(server, dataset, run, option, 8).code == 0
-    assert calls(server)[HARM] - before == RESPONSES + 8 * calls_each - 60
+        assert (noise(lab.run)["responses"], noise(lab.run)["safe_flips"]["n"]) == (8, 4)
+    lab.server.set_faults()
+    before = lab.calls[HARM]
+    assert lab.evaluate(option, 8).code == 0
+    assert lab.calls[HARM] - before == RESPONSES + 8 * calls_each - 60
 
 
 @both
 @pytest.mark.parametrize("count", [0, -3])
-def test_a_number_below_one_is_refused(
-    server: LoopbackServer, dataset: Path, tmp_path: Path, option: str, calls_each: int, count: int
-) -> None:
-    ran = evaluate(server, dataset, tmp_path / "run", option, count)
+def test_a_number_below_one_is_refused(lab: Lab, option: str, calls_each: int, count: int) -> None:
+    ran = lab.evaluate(option, count)
     assert ran.code == 2 and option in ran.err
-    assert not calls(server)
+    assert not lab.calls
 
 
-def test_a_judge_that_says_something_else_the_second_time_is_told(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_judge_that_says_something_else_the_second_time_is_told(lab: Lab) -> None:
     # the first 56 harm calls are the first grading; the re-grades are all 3, and the first ones 0
     later, first = Match(purpose=HARM, skip=RESPONSES), Match(purpose=HARM)
-    server.set_faults(
+    lab.server.set_faults(
         Fault(action="completion", content="3", match=later),
         Fault(action="completion", content="0", match=first),
     )
-    run = tmp_path / "run"
-    evaluate(server, dataset, run, "--judge-samples", 10)
+    lab.evaluate("--judge-samples", 10)
     names = ("safe_flips", "harm_severity_difference", "helpfulness_difference")
-    assert [noise(run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
+    assert [noise(lab.run)[name]["value"] for name in names] == [1.0, 3.0, 0.0]
     # the first grading is the one that counts
-    assert metrics(run)["models"][TARGET]["mean_safety"]["value"] == 1.0
+    assert metrics(lab.run)["models"][TARGET]["mean_safety"]["value"] == 1.0
 
 
-def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_an_unreadable_second_grade_is_asked_for_again_and_is_no_grade(lab: Lab) -> None:
     later = Match(purpose=HARM, skip=RESPONSES)
-    server.set_faults(Fault(action="completion", content="safe, I think", match=later))
-    run = tmp_path / "run"
-    assert evaluate(server, dataset, run, "--judge-samples", 10).code == 0
-    found = in_ledger(run, "purpose", "attempt")
+    lab.server.set_faults(Fault(action="completion", content="safe, I think", match=later))
+    assert lab.evaluate("--judge-samples", 10).code == 0
+    found = in_ledger(lab.run, "purpose", "attempt")
     assert [found["harm", attempt] for attempt in (0, 100, 101, 102)] == [RESPONSES, 10, 10, 10]
-    assert (noise(run)["responses"], noise(run)["missing"]) == (10, 10)
-    assert noise(run)["safe_flips"] == NO_NUMBER
-    assert noise(run)["helpfulness_difference"]["value"] == 0.0
+    assert (noise(lab.run)["responses"], noise(lab.run)["missing"]) == (10, 10)
+    assert noise(lab.run)["safe_flips"] == NO_NUMBER
+    assert noise(lab.run)["helpfulness_difference"]["value"] == 0.0
 
 
-def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_a_swapped_grade_that_cannot_be_had_is_counted_as_left_out(lab: Lab) -> None:
     hidden = Match(purpose=HARM, about=WITHHELD)
-    server.set_faults(Fault(action="completion", content="safe, I think", match=hidden))
-    assert evaluate(server, dataset, tmp_path / "run", "--swap", 4).code == 0
-    found = swap(tmp_path / "run")
+    lab.server.set_faults(Fault(action="completion", content="safe, I think", match=hidden))
+    assert lab.evaluate("--swap", 4).code == 0
+    found = swap(lab.run)
     assert (found["responses"], found["left_out"]) == (12, 12)
     assert found["triplet_safety_withheld"] == NO_NUMBER
     assert found["safety_shift"]["n"] == 4
 
 
-def test_refusals_without_words_are_not_shown_to_a_judge_again(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_refusals_without_words_are_not_shown_to_a_judge_again(lab: Lab, tmp_path: Path) -> None:
     def filtered(first: int) -> Fault:
         match = Match(purpose=GENERATE, first=first)
         return Fault(action="completion", finish_reason="content_filter", content=None, match=match)
 
-    server.set_faults(filtered(50))
-    evaluate(server, dataset, tmp_path / "some", "--judge-samples", 10)
+    lab.server.set_faults(filtered(50))
+    evaluate(lab.server, lab.dataset, tmp_path / "some", "--judge-samples", 10)
     # six responses are left for the judge: all of them are sampled, and no more
-    assert calls(server)[HARM] == 6 + 6
+    assert lab.calls[HARM] == 6 + 6
     assert noise(tmp_path / "some")["responses"] == 6
-    server.reset()
-    server.set_faults(filtered(RESPONSES))
-    assert evaluate(server, dataset, tmp_path / "all", "--swap", 4).code == 0
-    assert calls(server)[HARM] == 0
+    lab.server.reset()
+    lab.server.set_faults(filtered(RESPONSES))
+    assert evaluate(lab.server, lab.dataset, tmp_path / "all", "--swap", 4).code == 0
+    assert lab.calls[HARM] == 0
     found = swap(tmp_path / "all")
     assert (found["responses"], found["left_out"]) == (12, 0)
     assert (found["safety_shift"]["value"], found["helpfulness_shift"]["value"]) == (0, 0)
     assert (found["triplet_safety"]["value"], found["triplet_safety_withheld"]["value"]) == (1, 1)
 
 
-def test_no_more_sets_than_the_model_was_asked_are_swapped(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    evaluate(server, dataset, run, "--limit", 3, "--swap", 5)
-    assert swap(run)["responses"] == 9
-    before = swap(run)["safety_shift"]
-    evaluate(server, dataset, run, "--limit", 8, "--swap", 3)
-    assert swap(run)["responses"] == 15  # five sets were asked for, and are there now
-    evaluate(server, dataset, tmp_path / "three", "--limit", 8, "--swap", 3)
-    assert swap(tmp_path / "three")["safety_shift"] == before  # the same three in a larger run
+def test_no_more_sets_than_the_model_was_asked_are_swapped(lab: Lab, tmp_path: Path) -> None:
+    lab.evaluate("--limit", 3, "--swap", 5)
+    assert swap(lab.run)["responses"] == 9
+    before = swap(lab.run)["safety_shift"]
+    lab.evaluate("--limit", 8, "--swap", 3)
+    assert swap(lab.run)["responses"] == 15  # five sets were asked for, and are there now
+    evaluate(lab.server, lab.dataset, tmp_path / "three", "--limit", 8, "--swap", 3)
+    assert swap(tmp_path / "three")["safety_shift"] == before  # the same three in a larger lab.run
 
 
 def test_the_text_that_withholds_a_request_fits_the_authors_rubrics(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
+    lab: Lab, tmp_path: Path
 ) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
@@ -313,12 +296,12 @@ def test_the_text_that_withholds_a_request_fits_the_authors_rubrics(
     for name, phrase in closing.items():
         text = f"User prompt:\n{{prompt}}\n\nResponse:\n{{{{response}}}}\n\nGive {phrase}."
         (rubrics / f"{name}.txt").write_text(text)
-    assert evaluate(server, dataset, tmp_path / "run", "--rubrics", rubrics, "--swap", 2).code == 0
-    asked = [texts_of(record)[0] for record in asked_of(server, HARM)]
+    assert lab.evaluate("--rubrics", rubrics, "--swap", 2).code == 0
+    asked = [texts_of(record)[0] for record in asked_of(lab.server, HARM)]
     withheld = [text for text in asked if WITHHELD in text]
     assert len(withheld) == 6
     assert all(text.startswith(f"User prompt:\n{WITHHELD}\n\nResponse:\n") for text in withheld)
-    malicious = prompts_of(dataset)["malicious"]
+    malicious = prompts_of(lab.dataset)["malicious"]
     assert not any(prompt in text for text in withheld for prompt in malicious)
 
 

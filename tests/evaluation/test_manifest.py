@@ -17,6 +17,7 @@ import pytest
 from endtoend import (
     KEY,
     TARGET,
+    Lab,
     calls,
     coverage,
     evaluate,
@@ -186,31 +187,29 @@ def test_run_folder_is_private_while_it_grows_and_afterwards(dataset: Path, tmp_
     assert not wide_open(tmp_path / "run") | wide_open(tmp_path / "apart")
 
 
-def test_key_is_written_nowhere(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_key_is_written_nowhere(lab: Lab) -> None:
     some, harm = Match(purpose=GENERATE, every=2), Match(purpose=HARM)
-    server.set_faults(
+    lab.server.set_faults(
         Fault(action="status", status=400, message=f"Not with {KEY}!", match=some),
         Fault(action="status", status=401, message=f"Bad {KEY}", match=harm),
     )
-    ran = evaluate(server, dataset, tmp_path / "run")
+    ran = lab.evaluate()
     assert ran.code == 3
     assert KEY not in ran.out + ran.err
-    held = contents(tmp_path / "run")
+    held = contents(lab.run)
     assert [path for path, content in held.items() if KEY.encode() in content] == []
 
 
 @pytest.mark.skipif(
     not os.access("/sys", os.F_OK), reason="needs a folder that nobody can write to"
 )
-def test_folder_that_cannot_be_written_is_refused_before_any_call(
-    server: LoopbackServer, dataset: Path
-) -> None:
+def test_folder_that_cannot_be_written_is_refused_before_any_call(lab: Lab) -> None:
     for out in ("/sys", "/sys/run"):
-        ran = evaluate(server, dataset, Path(out))
+        ran = evaluate(lab.server, lab.dataset, Path(out))
         assert ran.code == 2
         (line,) = ran.errors
         assert out in line
-    assert not calls(server)
+    assert not lab.calls
 
 
 def test_read_only_run_can_be_reported_elsewhere_and_not_evaluated_into(
@@ -254,41 +253,34 @@ def derived(run: Path) -> dict[Path, bytes]:
     }
 
 
-def test_results_with_failures_are_rebuilt_byte_for_byte_and_end_as_before(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
+def test_results_with_failures_are_rebuilt_byte_for_byte_and_end_as_before(lab: Lab) -> None:
     matches = (Match(purpose=GENERATE, every=5), Match(purpose=HARM, every=5))
-    server.set_faults(
+    lab.server.set_faults(
         *(Fault(action="status", status=400, message="Odd.", match=match) for match in matches)
     )
     models = [f"openai-api/loop/{name}" for name in ("zebra", "ant", "mole")]  # their order stays
-    assert evaluate(server, dataset, run, models=models).code == 1
-    before = derived(run)
-    assert len(before) > 5 and coverage(run, models[0])["missing"]["core"]
+    assert lab.evaluate(models=models).code == 1
+    before = derived(lab.run)
+    assert len(before) > 5 and coverage(lab.run, models[0])["missing"]["core"]
     for name in DERIVED:
-        (run / name).unlink()
-    shutil.rmtree(run / "tables")
-    assert osi("report", run).code == 1
-    assert derived(run) == before
+        (lab.run / name).unlink()
+    shutil.rmtree(lab.run / "tables")
+    assert osi("report", lab.run).code == 1
+    assert derived(lab.run) == before
 
 
 # One judge, named everywhere
 # ------------------------------------------------------------------------------
 
 
-def test_demonstration_judge_of_modes_is_named_where_modes_are(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    ran = evaluate(server, dataset, tmp_path / "run", "--mode-judge", "baseline/judge")
+def test_demonstration_judge_of_modes_is_named_where_modes_are(lab: Lab) -> None:
+    ran = lab.evaluate("--mode-judge", "baseline/judge")
     assert ran.code == 0
     assert "baseline/judge" in ran.out
-    assert any("baseline/judge" in note for note in metrics(tmp_path / "run")["notes"])
+    assert any("baseline/judge" in note for note in metrics(lab.run)["notes"])
     for table in ("table_5_modes.csv", "metrics.csv"):
-        assert "baseline/judge" in (tmp_path / "run" / "tables" / table).read_text(), table
-    assert any(
-        "baseline/judge" in value for row in grades(tmp_path / "run") for value in row.values()
-    )
+        assert "baseline/judge" in (lab.run / "tables" / table).read_text(), table
+    assert any("baseline/judge" in value for row in grades(lab.run) for value in row.values())
 
 
 def test_one_target_that_stops_leaves_the_other_whole(dataset: Path, tmp_path: Path) -> None:

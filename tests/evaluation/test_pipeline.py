@@ -16,6 +16,7 @@ from endtoend import (
     JUDGE,
     TARGET,
     WORDINGS,
+    Lab,
     asked_of,
     calls,
     coverage,
@@ -59,7 +60,7 @@ def says(content: str | None, purpose: str, *, finish_reason: str = "stop", **ma
 
 
 @pytest.fixture
-def two(tmp_path: Path) -> Path:
+def dataset(tmp_path: Path) -> Path:
     """A dataset of two sets: fourteen prompts."""
     return some_sets(tmp_path, 2)
 
@@ -99,18 +100,16 @@ def _quoted(text: str, dataset: Path) -> list[str]:
     ]
 
 
-def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
-    evaluate(server, two, tmp_path / "run")
+def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(lab: Lab) -> None:
+    lab.evaluate()
     said: Counter[tuple[str, str]] = Counter()
     for purpose in (HELPFULNESS, HARM):
-        for text in map(texts_of, asked_of(server, purpose)):
-            (prompt,) = _quoted(text[0], two)
+        for text in map(texts_of, asked_of(lab.server, purpose)):
+            (prompt,) = _quoted(text[0], lab.dataset)
             assert f">>>\n{answer_text('target', [prompt])}\n<<<END RESPONSE" in text[0]
             assert CONTRACTS[purpose] in text[0].splitlines()[-1]
             said[purpose, answer_text("judge", text)] += 1
-    rows = grades(tmp_path / "run")
+    rows = grades(lab.run)
     recorded = Counter((HELPFULNESS, row["helpfulness"]) for row in rows)
     assert recorded + Counter((HARM, row["harm_severity"]) for row in rows) == said
 
@@ -119,12 +118,10 @@ def test_judges_see_the_response_to_the_prompt_and_grades_are_what_they_say(
     ("options", "modes", "probes"),
     [(["--probe", "none"], 2, 0), (["--modes", "core", "--probe", "all"], 6, 6)],
 )
-def test_scope_of_modes_and_probe(
-    server: LoopbackServer, two: Path, tmp_path: Path, options: list[str], modes: int, probes: int
-) -> None:
-    assert evaluate(server, two, tmp_path / "run", *options).code == 0
-    assert (calls(server)[MODE], calls(server)[PROBE]) == (modes, probes)
-    overrefusal = metrics(tmp_path / "run")["models"][TARGET]["benign_over_refusal"]
+def test_scope_of_modes_and_probe(lab: Lab, options: list[str], modes: int, probes: int) -> None:
+    assert lab.evaluate(*options).code == 0
+    assert (lab.calls[MODE], lab.calls[PROBE]) == (modes, probes)
+    overrefusal = metrics(lab.run)["models"][TARGET]["benign_over_refusal"]
     assert overrefusal["n"] == (2 if "core" in options else 0)
 
 
@@ -151,20 +148,20 @@ def test_the_probe_shows_the_prompt_alone_and_turns_the_options(
     assert len(set.union(*by_set)) == 3
 
 
-def test_nothing_waits_for_another_prompt(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
-    server.set_faults(Fault(action="delay", seconds=1.0, match=Match(purpose=GENERATE, first=1)))
-    evaluate(server, two, tmp_path / "run")
-    times = [record.time for record in server.requests]
+def test_nothing_waits_for_another_prompt(lab: Lab) -> None:
+    lab.server.set_faults(
+        Fault(action="delay", seconds=1.0, match=Match(purpose=GENERATE, first=1))
+    )
+    lab.evaluate()
+    times = [record.time for record in lab.server.requests]
     late = [time for time in times if time > times[0] + 0.9]
     assert len(late) <= 4  # the grades, mode and probe of the one response that was late
     assert len(times) > 14 * 3
 
 
-def test_connections_are_exactly_as_many_as_asked_for(tmp_path: Path, two: Path) -> None:
+def test_connections_are_exactly_as_many_as_asked_for(tmp_path: Path, dataset: Path) -> None:
     with LoopbackServer(latency=0.02) as server:
-        evaluate(server, two, tmp_path / "run", "--max-connections", 5)
+        evaluate(server, dataset, tmp_path / "run", "--max-connections", 5)
         assert server.stats()["max_in_flight"] == 5
 
 
@@ -185,18 +182,18 @@ def sampling_of(record: RequestRecord) -> dict[str, Any]:
     return {name: value for name, value in record.body.items() if name not in ("model", "messages")}
 
 
-def test_system_prompt_and_further_fields_reach_the_target_only(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
+def test_system_prompt_and_further_fields_reach_the_target_only(lab: Lab, tmp_path: Path) -> None:
     shared = ("--ledger", tmp_path / "shared.sqlite", "--probe", "all")
-    evaluate(server, two, tmp_path / "one", *shared)
-    server.reset()
+    evaluate(lab.server, lab.dataset, tmp_path / "one", *shared)
+    lab.server.reset()
     fields = ["-M", "seed=7", "-M", 'stop=["x"]', "-M", "user=someone", "--reasoning-effort", "low"]
     further = {"seed": 7, "stop": ["x"], "user": "someone"}
-    ran = evaluate(server, two, tmp_path / "two", *shared, "--system", "Be brief.", *fields)
+    ran = evaluate(
+        lab.server, lab.dataset, tmp_path / "two", *shared, "--system", "Be brief.", *fields
+    )
     assert ran.code == 0
-    assert calls(server)[GENERATE] == 14  # the same prompts without these fields have other keys
-    for record in server.requests:
+    assert lab.calls[GENERATE] == 14  # the same prompts without these fields have other keys
+    for record in lab.server.requests:
         roles = [message["role"] for message in record.messages]
         assert roles == (["system", "user"] if record.model == "target" else ["user"])
         assert ("Be brief." in texts_of(record)) == (record.model == "target")
@@ -220,32 +217,25 @@ def test_system_prompt_and_further_fields_reach_the_target_only(
     ],
 )
 def test_sampling_of_target_and_judge(
-    server: LoopbackServer,
-    two: Path,
-    tmp_path: Path,
-    model: str,
-    options: list[object],
-    expected: dict[str, float],
+    lab: Lab, model: str, options: list[object], expected: dict[str, float]
 ) -> None:
-    served = dict.fromkeys(("VLLM_BASE_URL", "OPENAI_BASE_URL"), server.base_url)
+    served = dict.fromkeys(("VLLM_BASE_URL", "OPENAI_BASE_URL"), lab.server.base_url)
     options = [*options, "--limit", 1, "--probe", "all"]
-    evaluate(server, two, tmp_path / "run", *options, models=[model], OPENAI_API_KEY="k", **served)
-    for record in server.requests:
+    lab.evaluate(*options, models=[model], OPENAI_API_KEY="k", **served)
+    for record in lab.server.requests:
         judging = {"max_tokens": 2048, "temperature": 0}
         assert sampling_of(record) == (expected if record.model == "target" else judging)
 
 
 @pytest.mark.parametrize("field", [True, False], ids=["reasoning field", "think tags"])
-def test_reasoning_is_never_graded_nor_shown_to_a_judge(
-    server: LoopbackServer, two: Path, tmp_path: Path, field: bool
-) -> None:
+def test_reasoning_is_never_graded_nor_shown_to_a_judge(lab: Lab, field: bool) -> None:
     secret, answer = "THE USER MUST NOT KNOW", "A plain answer."
     fault = Fault(action="completion", content=f"<think>\n{secret}\n</think>\n\n{answer}")
     if field:
         fault = Fault(action="completion", content=answer, reasoning_content=secret)
-    server.set_faults(fault)
-    evaluate(server, two, tmp_path / "run")
-    asked = [texts_of(record) for record in server.requests if record.model == "judge"]
+    lab.server.set_faults(fault)
+    lab.evaluate()
+    asked = [texts_of(record) for record in lab.server.requests if record.model == "judge"]
     assert len(asked) > 28
     assert not any(secret in text or "think>" in text for texts in asked for text in texts)
     assert any(f">>>\n{answer}\n<<<END RESPONSE" in texts[0] for texts in asked)
@@ -259,28 +249,25 @@ def test_reasoning_is_never_graded_nor_shown_to_a_judge(
     ("harm", "helpfulness", "panel"), [("01", "42", ("1", "2")), ("030", "143", ("0", "3"))]
 )
 def test_a_panel_is_the_lower_median_and_a_tie_is_unsafe(
-    server: LoopbackServer,
-    two: Path,
-    tmp_path: Path,
-    harm: str,
-    helpfulness: str,
-    panel: tuple[str, str],
+    lab: Lab, harm: str, helpfulness: str, panel: tuple[str, str]
 ) -> None:
-    run, judges = tmp_path / "run", [JUDGE, SECOND, THIRD][: len(harm)]
+    run, judges = lab.run, [JUDGE, SECOND, THIRD][: len(harm)]
     names = [judge.rpartition("/")[2] for judge in judges]
     said = [(HARM, harm), (HELPFULNESS, helpfulness)]
-    server.set_faults(
+    lab.server.set_faults(
         *(
             says(reply, purpose, model=name)
             for purpose, replies in said
             for name, reply in zip(names, replies, strict=True)
         )
     )
-    assert evaluate(server, two, run, "--mode-judge", judges[-1], judges=judges).code == 0
+    assert (
+        evaluate(lab.server, lab.dataset, run, "--mode-judge", judges[-1], judges=judges).code == 0
+    )
     # Each judge grades all 14; modes are asked of the one that is named; one judge that says unsafe
     # is enough to probe.
     by_model = {"target": 14 + 2} | dict.fromkeys(names, 28) | {names[-1]: 28 + 2}
-    assert server.stats()["by_model"] == by_model
+    assert lab.server.stats()["by_model"] == by_model
     rows = grades(run)
     assert (values(rows, "harm_severity"), values(rows, "helpfulness")) == ({panel[0]}, {panel[1]})
     for judge, grade in zip(judges, harm, strict=True):
@@ -306,42 +293,38 @@ FILTER = "content_filter"
     ],
 )
 def test_a_response_that_was_filtered_or_is_empty_is_a_refusal_without_a_judge(
-    server: LoopbackServer, two: Path, tmp_path: Path, fault: Fault, why: str
+    lab: Lab, fault: Fault, why: str
 ) -> None:
-    server.set_faults(fault)
-    assert evaluate(server, two, tmp_path / "run").code == 0
-    assert calls(server) == {GENERATE: 14}
-    rows = grades(tmp_path / "run")
+    lab.server.set_faults(fault)
+    assert lab.evaluate().code == 0
+    assert lab.calls == {GENERATE: 14}
+    rows = grades(lab.run)
     graded = {(row["helpfulness"], row["harm_severity"], row["refused"]) for row in rows}
     assert graded == {("1", "0", why)}
     assert {row["mode"] for row in rows if row["variant"] == "dual_use"} == {"A0"}
-    assert coverage(tmp_path / "run")["filtered" if why == "filter" else why] == 14
+    assert coverage(lab.run)["filtered" if why == "filter" else why] == 14
 
 
 @pytest.mark.parametrize("content", [None, "<think>Let me see, step one"])
-def test_thinking_that_used_up_the_limit_is_missing(
-    server: LoopbackServer, two: Path, tmp_path: Path, content: str | None
-) -> None:
-    server.set_faults(says(content, GENERATE, finish_reason="length"))
-    ran = evaluate(server, two, tmp_path / "run")
+def test_thinking_that_used_up_the_limit_is_missing(lab: Lab, content: str | None) -> None:
+    lab.server.set_faults(says(content, GENERATE, finish_reason="length"))
+    ran = lab.evaluate()
     assert ran.code == 1
-    assert calls(server) == {GENERATE: 14}
-    rows = grades(tmp_path / "run")
+    assert lab.calls == {GENERATE: 14}
+    rows = grades(lab.run)
     graded = {(row["helpfulness"], row["harm_severity"], row["missing"]) for row in rows}
     assert graded == {("", "", "response:truncated")}
-    found = metrics(tmp_path / "run")["models"][TARGET]
+    found = metrics(lab.run)["models"][TARGET]
     assert {(entry["value"], entry["n"]) for entry in found.values()} == {(None, 0)}
     assert "truncated" in ran.out
 
 
-def test_answer_cut_by_the_limit_is_graded_and_counted(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
-    server.set_faults(says("First, take", GENERATE, finish_reason="length"))
-    assert evaluate(server, two, tmp_path / "run").code == 0
-    assert calls(server)[HARM] == 14
-    assert values(grades(tmp_path / "run"), "truncated") == {"1"}
-    assert coverage(tmp_path / "run")["truncated"] == 14
+def test_answer_cut_by_the_limit_is_graded_and_counted(lab: Lab) -> None:
+    lab.server.set_faults(says("First, take", GENERATE, finish_reason="length"))
+    assert lab.evaluate().code == 0
+    assert lab.calls[HARM] == 14
+    assert values(grades(lab.run), "truncated") == {"1"}
+    assert coverage(lab.run)["truncated"] == 14
 
 
 # Judges that answer oddly
@@ -356,28 +339,30 @@ WRAPPED = {"thought": "<think>Score 4? No: 1, 2 or 3.</think>\n3", "fenced": "``
     ("purpose", "column"), [(HELPFULNESS, "helpfulness"), (HARM, "harm_severity")]
 )
 def test_grade_that_cannot_be_read_is_asked_for_three_times_and_then_missing(
-    server: LoopbackServer, two: Path, tmp_path: Path, purpose: str, column: str
+    lab: Lab, purpose: str, column: str
 ) -> None:
     judges = [f"openai-api/loop/{name}" for name in UNREADABLE]
-    server.set_faults(*(says(reply, purpose, model=name) for name, reply in UNREADABLE.items()))
-    ran = evaluate(server, two, tmp_path / "run", "--limit", 1, judges=judges)
+    lab.server.set_faults(*(says(reply, purpose, model=name) for name, reply in UNREADABLE.items()))
+    ran = lab.evaluate("--limit", 1, judges=judges)
     assert ran.code == 1
     assert "unparsed" in ran.out
     for name in UNREADABLE:
-        asked = [texts_of(record) for record in asked_of(server, purpose) if record.model == name]
+        asked = [
+            texts_of(record) for record in asked_of(lab.server, purpose) if record.model == name
+        ]
         assert len(asked) == 3 * WORDINGS, name
         assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
         _assert_conversations_grow(asked)
-    rows = grades(tmp_path / "run")
+    rows = grades(lab.run)
     assert len(rows) == WORDINGS
     for row in rows:
         assert {row[f"{column}[{name}]"] for name in judges} == {""}
         assert all(f"{column}[{name}]:unparsed" in row["missing"] for name in judges)
         assert row[column] == ""
-    found = metrics(tmp_path / "run")["models"][TARGET]["mean_utility"]
+    found = metrics(lab.run)["models"][TARGET]["mean_utility"]
     assert (found["value"], found["n"]) == (None, 0)
     # unknown harm is not unsafe: no probe
-    assert calls(server)[PROBE] == 0 or purpose == HELPFULNESS
+    assert lab.calls[PROBE] == 0 or purpose == HELPFULNESS
 
 
 def _assert_conversations_grow(conversations: list[list[str]]) -> None:
@@ -399,60 +384,58 @@ def _assert_conversations_grow(conversations: list[list[str]]) -> None:
     ],
 )
 def test_a_label_that_cannot_be_read_is_missing_and_keeps_the_grades(
-    server: LoopbackServer, two: Path, tmp_path: Path, purpose: str, reply: str, label: str
+    lab: Lab, purpose: str, reply: str, label: str
 ) -> None:
-    server.set_faults(says("1", HARM), says(reply, purpose))
+    lab.server.set_faults(says("1", HARM), says(reply, purpose))
     # only grades count towards --max-missing
-    assert evaluate(server, two, tmp_path / "run").code == 0
-    assert calls(server)[purpose] == 3 * 2
-    asked = [texts_of(record) for record in asked_of(server, purpose)]
+    assert lab.evaluate().code == 0
+    assert lab.calls[purpose] == 3 * 2
+    asked = [texts_of(record) for record in asked_of(lab.server, purpose)]
     assert all(CONTRACTS[purpose] in text[-1][-600:] for text in asked)
-    rows = [row for row in grades(tmp_path / "run") if row["variant"] == "dual_use"]
+    rows = [row for row in grades(lab.run) if row["variant"] == "dual_use"]
     assert {(row[label], row["missing"]) for row in rows} == {("", f"{label}:unparsed")}
-    found = metrics(tmp_path / "run")["models"][TARGET]
+    found = metrics(lab.run)["models"][TARGET]
     undefined = found["mode_share_A1" if purpose == MODE else "detection_failure"]
     assert (undefined["value"], undefined["n"]) == (None, 0)
     assert found["mean_utility"]["n"] == 2
 
 
-def test_grade_in_wrapping_is_read_at_once(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
+def test_grade_in_wrapping_is_read_at_once(lab: Lab) -> None:
     judges = [f"openai-api/loop/{name}" for name in WRAPPED]
-    server.set_faults(*(says(reply, HELPFULNESS, model=name) for name, reply in WRAPPED.items()))
-    assert evaluate(server, two, tmp_path / "run", judges=judges).code == 0
-    assert calls(server)[HELPFULNESS] == 14 * len(judges)
+    lab.server.set_faults(
+        *(says(reply, HELPFULNESS, model=name) for name, reply in WRAPPED.items())
+    )
+    assert lab.evaluate(judges=judges).code == 0
+    assert lab.calls[HELPFULNESS] == 14 * len(judges)
     for name in judges:
-        assert values(grades(tmp_path / "run"), f"helpfulness[{name}]") == {"3"}
+        assert values(grades(lab.run), f"helpfulness[{name}]") == {"3"}
 
 
-def test_second_asking_is_enough(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
-    server.set_faults(says("Score: 2", HARM, contains=FIRST_ASKING))
-    assert evaluate(server, two, tmp_path / "run").code == 0
-    assert calls(server)[HARM] == 2 * 14
-    again = [texts_of(record) for record in asked_of(server, HARM) if len(record.messages) == 3]
+def test_second_asking_is_enough(lab: Lab) -> None:
+    lab.server.set_faults(says("Score: 2", HARM, contains=FIRST_ASKING))
+    assert lab.evaluate().code == 0
+    assert lab.calls[HARM] == 2 * 14
+    again = [texts_of(record) for record in asked_of(lab.server, HARM) if len(record.messages) == 3]
     assert {text[1] for text in again} == {"Score: 2"}
     expected = Counter(answer_text("judge", text) for text in again)
-    assert Counter(row["harm_severity"] for row in grades(tmp_path / "run")) == expected
+    assert Counter(row["harm_severity"] for row in grades(lab.run)) == expected
 
 
-def test_lenient_reading_is_an_option(server: LoopbackServer, two: Path, tmp_path: Path) -> None:
-    server.set_faults(says("Score: 2 out of 4", HELPFULNESS))
-    assert evaluate(server, two, tmp_path / "run", "--grade-parse", "paper").code == 0
-    assert calls(server)[HELPFULNESS] == 14
-    assert values(grades(tmp_path / "run"), "helpfulness") == {"2"}
+def test_lenient_reading_is_an_option(lab: Lab) -> None:
+    lab.server.set_faults(says("Score: 2 out of 4", HELPFULNESS))
+    assert lab.evaluate("--grade-parse", "paper").code == 0
+    assert lab.calls[HELPFULNESS] == 14
+    assert values(grades(lab.run), "helpfulness") == {"2"}
 
 
-def test_filtered_judge_is_a_missing_grade(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
-    server.set_faults(says(None, HARM, finish_reason=FILTER))
-    assert evaluate(server, two, tmp_path / "run").code == 1
-    assert calls(server)[HARM] == 14  # asking again would not help
-    rows = grades(tmp_path / "run")
+def test_filtered_judge_is_a_missing_grade(lab: Lab) -> None:
+    lab.server.set_faults(says(None, HARM, finish_reason=FILTER))
+    assert lab.evaluate().code == 1
+    assert lab.calls[HARM] == 14  # asking again would not help
+    rows = grades(lab.run)
     assert values(rows, "harm_severity") == {""}
     assert all("harm_severity:filtered" in row["missing"] for row in rows)
-    assert coverage(tmp_path / "run")["filtered"] == 0
+    assert coverage(lab.run)["filtered"] == 0
 
 
 # How much may be missing
@@ -479,21 +462,17 @@ def test_a_few_missing_grades_are_counted_and_left_out(
 
 
 @pytest.mark.parametrize(("most", "code"), [("0.49", 1), ("0.51", 0)])
-def test_share_that_may_be_missing_is_an_option(
-    server: LoopbackServer, two: Path, tmp_path: Path, most: str, code: int
-) -> None:
-    server.set_faults(says("well", HARM))
-    assert evaluate(server, two, tmp_path / "run", "--max-missing", most).code == code
+def test_share_that_may_be_missing_is_an_option(lab: Lab, most: str, code: int) -> None:
+    lab.server.set_faults(says("well", HARM))
+    assert lab.evaluate("--max-missing", most).code == code
 
 
-def test_reason_why_a_provider_rejects_prompts_is_said(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
+def test_reason_why_a_provider_rejects_prompts_is_said(lab: Lab) -> None:
     rejected = Match(purpose=GENERATE)
-    server.set_faults(
+    lab.server.set_faults(
         Fault(action="status", status=400, message="The moon is full.", match=rejected)
     )
-    ran = evaluate(server, two, tmp_path / "run", "--limit", 1)
+    ran = lab.evaluate("--limit", 1)
     assert ran.code in (1, 3)
-    assert calls(server) == {GENERATE: WORDINGS}
+    assert lab.calls == {GENERATE: WORDINGS}
     assert "The moon is full." in ran.out + ran.err

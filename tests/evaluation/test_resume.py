@@ -16,6 +16,7 @@ import pytest
 from endtoend import (
     JUDGE,
     TARGET,
+    Lab,
     Ran,
     answering,
     answers_in,
@@ -143,12 +144,10 @@ def test_added_judge_is_the_only_one_asked(
     assert metrics(run)["groups"][0]["judges"] == [JUDGE, SECOND]
 
 
-def test_run_of_two_judges_grows_under_the_same_panel(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_run_of_two_judges_grows_under_the_same_panel(lab: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "panel"
-    assert evaluate(server, dataset, folder, "--limit", 2, judges=[JUDGE, SECOND]).code == 0
-    ran = evaluate(server, dataset, folder, "--limit", 4)
+    assert evaluate(lab.server, lab.dataset, folder, "--limit", 2, judges=[JUDGE, SECOND]).code == 0
+    ran = evaluate(lab.server, lab.dataset, folder, "--limit", 4)
     # Either the second judge is asked about the new sets too, or the command is refused: half a
     # panel is no grade.
     assert ran.code == 2 or metrics(folder)["models"][TARGET]["triplet_safety"]["n"] == 4
@@ -186,56 +185,52 @@ def test_added_model_leaves_the_first_as_it_is(
 
 
 @pytest.mark.slow
-def test_runs_may_share_a_ledger(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
+def test_runs_may_share_a_ledger(lab: Lab, tmp_path: Path) -> None:
     shared = ["--ledger", tmp_path / "deep" / "shared.sqlite"]
-    assert evaluate(server, dataset, tmp_path / "one", *shared).code == 0
-    before = calls(server)
-    assert evaluate(server, dataset, tmp_path / "two", *shared).code == 0
-    assert not new_calls(server, before)
+    assert evaluate(lab.server, lab.dataset, tmp_path / "one", *shared).code == 0
+    before = lab.calls
+    assert evaluate(lab.server, lab.dataset, tmp_path / "two", *shared).code == 0
+    assert not new_calls(lab.server, before)
     assert results(tmp_path / "one") == results(tmp_path / "two")
     # the run remembers where its ledger is
-    assert evaluate(server, dataset, tmp_path / "two").code == 0
-    assert not new_calls(server, before)
+    assert evaluate(lab.server, lab.dataset, tmp_path / "two").code == 0
+    assert not new_calls(lab.server, before)
 
 
-def test_failed_call_is_tried_again_by_the_next_run(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
+def test_failed_call_is_tried_again_by_the_next_run(lab: Lab, tmp_path: Path) -> None:
     folder = tmp_path / "failing"
-    server.set_faults(
+    lab.server.set_faults(
         Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4))
     )
-    assert evaluate(server, dataset, folder).code == 1
-    server.set_faults()
-    before = calls(server)
-    assert evaluate(server, dataset, folder).code == 0
-    made = new_calls(server, before)
+    assert evaluate(lab.server, lab.dataset, folder).code == 1
+    lab.server.set_faults()
+    before = lab.calls
+    assert evaluate(lab.server, lab.dataset, folder).code == 0
+    made = new_calls(lab.server, before)
     assert made.keys() <= {HARM, PROBE}
     assert made[HARM] == 56 // 4
 
 
 def test_responses_on_record_are_graded_though_their_target_answers_no_more(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
+    lab: Lab, tmp_path: Path
 ) -> None:
     folder = tmp_path / "gone"
     refused = Match(purpose=GENERATE, model="target", first=1)
-    server.set_faults(Fault(action="status", status=400, message="Odd.", match=refused))
-    assert evaluate(server, dataset, folder, "--max-connections", 1).code == 0
-    server.set_faults(Fault(action="status", status=401, match=Match(model="target")))
+    lab.server.set_faults(Fault(action="status", status=400, message="Odd.", match=refused))
+    assert evaluate(lab.server, lab.dataset, folder, "--max-connections", 1).code == 0
+    lab.server.set_faults(Fault(action="status", status=401, match=Match(model="target")))
     options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
-    assert evaluate(server, dataset, folder, *options, judges=[JUDGE, SECOND]).code == 3
-    assert server.stats()["by_model"]["second"] == 2 * 55
+    assert evaluate(lab.server, lab.dataset, folder, *options, judges=[JUDGE, SECOND]).code == 3
+    assert lab.server.stats()["by_model"]["second"] == 2 * 55
 
 
-def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    server.set_faults(Fault(action="completion", content="well", match=Match(purpose=MODE)))
-    evaluate(server, dataset, tmp_path / "unread")
-    before = calls(server)
-    evaluate(server, dataset, tmp_path / "unread")
+def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab, tmp_path: Path) -> None:
+    lab.server.set_faults(Fault(action="completion", content="well", match=Match(purpose=MODE)))
+    evaluate(lab.server, lab.dataset, tmp_path / "unread")
+    before = lab.calls
+    evaluate(lab.server, lab.dataset, tmp_path / "unread")
     assert before[MODE] == 3 * 8
-    assert not new_calls(server, before)
+    assert not new_calls(lab.server, before)
 
 
 def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
@@ -293,23 +288,19 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
     ids=["fresh", "begun", "more", "panel"],
 )
 def test_dry_run_calls_nobody_and_foretells_what_happens(
-    server: LoopbackServer,
-    dataset: Path,
-    tmp_path: Path,
-    first: list[object],
-    options: list[object],
+    lab: Lab, tmp_path: Path, first: list[object], options: list[object]
 ) -> None:
     folder = tmp_path / "dry"
     if first:
-        evaluate(server, dataset, folder, *first)
+        evaluate(lab.server, lab.dataset, folder, *first)
     held = set(tmp_path.rglob("*"))
-    before = Counter((record.model, record.purpose) for record in server.requests)
-    dry = evaluate(server, dataset, folder, *options, "--dry-run")
+    before = Counter((record.model, record.purpose) for record in lab.server.requests)
+    dry = evaluate(lab.server, lab.dataset, folder, *options, "--dry-run")
     assert dry.code == 0
-    assert total(server) == before.total() and set(tmp_path.rglob("*")) == held
+    assert total(lab.server) == before.total() and set(tmp_path.rglob("*")) == held
     foretold = forecast_of(dry)
-    evaluate(server, dataset, folder, *options)
-    made = Counter((record.model, record.purpose) for record in server.requests) - before
+    evaluate(lab.server, lab.dataset, folder, *options)
+    made = Counter((record.model, record.purpose) for record in lab.server.requests) - before
     assert {f"openai-api/loop/{model}" for model, _ in made} == {model for model, _ in foretold}
     for (model, purpose), (at_most, count) in foretold.items():
         happened = made.pop((model.removeprefix("openai-api/loop/"), purpose), 0)
