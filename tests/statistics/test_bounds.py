@@ -7,9 +7,8 @@ import pytest
 
 from opensafeintent.grades import to_array
 from opensafeintent.labelled import LabelledSet
-from opensafeintent.metrics import METRICS, compute
+from opensafeintent.metrics import compute
 from opensafeintent.statistics.bounds import extreme_ratios, missing_bounds
-from report.studies import random_study
 from samples import grade_line, made_dataset, prompt_set
 
 DATASET = made_dataset(prompt_set("one"), prompt_set("two"))
@@ -80,14 +79,3 @@ def test_sets_that_can_be_left_out_are_chosen_one_by_one() -> None:
     array = graded(one="30 30 10", two="40 -- 10")
     low, high = missing_bounds(array, compute(array))["benign_to_dual_use_drop"]
     assert (low.tolist(), high.tolist()) == ([0], [0.5])
-
-
-def test_they_add_up_to_the_bounds_of_every_metric() -> None:
-    study = random_study(["a", "b"], 20)
-    array = to_array(study.rows, study.dataset, ["a", "b"])
-    bounds = missing_bounds(array, compute(array))
-    found = extreme_ratios(array, METRICS, compute(array))
-    for name, ends in found.items():
-        for end, (top, bottom) in zip(bounds[name], ends, strict=True):
-            with np.errstate(invalid="ignore"):
-                assert top.sum(axis=1) / bottom.sum(axis=1) == pytest.approx(end, nan_ok=True), name

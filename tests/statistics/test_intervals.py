@@ -5,7 +5,6 @@ How often they hold the truth is measured by benchmarks/coverage.py.
 
 from __future__ import annotations
 
-import time
 from math import comb
 
 import numpy as np
@@ -253,13 +252,3 @@ def test_pairs_that_never_differ_may_differ_elsewhere() -> None:
     assert (
         width(found) > 0.12
     )  # one set in 30 that is lost altogether is seen in 64 % of studies only
-
-
-@pytest.mark.slow
-def test_seven_thousand_sets_take_little_time() -> None:
-    generator = np.random.default_rng(8)
-    values = generator.beta(1, 1, size=(20, 7_000))
-    began = time.process_time()
-    estimate(values, np.ones_like(values), Resamples(7_000))
-    estimate((values > 0.5).astype(float), np.ones_like(values), Resamples(7_000), binary=True)
-    assert time.process_time() - began < 20

@@ -133,7 +133,7 @@ def _question(answers: Answers, question: str, sample: Sample) -> Question:
         yes_rate=sample.ratio(yes, counts.raters, "share"),
         ac1=sample.gwet(counts, "identity", undefined),
         percent_agreement=sample.mean(counts.pairwise(), "share", undefined=undefined),
-        alpha=sample.alpha(counts, "nominal", undefined),
+        alpha=sample.alpha(counts, undefined),
     )
 
 

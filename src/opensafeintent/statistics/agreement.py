@@ -23,10 +23,6 @@ Scheme = Literal["identity", "quadratic"]
 """What two ratings that differ are worth: nothing, or 1 less the square of their distance over the
 widest one.
 """
-Level = Literal["nominal", "ordinal", "interval"]
-"""Which differences between categories count: any, ranks among all ratings, or the categories' own
-numbers.
-"""
 
 
 class RatingCounts:
@@ -158,38 +154,26 @@ class RatingCounts:
         parts = (own - 2 * (1 - value) * (chance - expected)) / (1 - expected)
         return float(np.sqrt(((parts - value) ** 2).sum() / (items * (items - 1))))
 
-    def alpha(self, drawn: Drawn | None = None, level: Level = "nominal") -> Floats:
-        """Return Krippendorff's alpha: shape (resample,).
+    def alpha(self, drawn: Drawn | None = None) -> Floats:
+        """Return Krippendorff's alpha for nominal data: shape (resample,).
 
         α = 1 − (n − 1) Σ o_kl δ_kl / Σ n_k n_l δ_kl, with o_kl the coincidences Σ_i (pairs k, l in
-        i) / (r_i − 1) over items with two ratings or more, n_k = Σ_l o_kl and n = Σ n_k
-        (Krippendorff, Computing Krippendorff's Alpha-Reliability, 2011). δ is 1 for any difference
-        (nominal), or the squared difference of the categories (interval) or of their mid-ranks
-        among all n ratings (ordinal). It is NaN where all ratings are the same: there is no
-        disagreement by chance to compare with.
+        i) / (r_i − 1) over items with two ratings or more, n_k = Σ_l o_kl, n = Σ n_k and δ_kl 1
+        for two different categories (Krippendorff, Computing Krippendorff's Alpha-Reliability,
+        2011). It is NaN where all ratings are the same: there is no disagreement by chance to
+        compare with.
         """
         drawn = self.once if drawn is None else drawn
         size = len(self.categories)
-        pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[
-            :, :, None
-        ] * np.eye(size)
+        same = np.eye(size)
+        pairs = self.counts[:, :, None] * self.counts[:, None, :] - self.counts[:, :, None] * same
         pairs = pairs * (self.twice / np.maximum(self.raters - 1, 1))[:, None, None]
         coincidences = _sums(drawn, pairs.reshape(len(pairs), size * size)).reshape(-1, size, size)
         totals = coincidences.sum(axis=2)
         ratings = totals.sum(axis=1)
-        distances = self._distances(totals, level)
-        seen = (coincidences * distances).sum(axis=(1, 2))
-        chance = (totals[:, :, None] * totals[:, None, :] * distances).sum(axis=(1, 2))
+        seen = (coincidences * (1 - same)).sum(axis=(1, 2))
+        chance = (totals[:, :, None] * totals[:, None, :] * (1 - same)).sum(axis=(1, 2))
         return 1 - _ratio((ratings - 1) * seen, chance)
-
-    def _distances(self, totals: Floats, level: Level) -> Floats:
-        """Return δ_kl: shape (resample or 1, category, category)."""
-        if level == "nominal":
-            return (1 - np.eye(len(self.categories)))[None]
-        ranks = (
-            self.categories[None] if level == "interval" else np.cumsum(totals, axis=1) - totals / 2
-        )
-        return np.asarray((ranks[:, :, None] - ranks[:, None, :]) ** 2)
 
 
 def _sums(drawn: Drawn, features: NDArray[Any]) -> Floats:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from opensafeintent.statistics.exact import Floats
 
 
 class Averaged(NamedTuple):

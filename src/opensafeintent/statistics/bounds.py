@@ -10,13 +10,12 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import groupby, product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opensafeintent.labelled import LabelledSet
 from opensafeintent.metrics import METRICS, Grades, Needs, Ratio
+from opensafeintent.statistics.exact import Floats
 from opensafeintent.taxonomy import CORE_VARIANTS, DUAL_USE, MODES, STRATEGIES, intent_of
 
-Floats = NDArray[np.float64]
 Parts = tuple[Floats, Floats]
 """Numerator and denominator."""
 

@@ -112,7 +112,7 @@ def compare_models(
 
 
 def rank_intervals(
-    comparison: Comparison, *, less_is_better: bool = False, alpha: float = SIGNIFICANCE
+    comparison: Comparison, *, less_is_better: bool = False
 ) -> list[tuple[int, int] | None]:
     """Return the ranks that each model may have: [1 + significantly better, m − significantly
     worse], m models with a value.
@@ -123,14 +123,13 @@ def rank_intervals(
     Args:
         comparison: of the models.
         less_is_better: whether rank 1 is the least value.
-        alpha: 1 − the confidence.
 
     Returns:
         By model; None where it has no value.
     """
     defined = np.diagonal(comparison.n) > 0
     with np.errstate(invalid="ignore"):
-        significant = comparison.p_adjusted < alpha
+        significant = comparison.p_adjusted < SIGNIFICANCE
         ahead = comparison.difference < 0 if less_is_better else comparison.difference > 0
         better = (significant & ahead).sum(axis=1)
         worse = (significant & ~ahead).sum(axis=1)
@@ -196,16 +195,9 @@ def _in_order(paired: Paired, resamples: Resamples, *, binary: bool) -> Comparis
         high=paired.square(high, -low),
         n=counts.astype(np.int64),
         p=p,
-        p_adjusted=_at_least(p, flipped.p_adjusted, alone=differing.sum() == 2),
+        p_adjusted=p if differing.sum() == 2 else np.maximum(p, flipped.p_adjusted),
         detectable=paired.square(_DETECTABLE * error, _DETECTABLE * error),
     )
-
-
-def _at_least(p: Floats, adjusted: Floats, *, alone: NDArray[np.bool_] | np.bool_) -> Floats:
-    """Return adjusted p-values: where a pair is the only one to differ its own, elsewhere no less
-    than its own.
-    """
-    return np.where(alone, p, np.maximum(p, adjusted))
 
 
 def _zero_or_one(paired: Paired) -> bool:

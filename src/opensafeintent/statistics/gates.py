@@ -11,14 +11,11 @@ from statistics import NormalDist
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from opensafeintent.statistics.bounds import Parts
 from opensafeintent.statistics.exact import least_share
-from opensafeintent.statistics.intervals import Estimate, Resamples, estimate, rounded
+from opensafeintent.statistics.intervals import Estimate, Floats, Resamples, estimate, rounded
 from opensafeintent.statistics.pairs import differences_not_rejected
-
-Floats = NDArray[np.float64]
 
 Verdict = Literal["pass", "fail", "undecided"]
 Side = Literal["least", "most"]

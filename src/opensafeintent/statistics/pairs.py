@@ -9,9 +9,7 @@ from math import isinf
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.intervals import rounded
-
-Floats = NDArray[np.float64]
+from opensafeintent.statistics.intervals import Floats, rounded
 
 _HALVINGS = 40
 _BETWEEN = 32

@@ -12,20 +12,19 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from opensafeintent.statistics.agreement import Level, RatingCounts, Scheme
+from opensafeintent.statistics.agreement import RatingCounts, Scheme
 from opensafeintent.statistics.exact import wilson
 from opensafeintent.statistics.intervals import (
     RESAMPLES,
     SEED,
     Estimate,
+    Floats,
     Resamples,
     estimate,
     kish,
     percentiles,
     rounded,
 )
-
-Floats = NDArray[np.float64]
 
 _FEWEST_DEVIATING = 10
 """Units that fall short of full agreement: with fewer, resamples hardly differ and the interval
@@ -205,12 +204,12 @@ class Sample:
             )
         return _estimate(value, n, limits, method, se=None if isnan(error) else error)
 
-    def alpha(self, counts: RatingCounts, level: Level, undefined: str = "") -> SampleEstimate:
+    def alpha(self, counts: RatingCounts, undefined: str = "") -> SampleEstimate:
         """Return Krippendorff's alpha with a 95 % interval; none where it is undefined in more than
         1 % of the resamples.
         """
         n = int(counts.twice.sum())
-        value = float(counts.alpha(self.weights[:, None], level)[0])
+        value = float(counts.alpha(self.weights[:, None])[0])
         if isnan(value):
             return SampleEstimate(
                 value=None, n=n, undefined="every answer is the same" if n else undefined
@@ -219,7 +218,7 @@ class Sample:
         return _estimate(
             value,
             n,
-            percentiles(patterns.alpha(drawn, level), self._units_twice(counts)),
+            percentiles(patterns.alpha(drawn), self._units_twice(counts)),
             "bootstrap",
         )
 
