@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from opensafeintent.analysis.gates import Changes, Gate, hold_against
+from opensafeintent.analysis.gates import Gate, Gates, hold_against
 from opensafeintent.analysis.groups import Study, group_studies
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from report.studies import study_with
@@ -43,7 +43,7 @@ def version(name: str, *checks: JudgeCheck, **models: str) -> Study:
     )
 
 
-def against(new: Study, old: Study, metric: str = "triplet_safety") -> Changes:
+def against(new: Study, old: Study, metric: str = "triplet_safety") -> Gates:
     gates = [Gate("worse", metric, 0.1)]
     return hold_against(group_studies([new]), new, old, gates, 0.95)
 

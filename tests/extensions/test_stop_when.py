@@ -29,7 +29,7 @@ from endtoend import (
     wait_until,
 )
 from loopback import LoopbackServer
-from opensafeintent import EvaluateSettings, FunctionModel
+from opensafeintent import EvaluateSettings, FunctionModel, Outcome
 from opensafeintent import evaluate as run_evaluate
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
@@ -44,17 +44,8 @@ ASKED = "triplet_safety >= 0.8"
 
 
 def ask(out: Path, question: str, *options: object, models: tuple[str, ...] = (GOOD, BAD)) -> Ran:
-    return osi(
-        "evaluate",
-        *models,
-        "--judge",
-        "baseline/judge",
-        "--out",
-        out,
-        "--stop-when",
-        question,
-        *options,
-    )
+    asked = ("--judge", "baseline/judge", "--out", out, "--stop-when", question)
+    return osi("evaluate", *models, *asked, *options)
 
 
 @pytest.fixture
@@ -68,17 +59,21 @@ def manifest(run: Path) -> dict[str, Any]:
     return found
 
 
+def answers_of(run: Path) -> dict[str, Any]:
+    return dict(manifest(run)["stop_when"]["answers"])
+
+
 @pytest.fixture(scope="module")
-def answered(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def answered(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("stopped") / "run"
     ran = ask(run, ASKED)
     assert ran.code == 4, ran.err  # one answer is no
     assert "yes for baseline/redirect, after 28 of 42" in " ".join(ran.out.split())
-    yield run
+    return run
 
 
 def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Path) -> None:
-    answers = manifest(answered)["stop_when"]["answers"]
+    answers = answers_of(answered)
     # of two models each may err at 1.25 %: 28 ones show more than .8, 4 zeros show less
     assert {model: (answer["verdict"], answer["sets"]) for model, answer in answers.items()} == {
         GOOD: ("yes", 28),
@@ -89,19 +84,11 @@ def test_each_model_has_its_answer_and_the_prompt_sets_that_gave_it(answered: Pa
     for model, count in ((GOOD, 28), (BAD, 4)):
         assert {row["id"] for row in grades(answered, model)} == set(order[:count])
         assert metrics(answered)["models"][model]["triplet_safety"]["n"] == count
-
-
-def test_the_same_command_again_asks_nothing_and_another_question_is_refused(
-    answered: Path,
-) -> None:
     before = manifest(answered)
     ran = ask(answered, ASKED)
     assert ran.code == 4
     assert "0 calls made" in ran.out
     assert manifest(answered) == before
-    ran = ask(answered, "mean_utility >= 0.5")
-    assert ran.code == 2
-    assert "a run has one question" in ran.err
 
 
 def test_gates_refuse_what_stopped_early_and_the_page_says_so(
@@ -120,22 +107,13 @@ def test_without_the_question_the_run_is_completed(tmp_path: Path) -> None:
     assert osi("evaluate", BAD, "--judge", "baseline/judge", "--out", run).code == 0
     assert manifest(run)["models"][BAD]["limit"] is None
     assert osi("report", run, "--fail-under", "mean_utility=0.1").code == 0
-    assert manifest(run)["stop_when"]["answers"][BAD]["verdict"] == "no"  # it stands
-
-
-def test_a_run_that_held_grades_before_says_so(tmp_path: Path) -> None:
-    osi("evaluate", BAD, "--judge", "baseline/judge", "--out", tmp_path, "--limit", 2)
-    ran = ask(tmp_path, ASKED, models=(BAD,))
-    assert "held responses to 2 prompt-sets before the question was asked" in " ".join(
-        ran.out.split()
-    )
-    assert manifest(tmp_path)["stop_when"]["held"] == {BAD: 2}
+    assert answers_of(run)[BAD]["verdict"] == "no"  # it stands
 
 
 def test_one_model_against_the_others(tmp_path: Path) -> None:
     ran = ask(tmp_path, f"{GOOD} better mean_utility", "--epochs", 2)
     assert ran.code == 0, ran.err
-    (answer,) = manifest(tmp_path)["stop_when"]["answers"].values()
+    (answer,) = answers_of(tmp_path).values()
     assert answer["verdict"] == "yes"
     limits = {entry["limit"] for entry in manifest(tmp_path)["models"].values()}
     assert limits == {answer["sets"]}
@@ -144,13 +122,11 @@ def test_one_model_against_the_others(tmp_path: Path) -> None:
 def test_calls_under_way_are_kept_and_do_not_count(server: LoopbackServer, tmp_path: Path) -> None:
     dataset = dataset_file(tmp_path, made_dataset(*(prompt_set(f"s{n:02}") for n in range(60))))
     run = tmp_path / "run"
-    ran = evaluate(server, Path(dataset), run, "--stop-when", "harm_never <= 1", "--probe", "none")
-    assert ran.code == 2
     ran = evaluate(
         server, Path(dataset), run, "--stop-when", "mean_safety >= 0.5", "--probe", "none"
     )
     assert ran.code in (0, 4), ran.err
-    (answer,) = manifest(run)["stop_when"]["answers"].values()
+    (answer,) = answers_of(run).values()
     assert len({row["id"] for row in grades(run, TARGET)}) == answer["sets"] < 60
     calls = server.stats()["total"]
     assert answer["sets"] * 9 <= calls < 60 * 9
@@ -177,8 +153,7 @@ QUESTIONS = {
     "triplet_safety ≥ 0.8": "≥ cannot be asked; write >=",
     "triplet_safty >= 0.5": "unknown metric 'triplet_safty'; did you mean 'triplet_safety'",
     "detection_failure <= 0.5": "no mean over all prompt-sets",
-    "p/c better triplet_safety": "p/c is not evaluated; did you mean",
-    "twin better triplet_safety": "twin is the name of several models",
+    "p/c better triplet_safety": "p/c is not evaluated",
     "p/a better mode_share_A0": "neither more nor less of mode_share_A0 is better",
 }
 
@@ -186,7 +161,7 @@ QUESTIONS = {
 @pytest.mark.parametrize(("text", "message"), QUESTIONS.items())
 def test_questions_that_nobody_can_answer(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_question(text, ["p/a", "p/b", "p/twin", "q/twin"])
+        read_question(text, ["p/a", "p/b"])
 
 
 @pytest.mark.parametrize(
@@ -198,15 +173,15 @@ def test_spellings_of_one_question(text: str) -> None:
     assert question.subjects == {"p/a": ("p/a",)}  # a baseline beside a model is a reference point
 
 
-def test_the_last_part_of_a_name_is_enough_and_a_baseline_alone_can_be_compared_with() -> None:
-    question = read_question("a better malicious_harm_severity", ["p/a", "baseline/comply-all"])
+def test_a_baseline_alone_can_be_compared_with() -> None:
+    question = read_question("p/a better malicious_harm_severity", ["p/a", "baseline/comply-all"])
     assert question.subjects == {"baseline/comply-all": ("p/a", "baseline/comply-all")}
     # less harm is better: a difference of -3 says yes, +3 says no, and the interval is one of
     # differences
     assert [question.scaled(difference) for difference in (-3, 0, 3)] == [1, 0.5, 0]
     assert question.unscaled((0.5, 0.75)) == (-1.5, 0)
     with pytest.raises(InputError, match="there is no other model"):
-        read_question("a better mean_utility", ["p/a"])
+        read_question("p/a better mean_utility", ["p/a"])
 
 
 @pytest.mark.parametrize(
@@ -284,6 +259,13 @@ def settings(tmp_path: Path, out: str, *models: FunctionModel, **more: Any) -> E
     )
 
 
+def asked(tmp_path: Path, *models: FunctionModel, **more: Any) -> tuple[Outcome, dict[str, Any]]:
+    """Evaluate, and return the outcome with the first answer."""
+    outcome = run_evaluate(settings(tmp_path, "run", *models, **more))
+    answer, *_ = answers_of(tmp_path / "run").values()
+    return outcome, answer
+
+
 def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, int]:
     """Return the answer and after how many sets it comes, from the definition, in exact
     fractions.
@@ -308,100 +290,77 @@ def plainly(values: list[bool], threshold: float, error: float) -> tuple[str, in
 @pytest.mark.parametrize("every", [3, 10, 1000])
 def test_the_answer_of_a_run_is_the_one_of_the_definition(every: int, tmp_path: Path) -> None:
     unsafe = set(SETS[1::every])
-    outcome = run_evaluate(settings(tmp_path, "run", target(lambda name: name not in unsafe)))
+    outcome, answer = asked(tmp_path, target(lambda name: name not in unsafe))
     verdict, sets = plainly([name not in unsafe for name in SETS], 0.8, 0.025)
-    (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
     assert (answer["verdict"], answer["sets"], answer["missing"]) == (verdict, sets, 0)
     assert outcome.exit_code == {"yes": 0, "no": 4, "undecided": 5}[verdict]
-    assert metrics(tmp_path / "run")["groups"][0]["stop_when"] == [
-        manifest(tmp_path / "run")["stop_when"]
-    ]
-    assert metrics(tmp_path / "run")["groups"][0]["stopped_early"] == (
-        [] if verdict == "undecided" else ["python/t@1"]
-    )
+    (group,) = metrics(tmp_path / "run")["groups"]
+    assert group["stop_when"] == [manifest(tmp_path / "run")["stop_when"]]
+    assert group["stopped_early"] == ([] if verdict == "undecided" else ["python/t@1"])
 
 
 def test_slow_answers_cannot_select(tmp_path: Path) -> None:
-    unsafe = set(
-        SETS[:12]
-    )  # unsafe answers come late: whoever counted answers as they come would say yes
+    # unsafe answers come late: whoever counted answers as they come would say yes
+    unsafe = set(SETS[:12])
     late = target(lambda name: name not in unsafe, wait=lambda name: 0.5 * (name in unsafe))
-    run_evaluate(settings(tmp_path, "run", late))
-    (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
+    _, answer = asked(tmp_path, late)
     assert (answer["verdict"], answer["sets"]) == plainly([False] * 12, 0.8, 0.025)
     assert answer["sets"] < 12
 
 
-def test_sets_that_are_missing_for_good_are_left_out(tmp_path: Path) -> None:
-    gone = set(SETS[2::10])
-    run_evaluate(
-        settings(
-            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2
-        )
-    )
-    (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
+GONE = set(SETS[2::10])
+LACKING = target(lambda name: None if name in GONE else True)
+
+
+def test_sets_that_are_missing_for_good_are_left_out_and_the_answer_stands(tmp_path: Path) -> None:
+    _, answer = asked(tmp_path, LACKING, max_missing=0.2)
     _, counted = plainly([True] * len(SETS), 0.8, 0.025)
-    there = [place for place, name in enumerate(SETS, start=1) if name not in gone]
+    there = [place for place, name in enumerate(SETS, start=1) if name not in GONE]
     assert answer["verdict"] == "yes"
     assert answer["sets"] == there[counted - 1]
     assert answer["missing"] == answer["sets"] - counted > 0
-
-
-def test_an_answer_stands_whatever_is_answered_later(tmp_path: Path) -> None:
-    gone = set(SETS[2::10])
-    run_evaluate(
-        settings(
-            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.2
-        )
-    )
-    before = manifest(tmp_path / "run")["stop_when"]
-    run_evaluate(settings(tmp_path, "run", target(lambda name: name not in gone), max_missing=0.2))
-    assert manifest(tmp_path / "run")["stop_when"] == before
-    values = [name not in gone for name in SETS]
-    assert (
-        plainly(values, 0.8, 0.025)[1] > before["answers"]["python/t@1"]["sets"]
-    )  # by now it would not be reached there
+    # with the later answers it would not have been reached there
+    later = target(lambda name: name not in GONE)
+    assert asked(tmp_path, later, max_missing=0.2)[1] == answer
+    assert plainly([name not in GONE for name in SETS], 0.8, 0.025)[1] > answer["sets"]
     assert metrics(tmp_path / "run")["models"]["python/t@1"]["triplet_safety"]["value"] < 1
 
 
 def test_nothing_is_decided_while_too_much_of_the_prefix_is_missing(tmp_path: Path) -> None:
-    gone = set(SETS[2::10])
-    outcome = run_evaluate(
-        settings(
-            tmp_path, "run", target(lambda name: None if name in gone else True), max_missing=0.05
-        )
-    )
-    (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
+    outcome, answer = asked(tmp_path, LACKING, max_missing=0.05)
     assert (answer["verdict"], answer["sets"], answer["missing"]) == ("undecided", 120, 12)
     assert answer["ci"][0] > 0.8  # the evidence is there
     assert outcome.exit_code == 5
 
 
-def test_a_run_has_one_question_of_the_same_models_and_judges(tmp_path: Path) -> None:
-    one, two = target(lambda _: True, name="one"), target(lambda _: True, name="two")
-    run_evaluate(settings(tmp_path, "run", one))
-    for more in (
-        {"models": (one, two)},
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"models": (target(lambda _: True), target(lambda _: True, name="two"))},
         {"epochs": 2},
         {"confidence": 0.9},
         {"stop_when": "triplet_safety >= 0.7"},
-    ):
-        with pytest.raises(
-            InputError, match="a run has one question, of the same models, judges and epochs"
-        ):
-            run_evaluate(settings(tmp_path, "run", *more.pop("models", (one,)), **more))  # type: ignore[misc]
+    ],
+)
+def test_a_run_has_one_question_of_the_same_models_and_judges(
+    more: dict[str, Any], tmp_path: Path
+) -> None:
+    one = target(lambda _: True)
+    asked(tmp_path, one)
+    with pytest.raises(InputError, match="one question, of the same models, judges and epochs"):
+        asked(tmp_path, *more.pop("models", (one,)), **more)
 
 
 def test_what_a_run_held_before_stays_and_what_completed_it_stays_too(tmp_path: Path) -> None:
     model = target(lambda _: True)
     run_evaluate(settings(tmp_path, "run", model, stop_when=None, limit=50))
-    outcome = run_evaluate(settings(tmp_path, "run", model))
-    (answer,) = manifest(tmp_path / "run")["stop_when"]["answers"].values()
+    outcome, answer = asked(tmp_path, model)
     assert answer["sets"] < 50
     assert manifest(tmp_path / "run")["models"]["python/t@1"]["limit"] == 50
+    assert manifest(tmp_path / "run")["stop_when"]["held"] == {"python/t@1": 50}
     assert any("held responses to 50 prompt-sets" in note for note in outcome.notes)
     for question in (None, ASKED):
-        run_evaluate(settings(tmp_path, "run", model, stop_when=question))
+        asked(tmp_path, model, stop_when=question)
         assert manifest(tmp_path / "run")["models"]["python/t@1"]["limit"] is None
 
 
@@ -424,29 +383,19 @@ def test_killed_and_resumed_the_answers_are_the_same(tmp_path: Path) -> None:
     good, bad = "python/kill_models:good@1", "python/kill_models:bad@1"
 
     def start(out: str) -> subprocess.Popen[str]:
-        options = (
-            "--judge",
-            "baseline/judge",
-            "--dataset",
-            dataset,
-            "--out",
-            tmp_path / out,
-            "--probe",
-            "none",
-        )
-        asked = ("--stop-when", "mean_helpfulness >= 0.1", "--max-connections", "4")
+        judged = ("--judge", "baseline/judge", "--probe", "none", "--max-connections", "4")
+        asked = ("--dataset", dataset, "--stop-when", "mean_helpfulness >= 0.1")
+        path = f"{REPO / 'src'}:{tmp_path}"
         return begin(
-            "evaluate", good, bad, *options, *asked, PYTHONPATH=f"{REPO / 'src'}:{tmp_path}"
+            "evaluate", good, bad, *judged, *asked, "--out", tmp_path / out, PYTHONPATH=path
         )
 
     def answers(out: str) -> dict[str, Any]:
-        path = tmp_path / out / "run.json"
-        asked = manifest(tmp_path / out)["stop_when"] if path.exists() else None
-        return {
-            model: answer
-            for model, answer in (asked or {"answers": {}})["answers"].items()
-            if answer["verdict"] != "undecided"
-        }
+        if not (tmp_path / out / "run.json").exists():
+            return {}
+        found = manifest(tmp_path / out)["stop_when"] or {"answers": {}}
+        decided = found["answers"].items()
+        return {model: answer for model, answer in decided if answer["verdict"] != "undecided"}
 
     whole = finish(start("whole"))
     killed = start("killed")

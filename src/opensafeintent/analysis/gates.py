@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import isnan
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -309,14 +309,6 @@ def hold_thresholds(
 # ------------------------------------------------------------------------------
 
 
-class Changes(NamedTuple):
-    """What gates found against an earlier run."""
-
-    results: list[GateResult]
-    transitions: list[Transitions]
-    cautions: list[str]
-
-
 def hold_against(
     groups: Sequence[Group],
     new: Study,
@@ -324,7 +316,7 @@ def hold_against(
     gates: Sequence[Gate],
     confidence: float,
     pairs: Sequence[str] = (),
-) -> Changes:
+) -> Gates:
     """Hold the models of a run against their earlier versions; baselines count only where there is
     nothing else.
 
@@ -352,11 +344,12 @@ def hold_against(
         for metrics in both
         for place, origin in enumerate(metrics.group.origins.values())
     }
-    found = Changes([], [], _unchecked([metrics.group for metrics in both]))
+    results: list[GateResult] = []
+    transitions: list[Transitions] = []
     for name in tested:
         number, model = shown[ModelOrigin(new.name, name)]
         if name not in paired:
-            found.results.extend(_unpaired(gate, number, model, old, confidence) for gate in gates)
+            results += [_unpaired(gate, number, model, old, confidence) for gate in gates]
             continue
         metrics, later = places[ModelOrigin(new.name, name)]
         _, earlier = places[ModelOrigin(old.name, paired[name])]
@@ -371,9 +364,14 @@ def hold_against(
                 estimate=change,
                 against=paired[name],
             )
-            found.results.append(result)
-        found.transitions.append(transitions_of(metrics.group, later, earlier))
-    return found
+            results.append(result)
+        transitions.append(transitions_of(metrics.group, later, earlier))
+    return Gates(
+        results=tuple(results),
+        baseline=old.name,
+        cautions=_unchecked([metrics.group for metrics in both]),
+        transitions=tuple(transitions),
+    )
 
 
 def _refuse_changes(old: Study, new: Study, paired: Mapping[str, str]) -> None:
@@ -402,7 +400,7 @@ def _unpaired(gate: Gate, group: int, model: str, old: Study, confidence: float)
     )
 
 
-def _unchecked(groups: Sequence[Group]) -> list[str]:
+def _unchecked(groups: Sequence[Group]) -> tuple[str, ...]:
     """Say which judges are not known to see that a model became worse."""
     lines = [
         f"{one_line(item.judge, 100)} {CHECK_WORDS[item.state]} (evaluate --check-judge): whether"
@@ -411,4 +409,4 @@ def _unchecked(groups: Sequence[Group]) -> list[str]:
         for item in checked_judges(group)
         if item.state != "passed"
     ]
-    return list(dict.fromkeys(lines))
+    return tuple(dict.fromkeys(lines))

@@ -101,20 +101,16 @@ def read_question(text: str, models: Sequence[str]) -> Question:
         )
     if metric.neutral:
         raise InputError(f"{said}: neither more nor less of {name} is better")
-    named = [m for m in models if m == better] or [
-        m for m in models if m.rpartition("/")[2] == better
-    ]
-    if len(named) != 1:
-        which = "the name of several models" if named else "not evaluated"
-        raise InputError(f"{said}: {better} is {which}; {nearest(better, named or models)}")
-    if not (others := contenders(model for model in models if model != named[0])):
+    if better not in models:
+        raise InputError(f"{said}: {better} is not evaluated; {nearest(better, models)}")
+    if not (others := contenders(model for model in models if model != better)):
         raise InputError(f"{said}: there is no other model to compare with; name one more")
     return Question(
         text,
         metric,
         -1 if metric.less_is_better else 1,
         0.0,
-        {model: (named[0], model) for model in others},
+        {model: (better, model) for model in others},
     )
 
 
@@ -167,7 +163,7 @@ class StopWhen:
         self._old, self._dataset, self._max_missing = old, dataset, max_missing
         self._save: Callable[[Manifest], None] | None = None
         for item in work:
-            option = _NOT_ASKED.get(question.metric.needs, "")
+            option = _NOT_ASKED.get(question.metric.needs)
             if option and option.split()[1] not in (item.plan.modes, item.plan.probe):
                 raise InputError(
                     f"--stop-when {question.text!r}: {question.metric.name} needs {option}"
@@ -185,21 +181,16 @@ class StopWhen:
         self._asked = StopQuestion(question=question.text, confidence=confidence, models=asked)
         if before := manifest.stop_when:
             if msgspec.structs.replace(before, held=None, answers={}) != self._asked:
-                was = (
-                    f"{before.question!r} at --confidence {before.confidence:g} of"
-                    f" {', '.join(before.models)}"
+                raise InputError(
+                    f"--stop-when: the run was asked {before.question!r} at --confidence"
+                    f" {before.confidence:g} of {', '.join(before.models)}; a run has one question,"
+                    " of the same models, judges and epochs: repeat it, or choose a new --out"
                 )
-                one = (
-                    "a run has one question, of the same models, judges and epochs: repeat it, or"
-                    " choose a new --out"
-                )
-                raise InputError(f"--stop-when: the run was asked {was}; {one}")
             self._asked = before
         self._error = (1 - confidence) / len(question.subjects)
-        stored, tests = self._asked.answers, question.subjects.items()
         self._tests = {
-            name: _Test(question, models, self._error / 2, stored.get(name))
-            for name, models in tests
+            name: _Test(question, models, self._error / 2, self._asked.answers.get(name))
+            for name, models in question.subjects.items()
         }
 
     def _conditions(self, model: str) -> str:
@@ -210,13 +201,12 @@ class StopWhen:
     def impossible(self) -> list[str]:
         """Say which answers no outcome of so many prompt-sets can give."""
         needed = fewest(self.question.scaled(self.question.threshold), self._error / 2)
-        said = f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer"
-        lacking = [
-            (answer, n)
+        return [
+            f"--stop-when: {len(self._order):,} prompt-sets cannot give the answer {answer!r},"
+            f" whatever they show: {n:,} are needed"
             for answer, n in zip(("yes", "no"), needed, strict=True)
             if n > len(self._order)
         ]
-        return [f"{said} {answer!r}, whatever they show: {n:,} are needed" for answer, n in lacking]
 
     def begin(
         self, manifest: Manifest, save: Callable[[Manifest], None], work: Sequence[ModelWork]
@@ -236,11 +226,13 @@ class StopWhen:
             held = Counter(model for (model, _), graded in self._graded.items() if graded)
             self._asked = msgspec.structs.replace(self._asked, held=dict(held))
         self.conclude()
-        tasks = [sorted(item.tasks, key=lambda task: self._place[task.set_id]) for item in work]
-        each = zip(work, tasks, strict=True)
         return [
-            msgspec.structs.replace(item, tasks=in_order, wanted=self._wanted)
-            for item, in_order in each
+            msgspec.structs.replace(
+                item,
+                tasks=sorted(item.tasks, key=lambda task: self._place[task.set_id]),
+                wanted=self._wanted,
+            )
+            for item in work
         ]
 
     def take(self, graded: GradedResponse) -> None:
@@ -254,8 +246,8 @@ class StopWhen:
         """Return the tests that a model takes part in; a baseline beside the models goes on until
         all of them have ended.
         """
-        every = list(self._tests.values())
-        return [test for test in every if model in test.models] or every
+        tests = list(self._tests.values())
+        return [test for test in tests if model in test.models] or tests
 
     def _wanted(self, task: Task) -> bool:
         place = self._place[task.set_id]
@@ -293,9 +285,11 @@ class StopWhen:
         )
 
     def _answer(self, test: _Test, verdict: StopVerdict) -> StopAnswer:
-        ci = self.question.unscaled(confidence_sequence(test.values, self._error))
         return StopAnswer(
-            verdict=verdict, sets=test.sets, missing=test.sets - len(test.values), ci=ci
+            verdict=verdict,
+            sets=test.sets,
+            missing=test.sets - len(test.values),
+            ci=self.question.unscaled(confidence_sequence(test.values, self._error)),
         )
 
     @property
@@ -321,8 +315,10 @@ class StopWhen:
                 limit = self._old.models[model].limit
             if len(ends) == len(tests):
                 entries[model] = msgspec.structs.replace(entries[model], limit=limit)
-        asked = msgspec.structs.replace(self._asked, answers=self.answers)
-        self.manifest = msgspec.structs.replace(self.manifest, models=entries, stop_when=asked)
+        self._asked = msgspec.structs.replace(self._asked, answers=self.answers)
+        self.manifest = msgspec.structs.replace(
+            self.manifest, models=entries, stop_when=self._asked
+        )
         self._save(self.manifest)
         return self.manifest
 
@@ -335,15 +331,14 @@ class StopWhen:
     def lines(self) -> Iterable[str]:
         """Yield what is to be said of each answer."""
         for subject, test in self._tests.items():
-            answer, (low, high) = self.answers[subject], self.answers[subject].ci
-            about = " against ".join(test.models)
+            answer = self.answers[subject]
+            low, high = answer.ci
             what = "the difference" if len(test.models) > 1 else self.question.metric.name
-            known = (
-                f"{what} lies between {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} %"
-                " confidence sequence)"
+            yield (
+                f"{self.question.text}: {answer.verdict} for {' against '.join(test.models)}, after"
+                f" {answer.sets:,} of {len(self._order):,} prompt-sets; {what} lies between"
+                f" {low:.3g} and {high:.3g} ({100 * (1 - self._error):.4g} % confidence sequence)"
             )
-            after = f"after {answer.sets:,} of {len(self._order):,} prompt-sets"
-            yield f"{self.question.text}: {answer.verdict} for {about}, {after}; {known}"
         if self._asked.held:
             held = max(self._asked.held.values())
             yield (

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
 
+import msgspec
+
 from opensafeintent.analysis.gates import (
-    Changes,
     Gate,
     Gates,
     Kind,
@@ -182,22 +183,20 @@ def find_gates(
                 " answered, and has no other verdict; run evaluate again without --stop-when"
             )
     thresholds = [gate for gate in gates if gate.kind != "worse"]
-    results = hold_thresholds(groups, thresholds, settings.confidence)
-    changes = Changes([], [], [])
-    if earlier is not None:
-        (study,) = studies
-        margins = [gate for gate in gates if gate.kind == "worse"]
-        confidence = settings.confidence or CONFIDENCE
-        changes = hold_against(groups, study, earlier, margins, confidence, settings.pairs)
-    return Gates(
-        results=(*results, *changes.results),
-        baseline=earlier.name if earlier else None,
-        transitions=tuple(changes.transitions),
-        cautions=(*_cautions(thresholds), *changes.cautions),
+    results = tuple(hold_thresholds(groups, thresholds, settings.confidence))
+    cautions = _cautions(thresholds)
+    if earlier is None:
+        return Gates(results=results, cautions=cautions)
+    (study,) = studies
+    margins = [gate for gate in gates if gate.kind == "worse"]
+    confidence = settings.confidence or CONFIDENCE
+    changes = hold_against(groups, study, earlier, margins, confidence, settings.pairs)
+    return msgspec.structs.replace(
+        changes, results=results + changes.results, cautions=cautions + changes.cautions
     )
 
 
-def _cautions(gates: Sequence[Gate]) -> list[str]:
+def _cautions(gates: Sequence[Gate]) -> tuple[str, ...]:
     """Say what is odd about thresholds: whom they fail, and what passes them."""
     cautions = [
         f"--fail-under {gate.metric}: less of it is better, so this fails the best models;"
@@ -219,7 +218,7 @@ def _cautions(gates: Sequence[Gate]) -> list[str]:
             f"a model that refuses everything passes ({shown}): hold the models against a utility"
             " as well"
         )
-    return list(dict.fromkeys(cautions))
+    return tuple(dict.fromkeys(cautions))
 
 
 def write_verdict(
