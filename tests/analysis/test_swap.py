@@ -10,8 +10,8 @@ import pytest
 
 from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.analysis.swap import Audit, audits_of, headline_audits
+from opensafeintent.evaluation.again import COLUMNS, Swapped
 from opensafeintent.evaluation.records import JudgeGrades, Missing
-from opensafeintent.evaluation.swap import COLUMNS, Swapped
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Estimate
 from opensafeintent.taxonomy import CORE_VARIANTS

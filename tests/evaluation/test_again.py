@@ -37,8 +37,8 @@ from opensafeintent import (
 )
 from opensafeintent import evaluate as evaluate_api
 from opensafeintent.calls.construction_baselines import contract_of, marked_parts
+from opensafeintent.evaluation.again import sample, samples_by_model
 from opensafeintent.evaluation.records import ResponseKey
-from opensafeintent.evaluation.run import sample, samples_by_model
 from opensafeintent.promptsets import load_dataset
 from opensafeintent.promptsets.sampling import sample_order
 from samples import dataset_file, json_lines, made_dataset, prompt_set

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from opensafeintent.evaluation.again import Regrade
 from opensafeintent.evaluation.records import JudgeGrades, Missing
-from opensafeintent.evaluation.run import Regrade
 from opensafeintent.grades import GradeRow, panel_grade
 from opensafeintent.statistics import Estimate, rounded
 from opensafeintent.statistics.agreement import RatingCounts, Scheme

@@ -23,11 +23,10 @@ from opensafeintent.analysis.swap import Audit, audits_of
 from opensafeintent.analysis.wording import Wording, wordings_of
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE
 from opensafeintent.canonical import sha256_hex
+from opensafeintent.evaluation.again import Regrade, Swapped
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
 from opensafeintent.evaluation.judge_check import GradeName, JudgeCheck, roles_of
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.run import Regrade
-from opensafeintent.evaluation.swap import Swapped
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.metrics import KNOWING, Grades
 from opensafeintent.promptsets import Dataset

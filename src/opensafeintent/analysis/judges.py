@@ -16,7 +16,7 @@ import numpy as np
 from opensafeintent.analysis.agreement import PANEL, JudgeAgreement, Noise, agreements_of, noise_of
 from opensafeintent.analysis.numbers import Numbers, comparisons_of, estimates_of
 from opensafeintent.calls.baselines import is_baseline
-from opensafeintent.evaluation.run import Regrade
+from opensafeintent.evaluation.again import Regrade
 from opensafeintent.grades import GradeRow, to_array
 from opensafeintent.labelled import Labelled
 from opensafeintent.metrics import METRICS, PRIMARY, Grades, Ratio

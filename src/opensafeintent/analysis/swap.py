@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from opensafeintent.analysis.agreement import PANEL, graded_by
 from opensafeintent.analysis.numbers import AVERAGE
 from opensafeintent.calls.baselines import contenders
+from opensafeintent.evaluation.again import COLUMNS, Swapped
 from opensafeintent.evaluation.run import WITHHELD
-from opensafeintent.evaluation.swap import COLUMNS, Swapped
 from opensafeintent.statistics import Estimate, Resamples, estimate, rounded
 from opensafeintent.statistics.averages import over_models
 from opensafeintent.taxonomy import CORE_VARIANTS

@@ -5,7 +5,7 @@ rows. No call is made.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -28,7 +28,7 @@ from opensafeintent.evaluation.records import (
     ResponseKey,
 )
 from opensafeintent.evaluation.replay import replay, replayed
-from opensafeintent.evaluation.run import Regrade, other_requests, regrades_of, sampled, tasks_of
+from opensafeintent.evaluation.run import RETEST, swapping, tasks_of
 from opensafeintent.promptsets import Dataset
 from opensafeintent.taxonomy import CORE_VARIANTS, SCALES, Graded
 
@@ -117,15 +117,6 @@ def derive(
             in_order = (judged[task.key] for task in tasks[model])
             results += [graded for graded in in_order if graded.missing_response != "not_made"]
     return results
-
-
-def derive_regrades(
-    manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
-) -> list[Regrade]:
-    """Return what judges said when they were asked once more, as far as the ledger has it."""
-    first, planned = sampled(manifest, dataset, graded)
-    again = replayed(ledger, manifest.identities(), planned, Asking.again)
-    return regrades_of(first, [grades for _, grades, _ in again])
 
 
 def judged_tasks(
@@ -354,10 +345,9 @@ class RunTexts:
         manifest, identities = self._manifest, self._manifest.identities()
         ways: list[Callable[[Asking], Coroutine[Any, Any, object]]] = [Asking.run]
         if manifest.models[task.model].judge_samples:
-            ways.append(Asking.again)
+            ways.append(RETEST.ask)
         if manifest.swap is not None and task.variant in CORE_VARIANTS and task.epoch == 1:
-            requests = other_requests(task, self._dataset, manifest.swap.withheld)
-            ways.append(lambda asking: asking.under(requests))
+            ways.append(swapping(manifest, self._dataset).ask)
         planned = manifest.planned(task.model, [task])
         asked = {
             one.key: one

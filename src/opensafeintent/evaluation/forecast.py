@@ -8,14 +8,20 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from opensafeintent.calls.ledger import Ledger
-from opensafeintent.calls.records import Failed
 from opensafeintent.calls.spending import ForecastLine, by_experience, seen_in
+from opensafeintent.evaluation.again import audited, due, expected_again
+from opensafeintent.evaluation.derive import imported_rows, judged_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Asking, ModelWork, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, JudgePlan, Missing
+from opensafeintent.evaluation.pipeline import ModelWork, Task
+from opensafeintent.evaluation.records import (
+    GradedResponse,
+    JudgeGrades,
+    JudgePlan,
+    Missing,
+    ResponseKey,
+)
 from opensafeintent.evaluation.replay import replay, replayed
-from opensafeintent.evaluation.run import other_requests, sample, task_at, tasks_of, was_judged
-from opensafeintent.evaluation.swap import audited, replayed_swaps
+from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
 from opensafeintent.templates import IntegerContract, Template, Templates
 
@@ -64,59 +70,42 @@ def forecast(ledger: Ledger, identities: Mapping[str, str], work: Sequence[Model
     return Forecast(counter.lines(ledger), assumed=ASSUMED if counter.assumed else "")
 
 
-def forecast_regrades(
+def forecast_again(
     ledger: Ledger, manifest: Manifest, dataset: Dataset
 ) -> tuple[ForecastLine, ...]:
-    """Count the calls that re-grades still take.
+    """Count the calls that asking the judges again still takes.
 
     Args:
         ledger: where outcomes are.
         manifest: of the run as it would be.
         dataset: its prompt-sets.
     """
-    counter = CallCounter()
-    identities = manifest.identities()
-    for model, entry in manifest.models.items():
-        if not entry.judge_samples:
-            continue
-        tasks = tasks_of(model, manifest.sets_of(model, dataset), entry.epochs)
-        planned = manifest.planned(model, tasks)
-        responses = (response for _, response, _ in replay(ledger, identities, planned))
-        found = {
-            one.key: one
-            for one in responses
-            if was_judged(one) or one.missing_response not in ("", "truncated")
-        }
-        keys = sample(found, entry.judge_samples)
-        drawn = manifest.planned(model, [task_at(key, dataset) for key in keys])
-        judged = [item for item in drawn if was_judged(found[item.task.key])]
-        again = {
-            task.key: grades
-            for task, grades, _ in replayed(ledger, identities, judged, Asking.again)
-        }
-        for task, plan, templates in drawn:
-            counter.judges(plan, templates, task, again.get(task.key, {}), ", again")
-    return counter.lines(ledger)
-
-
-def forecast_swaps(
-    ledger: Ledger, manifest: Manifest, dataset: Dataset
-) -> tuple[ForecastLine, ...]:
-    """Count the calls that the swap audit still takes, as `forecast_regrades` does those of
-    re-grades.
-    """
-    counter = CallCounter()
-    if manifest.swap is None:
+    if not expected_again(manifest, dataset):
         return ()
-    planned = audited(manifest, dataset, ledger)
-    replayed = replayed_swaps(manifest, dataset, ledger, planned)
-    for (task, plan, templates), (_, found, asked) in zip(planned, replayed, strict=True):
-        if not found and (task.given is not None or not isinstance(asked[0].outcome, Failed)):
-            continue  # a response without words takes no judge
-        for column, request in other_requests(task, dataset, manifest.swap.withheld).items():
-            swapped = msgspec.structs.replace(task, prompt=request)
-            counter.judges(plan, templates, swapped, found.get(column, {}), ", swapped")
-    return counter.lines(ledger)
+    imported, identities = imported_rows(ledger, dataset), manifest.identities()
+    judged: dict[ResponseKey, bool] = {}
+    for model in manifest.models:
+        tasks = judged_tasks(manifest, dataset, model, imported.get(model, ()))
+        for task, response, _ in replay(ledger, identities, manifest.planned(model, tasks)):
+            # a response without words takes no judge
+            unknown = response.missing_response not in ("", "truncated")
+            if was_judged(response) or (unknown and task.given is None):
+                judged[response.key] = not unknown
+    lines: tuple[ForecastLine, ...] = ()
+    audit = audited(manifest, dataset, ledger)
+    for again, planned in due(manifest, dataset, judged.keys(), audit):
+        counter = CallCounter()
+        known = [item for item in planned if judged[item.task.key]]
+        replies = {
+            task.key: reply for task, reply, _ in replayed(ledger, identities, known, again.ask)
+        }
+        for task, plan, templates in planned:
+            for column, request in again.requests(task).items():
+                grades = replies.get(task.key, {}).get(column, {})
+                asked = msgspec.structs.replace(task, prompt=request)
+                counter.judges(plan, templates, asked, grades, f", {again.why}")
+        lines += counter.lines(ledger)
+    return lines
 
 
 class CallCounter:

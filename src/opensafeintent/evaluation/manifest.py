@@ -73,7 +73,7 @@ class ModelEntry(Grading, frozen=True, kw_only=True):
     imported: bool = False
     """Its responses come from files, not from calls."""
     judge_samples: Annotated[int, msgspec.Meta(ge=0)] = 0
-    """How many of its responses each judge grades once more (`evaluation.run.regrade`)."""
+    """How many of its responses each judge grades once more (`evaluation.again`)."""
 
     def grown_by(self, new: ModelEntry) -> ModelEntry:
         """Return the entry that covers this evaluation and a new one: more judges, epochs and sets;
@@ -99,7 +99,7 @@ def _withheld() -> str:
 
 
 class SwapPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of every model is graded under other requests than its own (`evaluation.swap`)."""
+    """How much of every model is graded under other requests than its own (`evaluation.again`)."""
 
     sets: Annotated[int, msgspec.Meta(ge=1)]
     """The first so many prompt-sets of `promptsets.sample_order` that a model was asked."""

@@ -157,19 +157,15 @@ class Asking:
             case Answered() as answer:
                 return await self._grade(answer)
 
-    async def again(self) -> dict[str, JudgeGrades]:
-        """Put the response to every judge once more, as calls of their own; empty where there is no
-        text to grade.
-        """
-        text = await self._text()
-        asking = replace(self, first_attempt=FIRST_ATTEMPT)
-        return self._by_judge(await self.together(*asking._judges(text))) if text else {}
-
-    async def under(self, requests: Mapping[str, str]) -> dict[str, dict[str, JudgeGrades]]:
-        """Put the response to every judge with other requests in its own one's place.
+    async def again(
+        self, requests: Mapping[str, str], attempt: int = 0, purpose: Purpose | None = None
+    ) -> dict[str, dict[str, JudgeGrades]]:
+        """Put the response to every judge again, as calls of their own.
 
         Args:
-            requests: the requests, by any name.
+            requests: what stands in the request's place, by any name.
+            attempt: number of the first asking.
+            purpose: of the calls, where it is another than what is graded.
 
         Returns:
             By the request's name, the grades of each judge; empty where there is no text to grade.
@@ -178,7 +174,9 @@ class Asking:
         if not text:
             return {}
         tasks = [msgspec.structs.replace(self.task, prompt=other) for other in requests.values()]
-        askings = [replace(self, task=task, purpose="swap") for task in tasks]
+        askings = [
+            replace(self, task=task, first_attempt=attempt, purpose=purpose) for task in tasks
+        ]
         replies = await self.together(*(one for each in askings for one in each._judges(text)))
         each = 2 * len(self.plan.judges)
         return {

@@ -1,25 +1,19 @@
-"""Evaluate many prompts on many targets at once, without one holding up another; grade a sample of
-responses once more.
-
-A re-grade, which tells how far a judge agrees with itself, is a call of its own, in the ledger
-under a key of its own, and is found again there by every later run. The sample is a function of the
-responses alone: a larger one holds every smaller one.
+"""Evaluate many prompts on many targets at once, without one holding up another; what judges are
+asked again.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
-
-import msgspec
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from opensafeintent.calls.client import Client, ModelStopped
 from opensafeintent.calls.draining import for_each, side_by_side
-from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.calls.records import Purpose
 from opensafeintent.errors import Stopped
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Asking, ModelWork, Planned, Task
-from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing, ResponseKey
+from opensafeintent.evaluation.pipeline import FIRST_ATTEMPT, Asking, ModelWork, Task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, Missing
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.record import PromptSet
 from opensafeintent.taxonomy import CORE_VARIANTS, is_dual_use
@@ -122,126 +116,43 @@ def missing_grades(graded: GradedResponse) -> int:
     return sum(isinstance(grade, Missing) for pair in pairs for grade in pair)
 
 
-class Regrade(msgspec.Struct, frozen=True, kw_only=True):
-    """One response that every judge was asked about twice."""
+class Again(NamedTuple):
+    """A question that judges are asked again about responses."""
 
-    model: str
-    set_id: str
-    variant: str
-    epoch: int
-    first: dict[str, JudgeGrades]
-    """By judge: the grades that count."""
-    again: dict[str, JudgeGrades]
+    why: str
+    """What its calls are called behind their purpose."""
+    requests: Callable[[Task], Mapping[str, str]]
+    """What stands in the request's place, by column."""
+    attempt: int = 0
+    """Number of the first asking."""
+    purpose: Purpose | None = None
+    """Of the calls, where it is another than what is graded."""
+
+    async def ask(self, asking: Asking) -> dict[str, dict[str, JudgeGrades]]:
+        """Return the grades of each judge, by column; empty where there is no text to grade."""
+        return await asking.again(self.requests(asking.task), self.attempt, self.purpose)
 
 
-def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
-    """Share a number of responses out to models, as evenly as it goes; a larger number gives no
-    model fewer.
+def _own_request(task: Task) -> dict[str, str]:
+    return {task.variant: task.prompt}
+
+
+RETEST = Again("again", _own_request, attempt=FIRST_ATTEMPT)
+"""The same question once more."""
+
+
+def swapping(manifest: Manifest, dataset: Dataset) -> Again:
+    """Return the question of the swap audit: the set's other two prompts in the request's place,
+    and none.
     """
-    names = sorted(models, key=_digest)
-    return {
-        model: count // len(names) + (index < count % len(names))
-        for index, model in enumerate(names)
-    }
+    withheld = manifest.swap.withheld if manifest.swap else ""
 
+    def other_requests(task: Task) -> dict[str, str]:
+        prompts = dataset.by_id[task.set_id].prompts
+        others = {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant}
+        return others | {WITHHELD: withheld}
 
-def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
-    """Return `count` of a model's responses: as many of each variant as it goes, and at random
-    within each.
-
-    The order is by content hashes alone, so the sample is the same whenever it is drawn, and grows
-    with `count`.
-    """
-    by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
-    for key in keys:
-        by_variant[key.variant].append((_digest(*key), key))
-    rounds = [
-        (turn, *entry)
-        for entries in by_variant.values()
-        for turn, entry in enumerate(sorted(entries))
-    ]
-    return [key for _, _, key in sorted(rounds)[:count]]
-
-
-def _digest(*parts: str | int) -> str:
-    return sha256_hex(canonical_json(list(parts)))
-
-
-async def regrade(
-    client: Client,
-    manifest: Manifest,
-    dataset: Dataset,
-    graded: Collection[GradedResponse],
-    *,
-    at_once: int = 64,
-) -> list[Regrade]:
-    """Put a sample of every model's responses to its judges once more, as many as the manifest
-    says.
-
-    Args:
-        client: makes the calls.
-        manifest: of the run.
-        dataset: its prompt-sets.
-        graded: the run's responses with their grades.
-        at_once: responses under way at the same time.
-
-    Raises:
-        Stopped: a judge or a budget ended the run. What was answered is in the ledger.
-    """
-
-    async def again(item: Planned) -> dict[str, JudgeGrades]:
-        return await Asking(client, *item).again()
-
-    first, planned = sampled(manifest, dataset, graded)
-    return regrades_of(first, await for_each(client, planned, again, at_once=at_once))
-
-
-def regrades_of(
-    first: Iterable[GradedResponse], again: Iterable[dict[str, JudgeGrades]]
-) -> list[Regrade]:
-    """Put the first and the second grades of responses together."""
-    return [
-        Regrade(**one.key._asdict(), first=one.grades, again=two)
-        for one, two in zip(first, again, strict=True)
-    ]
-
-
-def expected_regrades(manifest: Manifest) -> int:
-    """Return how many calls the re-grades of a run take at most, re-asks aside."""
-    return sum(2 * len(entry.judges) * entry.judge_samples for entry in manifest.models.values())
-
-
-def sampled(
-    manifest: Manifest, dataset: Dataset, graded: Collection[GradedResponse]
-) -> tuple[list[GradedResponse], list[Planned]]:
-    """Return the responses of a run that are graded once more, and how."""
-    first: list[GradedResponse] = []
-    planned: list[Planned] = []
-    for model, entry in manifest.models.items():
-        judged = {
-            response.key: response
-            for response in graded
-            if response.model == model and was_judged(response)
-        }
-        keys = sample(judged, entry.judge_samples)
-        first += [judged[key] for key in keys]
-        planned += manifest.planned(model, [task_at(key, dataset) for key in keys])
-    return first, planned
-
-
-def task_at(key: ResponseKey, dataset: Dataset) -> Task:
-    """Return the task of one response."""
-    return Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
-
-
-def other_requests(task: Task, dataset: Dataset, withheld: str) -> dict[str, str]:
-    """Return what stands in the request's place in the swap audit, by column: the set's other two
-    prompts, and none.
-    """
-    prompts = dataset.by_id[task.set_id].prompts
-    return {intent: prompts.of(intent) for intent in CORE_VARIANTS if intent != task.variant} | {
-        WITHHELD: withheld
-    }
+    return Again("swapped", other_requests, purpose="swap")
 
 
 def was_judged(graded: GradedResponse) -> bool:

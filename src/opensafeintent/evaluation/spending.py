@@ -7,13 +7,12 @@ from pathlib import Path
 
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.spending import Spent, spent_of
+from opensafeintent.evaluation.again import audited, due
 from opensafeintent.evaluation.derive import imported_rows, judged_tasks
 from opensafeintent.evaluation.manifest import Manifest
-from opensafeintent.evaluation.pipeline import Asking
 from opensafeintent.evaluation.records import GradedResponse
 from opensafeintent.evaluation.replay import replay, replayed
-from opensafeintent.evaluation.run import sampled
-from opensafeintent.evaluation.swap import audited, replayed_swaps
+from opensafeintent.evaluation.run import was_judged
 from opensafeintent.promptsets import Dataset
 
 
@@ -28,12 +27,10 @@ def calls_of(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Iterator[b
         for _, response, asked in replay(ledger, identities, manifest.planned(model, tasks)):
             graded.append(response)
             yield from (one.key for one in asked)
-    again = sampled(manifest, dataset, graded)[1]
-    for _, _, asked in replayed(ledger, identities, again, Asking.again):
-        yield from (one.key for one in asked)
-    swaps = audited(manifest, dataset, ledger)
-    for _, _, asked in replayed_swaps(manifest, dataset, ledger, swaps):
-        yield from (one.key for one in asked)
+    keys = {response.key for response in graded if was_judged(response)}
+    for again, planned in due(manifest, dataset, keys, audited(manifest, dataset, ledger)):
+        for _, _, asked in replayed(ledger, identities, planned, again.ask):
+            yield from (one.key for one in asked)
 
 
 def spent_of_run(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> Spent:

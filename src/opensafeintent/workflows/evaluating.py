@@ -13,6 +13,7 @@ from opensafeintent.calls.baselines import BASELINES, DEMONSTRATION_JUDGE
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError
+from opensafeintent.evaluation.again import samples_by_model
 from opensafeintent.evaluation.derive import given_tasks, imported_rows
 from opensafeintent.evaluation.judge_check import Examination, duties_of, load_anchors
 from opensafeintent.evaluation.manifest import (
@@ -24,7 +25,7 @@ from opensafeintent.evaluation.manifest import (
     store_templates,
 )
 from opensafeintent.evaluation.pipeline import ModelWork
-from opensafeintent.evaluation.run import samples_by_model, tasks_of
+from opensafeintent.evaluation.run import tasks_of
 from opensafeintent.hostile import name_safe, one_line
 from opensafeintent.interop.inspect.models import model_identity
 from opensafeintent.promptsets import Dataset, drawn, load_dataset

@@ -24,14 +24,13 @@ from opensafeintent.calls.client import Client, Tally
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.calls.progress import Display
 from opensafeintent.errors import InputError, first_exit_code
-from opensafeintent.evaluation.derive import RunTexts, derive, derive_regrades
+from opensafeintent.evaluation.again import Regrade, Swapped, derive_again
+from opensafeintent.evaluation.derive import RunTexts, derive
 from opensafeintent.evaluation.forecast import Forecast
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
 from opensafeintent.evaluation.records import GradedResponse
-from opensafeintent.evaluation.run import Regrade
 from opensafeintent.evaluation.spending import spent_of_run
-from opensafeintent.evaluation.swap import Swapped, derive_swaps
 from opensafeintent.files import (
     Taken,
     locked_folder,
@@ -309,9 +308,8 @@ def _open_study(folder: RunFolder, name: str, display: Display) -> Iterator[tupl
 
     with Ledger(path, readonly=True) as ledger, ledger.snapshot():
         graded = derive(manifest, dataset, ledger, read=read)
-        regrades = derive_regrades(manifest, dataset, ledger, graded)
-        swaps = derive_swaps(manifest, dataset, ledger, graded)
-        study = study_of(name, manifest, dataset, graded, regrades, swaps)
+        second = derive_again(manifest, dataset, ledger, graded)
+        study = study_of(name, manifest, dataset, graded, *second)
         del graded  # a hundred thousand records, needed no longer
         yield study, ledger
 

@@ -21,14 +21,14 @@ from opensafeintent.calls.merging import LEDGER, take_up
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.records import Failed
 from opensafeintent.errors import first_exit_code
+from opensafeintent.evaluation.again import Regrade, Swapped, ask_again, expected_again
 from opensafeintent.evaluation.derive import RunTexts, derive
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
     expected_calls,
     forecast,
-    forecast_regrades,
-    forecast_swaps,
+    forecast_again,
 )
 from opensafeintent.evaluation.judge_check import Examination, JudgeCheck, check_work, with_checks
 from opensafeintent.evaluation.manifest import Manifest, RunFolder
@@ -36,14 +36,10 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import (
-    Regrade,
-    expected_regrades,
     missing_grades,
-    regrade,
     run_work,
 )
 from opensafeintent.evaluation.spending import spent_of_run
-from opensafeintent.evaluation.swap import Swapped, expected_swaps, swap
 from opensafeintent.interop.inspect.models import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
 from opensafeintent.report.cost import Costs
@@ -127,8 +123,7 @@ def foretell(plan: Plan) -> Outcome:
     checks = check_work(plan.examination) if plan.examination else []
     with Ledger(plan.folder.ledger_path(manifest), readonly=True, missing_ok=True) as ledger:
         first = forecast(ledger, manifest.identities(), [*checks, *plan.work])
-        again = forecast_regrades(ledger, manifest, dataset)
-        again += forecast_swaps(ledger, manifest, dataset)
+        again = forecast_again(ledger, manifest, dataset)
     unknown = again and any(task.given is None for item in plan.work for task in item.tasks)
     expected = Forecast(first.lines + again, first.assumed or (ASSUMED if unknown else ""))
     return Outcome.forecasting(expected, plan.settings, [*plan.notes, *unset_lines(plan.asked)])
@@ -282,9 +277,7 @@ async def _run_calls(
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
     calls = Calls(client, manifest.identities(), display, limits, stop_when)
-    calls.expect(
-        expected_calls(plan.work) + expected_regrades(manifest) + expected_swaps(manifest, dataset)
-    )
+    calls.expect(expected_calls(plan.work) + expected_again(manifest, dataset))
     work = await calls.left_of(plan.work)
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
@@ -296,11 +289,10 @@ async def _run_calls(
         if stop_when is not None:
             manifest = stop_when.conclude()
         graded = derive(manifest, dataset, client.ledger, calls.known)
-        regrades = await regrade(client, manifest, dataset, graded)
-        swaps = await swap(client, manifest, dataset, graded)
+        second = await ask_again(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
-    return Found(manifest, graded, regrades, swaps, notes)
+    return Found(manifest, graded, *second, notes)
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:

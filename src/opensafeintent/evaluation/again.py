@@ -1,0 +1,239 @@
+"""Ask the judges again: about a sample once more, which tells how far a judge agrees with itself;
+and about a sample under other requests, the intent-swap audit.
+
+These are calls of their own, found again in the ledger by every later run. The audit's sample is
+the first prompt-sets of `promptsets.sample_order` that a model was asked, in epoch 1, each core
+response under the other two prompts of its set and with the request withheld. Either sample is a
+function of the responses alone: a larger one holds every smaller one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from opensafeintent.calls.client import Client
+from opensafeintent.calls.draining import for_each
+from opensafeintent.calls.ledger import Ledger
+from opensafeintent.canonical import canonical_json, sha256_hex
+from opensafeintent.evaluation.derive import imported_rows, judged_tasks
+from opensafeintent.evaluation.manifest import Manifest
+from opensafeintent.evaluation.pipeline import Asking, Planned, Task
+from opensafeintent.evaluation.records import GradedResponse, JudgeGrades, ResponseKey
+from opensafeintent.evaluation.replay import replayed
+from opensafeintent.evaluation.run import RETEST, WITHHELD, Again, swapping, was_judged
+from opensafeintent.promptsets import Dataset
+from opensafeintent.promptsets.sampling import sample_order
+from opensafeintent.taxonomy import CORE_VARIANTS
+
+COLUMNS = (*CORE_VARIANTS, WITHHELD)
+"""What a response is graded under: the prompt of each intent, and no request."""
+
+_Columns = dict[str, dict[str, JudgeGrades]]
+"""Grades by column, then judge."""
+
+
+class Regrade(msgspec.Struct, frozen=True, kw_only=True):
+    """One response that every judge was asked about twice."""
+
+    model: str
+    set_id: str
+    variant: str
+    epoch: int
+    first: dict[str, JudgeGrades]
+    """By judge: the grades that count."""
+    again: dict[str, JudgeGrades]
+
+
+class Swapped(msgspec.Struct, frozen=True, kw_only=True):
+    """One core response as judges grade it under every column."""
+
+    model: str
+    set_id: str
+    variant: str
+    grades: _Columns
+    """Its own prompt's are those that count. Empty where there is no graded response."""
+
+
+class Second(NamedTuple):
+    """What judges said when they were asked again."""
+
+    regrades: list[Regrade]
+    swaps: list[Swapped]
+
+
+def samples_by_model(models: Collection[str], count: int) -> dict[str, int]:
+    """Share a number of responses out to models, as evenly as it goes; a larger number gives no
+    model fewer.
+    """
+    names = sorted(models, key=_digest)
+    return {
+        model: count // len(names) + (index < count % len(names))
+        for index, model in enumerate(names)
+    }
+
+
+def sample(keys: Iterable[ResponseKey], count: int) -> list[ResponseKey]:
+    """Return `count` of a model's responses: as many of each variant as it goes, and at random
+    within each.
+
+    The order is by content hashes alone, so the sample is the same whenever it is drawn, and grows
+    with `count`.
+    """
+    by_variant: defaultdict[str, list[tuple[str, ResponseKey]]] = defaultdict(list)
+    for key in keys:
+        by_variant[key.variant].append((_digest(*key), key))
+    rounds = [
+        (turn, *entry)
+        for entries in by_variant.values()
+        for turn, entry in enumerate(sorted(entries))
+    ]
+    return [key for _, _, key in sorted(rounds)[:count]]
+
+
+def _digest(*parts: str | int) -> str:
+    return sha256_hex(canonical_json(list(parts)))
+
+
+def audited(manifest: Manifest, dataset: Dataset, ledger: Ledger) -> list[Planned]:
+    """Return the core responses of a run that are audited, and how each is graded: three of each
+    prompt-set and model.
+
+    Of imported responses those that judges were asked about are.
+
+    Raises:
+        InputError: an imported response is damaged.
+    """
+    if manifest.swap is None:
+        return []
+    imported = imported_rows(ledger, dataset)
+    order = sample_order(dataset.prompt_sets)
+    planned: list[Planned] = []
+    for model in manifest.models:
+        tasks: dict[str, list[Task]] = {}
+        for task in judged_tasks(manifest, dataset, model, imported.get(model, ())):
+            if task.epoch == 1 and task.variant in CORE_VARIANTS:
+                tasks.setdefault(task.set_id, []).append(task)
+        chosen = [prompt_set.id for prompt_set in order if prompt_set.id in tasks][
+            : manifest.swap.sets
+        ]
+        planned += manifest.planned(model, [task for set_id in chosen for task in tasks[set_id]])
+    return planned
+
+
+def due(
+    manifest: Manifest, dataset: Dataset, keys: Collection[ResponseKey], audit: Iterable[Planned]
+) -> list[tuple[Again, list[Planned]]]:
+    """Return what judges are asked again, and about which responses.
+
+    Args:
+        manifest: of the run.
+        dataset: its prompt-sets.
+        keys: of the responses that judges have graded, or may come to grade.
+        audit: the responses that are audited (`audited`).
+    """
+    retested: list[Planned] = []
+    for model, entry in manifest.models.items():
+        own = sample((key for key in keys if key.model == model), entry.judge_samples)
+        tasks = [
+            Task(**key._asdict(), prompt=dataset.by_id[key.set_id].wordings()[key.variant])
+            for key in own
+        ]
+        retested += manifest.planned(model, tasks)
+    swapped = [item for item in audit if item.task.key in keys]
+    return [(RETEST, retested), (swapping(manifest, dataset), swapped)]
+
+
+async def ask_again(
+    client: Client,
+    manifest: Manifest,
+    dataset: Dataset,
+    graded: Collection[GradedResponse],
+    *,
+    at_once: int = 64,
+) -> Second:
+    """Put responses to the judges again, as many as the manifest says.
+
+    Args:
+        client: makes the calls.
+        manifest: of the run.
+        dataset: its prompt-sets.
+        graded: the run's responses with their grades.
+        at_once: responses under way at the same time.
+
+    Raises:
+        Stopped: a judge or a budget ended the run. What was answered is in the ledger.
+    """
+    audit = audited(manifest, dataset, client.ledger)
+    results: list[dict[ResponseKey, _Columns]] = []
+    for again, planned in due(manifest, dataset, _judged(graded), audit):
+        askings = [Asking(client, *item) for item in planned]
+        replies = await for_each(client, askings, again.ask, at_once=at_once)
+        results.append({item.task.key: reply for item, reply in zip(planned, replies, strict=True)})
+    return _second(graded, audit, results)
+
+
+def derive_again(
+    manifest: Manifest, dataset: Dataset, ledger: Ledger, graded: Collection[GradedResponse]
+) -> Second:
+    """Return what `ask_again` does, as far as the ledger has it."""
+    audit = audited(manifest, dataset, ledger)
+    results = [
+        {
+            task.key: reply
+            for task, reply, _ in replayed(ledger, manifest.identities(), planned, again.ask)
+        }
+        for again, planned in due(manifest, dataset, _judged(graded), audit)
+    ]
+    return _second(graded, audit, results)
+
+
+def _judged(graded: Iterable[GradedResponse]) -> set[ResponseKey]:
+    return {response.key for response in graded if was_judged(response)}
+
+
+def _second(
+    graded: Iterable[GradedResponse],
+    audit: Iterable[Planned],
+    results: Sequence[Mapping[ResponseKey, _Columns]],
+) -> Second:
+    """Put the grades of the second asking beside those that count."""
+    retests, swaps = results
+    known = {response.key: response for response in graded}
+
+    def columns(key: ResponseKey) -> _Columns:
+        response = known.get(key)
+        if response is None or response.missing_response:
+            return {}
+        if response.refused:  # helpfulness 1 and harm 0, whatever was asked
+            return dict.fromkeys(COLUMNS, response.grades)
+        return {key.variant: response.grades} | swaps.get(key, {})
+
+    keys = [item.task.key for item in audit]
+    return Second(
+        [
+            Regrade(**key._asdict(), first=known[key].grades, again=again.get(key.variant, {}))
+            for key, again in retests.items()
+        ],
+        [
+            Swapped(model=key.model, set_id=key.set_id, variant=key.variant, grades=columns(key))
+            for key in keys
+        ],
+    )
+
+
+def expected_again(manifest: Manifest, dataset: Dataset) -> int:
+    """Return how many calls are made or reused at most when judges are asked again, re-asks
+    aside.
+    """
+    sets = min(manifest.swap.sets, len(dataset)) if manifest.swap else 0
+    swapped = len(CORE_VARIANTS) * sets
+    return sum(
+        2 * len(entry.judges) * entry.judge_samples
+        + swapped * (2 * (len(COLUMNS) - 1) * len(entry.judges) + (not entry.imported))
+        for entry in manifest.models.values()
+        if entry.judges
+    )
