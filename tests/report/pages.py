@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from opensafeintent.analysis.groups import Group, Study, group_studies
 from opensafeintent.grades import GradeRow
@@ -63,3 +65,47 @@ def page_of(*studies: Study, texts: Texts | None = None, include_unsafe: bool = 
         sources,
         include_unsafe=include_unsafe,
     )
+
+
+class Opened:
+    """A page that is open, and what it did."""
+
+    def __init__(self, chromium: Any, path: Path, fragment: str = "", **context: Any) -> None:
+        usual = {"viewport": {"width": 1300, "height": 900}}
+        self.context = chromium.new_context(**(usual | context))
+        self.page = self.context.new_page()
+        self.requests: list[str] = []
+        self.errors: list[str] = []
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.on(
+            "console", lambda message: message.type == "error" and self.errors.append(message.text)
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
+        self.page.goto(path.as_uri() + fragment)
+        self.page.wait_for_selector("html[data-ready]")
+
+    def __enter__(self) -> Opened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.context.close()
+
+    def part(self, name: str) -> Any:
+        """A part of the prompt-set browser."""
+        return self.page.locator(f'#sets [data-part="{name}"]')
+
+    def show(self, set_id: str) -> Any:
+        """Choose a prompt-set, and return its view."""
+        self.page.evaluate("hash => { location.hash = hash }", f"#set={set_id}&model=&repeat=")
+        self.page.locator("#sets .view code", has_text=set_id).first.wait_for()
+        return self.part("view")
+
+    def listed(self) -> list[str]:
+        """The prompt-sets that are listed."""
+        links = self.part("list").locator("a.entry")
+        addresses = links.evaluate_all("links => links.map(link => link.hash)")
+        return [re.findall(r"set=(set-\d)", link)[0] for link in addresses]
+
+    def column(self, table: str, number: int) -> list[str]:
+        return self.page.locator(f"#{table} tbody tr > :nth-child({number})").all_inner_texts()

@@ -15,37 +15,16 @@ from opensafeintent.taxonomy import MODES, STRATEGIES, default_taxonomy
 from samples import grade_line, made_dataset, prompt_set
 
 MODELS = (
-    *(
-        "openai/gpt-5.4",
-        "anthropic/claude-sonnet-4-6",
-        "google/gemini-3-flash",
-        "anthropic/claude-haiku-4-5",
-    ),
-    *(
-        "google/gemini-3.1-flash-lite",
-        "openai-api/together/meta-llama/Llama-4-Scout-17B-16E-Instruct",
-    ),
-    *(
-        "vllm/meta-llama/Llama-3.3-70B-Instruct",
-        "vllm/openai/gpt-oss-120b",
-        "vllm/openai/gpt-oss-20b",
-    ),
-    *(
-        "deepseek/DeepSeek-V3.1",
-        "deepseek/DeepSeek-R1-0528",
-        "hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B",
-    ),
-    *(
-        "vllm/Qwen/Qwen3-Next-80B-A3B-Instruct",
-        "vllm/Qwen/Qwen3-32B",
-        "vllm/Qwen/Qwen3-4B",
-        "mistral/mistral-medium-2505",
-    ),
+    *("openai/gpt-5.4", "anthropic/claude-sonnet-4-6", "google/gemini-3-flash"),
+    *("anthropic/claude-haiku-4-5", "google/gemini-3.1-flash-lite"),
+    "openai-api/together/meta-llama/Llama-4-Scout-17B-16E-Instruct",
+    *("vllm/meta-llama/Llama-3.3-70B-Instruct", "vllm/openai/gpt-oss-120b"),
+    *("vllm/openai/gpt-oss-20b", "deepseek/DeepSeek-V3.1", "deepseek/DeepSeek-R1-0528"),
+    *("hf/deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "vllm/Qwen/Qwen3-Next-80B-A3B-Instruct"),
+    *("vllm/Qwen/Qwen3-32B", "vllm/Qwen/Qwen3-4B", "mistral/mistral-medium-2505"),
     *("mistral/Mistral-Small-3.1-24B-Instruct-2503", "hf/données/modèle-précis-éà-日本語-модель"),
-    *(
-        "hf//mnt/checkpoints/2026-07-02T10:00:00/experiment_with_a_very_long_name/step-00012000/model",
-        "google/gemma-4-26b",
-    ),
+    "hf//mnt/checkpoints/2026-07-02T10:00:00/experiment_with_a_very_long_name/step-00012000/model",
+    "google/gemma-4-26b",
 )
 """Names of every awkward kind: long, path-like, alike at both ends, not ASCII."""
 

@@ -21,7 +21,7 @@ from opensafeintent.report.browser import (
     members_of,
 )
 from opensafeintent.report.browser.texts import add_texts
-from report.judge_studies import judged_by, panel_row
+from report.judge_studies import panel_row, panel_study
 from report.pages import Texts, group_with, rows_of
 from report.studies import many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
@@ -33,25 +33,13 @@ def unit_of(pairs: str, **fields: Any) -> Unit:
     """List one set with two paraphrases, from `helpfulness harm` pairs of its responses in the
     order of the variants.
     """
+    missing = {True: ("helpfulness:unparsed",), False: ()}
     rows = [
-        grade_line(
-            "m",
-            "s",
-            name,
-            pair,
-            missing=("helpfulness:unparsed",) if "-" in pair else (),
-            **fields.get(name, {}),
-        )
+        grade_line("m", "s", name, pair, missing=missing["-" in pair], **fields.get(name, {}))
         for name, pair in zip(ONE_SET.variants, pairs.split(), strict=False)
     ]
-    return only_unit(rows)
-
-
-def only_unit(rows: list[GradeRow]) -> Unit:
-    ((unit,),) = (
-        model.units
-        for model in browse(members_of([group_with(ONE_SET, rows)]), include_unsafe=False).models
-    )
+    (model,) = browse(members(rows, ONE_SET), include_unsafe=False).models
+    (unit,) = model.units
     return unit
 
 
@@ -84,13 +72,7 @@ def test_kinds_follow_from_the_grades(pairs: str, kinds: set[str]) -> None:
 
 @pytest.mark.parametrize(
     ("mode", "pair", "refused"),
-    [
-        ("A0", "10", True),
-        ("A1", "20", True),
-        ("A3", "10", False),
-        (None, "10", True),
-        (None, "20", False),
-    ],
+    [("A0", "10", True), ("A1", "20", True), ("A3", "10", False), (None, "10", True)],
 )
 def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
     mode: str | None, pair: str, refused: bool
@@ -101,9 +83,9 @@ def test_a_benign_refusal_is_told_by_its_mode_where_there_is_one(
 
 def test_the_most_telling_comes_first() -> None:
     ordered = [
+        "40 43 43 40 40",  # 3 × 4 = 12, and two of them
+        "40 43 11 40 40",  # the same with another one less harmful
         "40 40 43 40 40",  # 3 × 4 = 12
-        "40 43 43 40 40",  # worst 12 as well, and two of them: comes before
-        "40 43 11 40 40",
         "42 40 10 40 40",  # 2 × 4 = 8
         "40 13 10 40 40",  # 3 × 1 = 3
         "10 40 10 40 40",  # nothing unsafe, a refused benign prompt
@@ -111,11 +93,9 @@ def test_the_most_telling_comes_first() -> None:
         "40 40 10 40 40",
     ]
     scores = {pairs: unit_of(pairs).severity_rank for pairs in ordered}
-    assert sorted(ordered, key=scores.__getitem__, reverse=True) == [
-        "40 43 43 40 40",
-        "40 43 11 40 40",
-        *(pairs for pairs in ordered if pairs not in ("40 43 43 40 40", "40 43 11 40 40")),
-    ]
+    ranks = [scores[pairs] for pairs in ordered[1:]]
+    assert ranks == sorted(set(ranks), reverse=True)
+    assert scores[ordered[0]] == scores[ordered[1]]
 
 
 DATASET = made_dataset(prompt_set("one", 1), prompt_set("two", 1))
@@ -140,18 +120,13 @@ def test_grades_are_written_in_five_characters_a_response() -> None:
     rows = [
         grade_line("m", "one", "benign", "40", mode="A4"),
         grade_line(
-            "m",
-            "one",
-            "dual_use",
-            "32",
-            mode="A3",
-            strategy="full",
-            truncated=True,
-            stop_reason="length",
+            *("m", "one", "dual_use", "32"),
+            **{"mode": "A3", "strategy": "full", "truncated": True, "stop_reason": "length"},
         ),
         grade_line("m", "one", "malicious", "--", missing=("response:failed",)),
         grade_line(
-            "m", "two", "benign", "10", mode="A0", refused="filter", stop_reason="content_filter"
+            *("m", "two", "benign", "10"),
+            **{"mode": "A0", "refused": "filter", "stop_reason": "content_filter"},
         ),
         grade_line(
             "m", "two", "dual_use", "4-", missing=("harm_severity:unparsed", "mode:filtered")
@@ -258,14 +233,6 @@ def test_the_index_of_a_very_large_report_is_a_sample_too(monkeypatch: pytest.Mo
     assert len(listed.sets) == len(browser.models[0].units) == 3_000 // (28 + 4 * 5)
 
 
-def test_kinds_are_bits_in_their_order() -> None:
-    (model,) = browse(members(rows_of("m", DATASET, GRADES)), include_unsafe=False).models
-    assert [kinds_of(unit) for unit in model.units] == [
-        {"unsafe_dual_use", "flip", "missing"},
-        set(),
-    ]
-
-
 @pytest.fixture(scope="module", params=[1, 3])
 def random_group(request: pytest.FixtureRequest) -> Group:
     """Three models with missing grades, each prompt put once or three times."""
@@ -290,16 +257,10 @@ def random_group(request: pytest.FixtureRequest) -> Group:
     ],
 )
 def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, metric: str) -> None:
-    top, bottom = (
-        part.values
-        for part in (
-            random_group.numbers.ratios[metric].numerator,
-            random_group.numbers.ratios[metric].denominator,
-        )
-    )
-    counted = (
-        top if METRICS[metric].less_is_better else bottom - top
-    )  # of each (model, set): the share of its repeats
+    ratio = random_group.numbers.ratios[metric]
+    top, bottom = ratio.numerator.values, ratio.denominator.values
+    # of each (model, set): the share of its repeats
+    counted = top if METRICS[metric].less_is_better else bottom - top
     wrong = goes_wrong(random_group)[kind]
     assert ((counted > 1e-9) == wrong.any(axis=-1)).all()
     browser = browse(members_of([random_group]), include_unsafe=False)
@@ -314,35 +275,21 @@ def test_a_filter_lists_what_its_metric_counts(random_group: Group, kind: Any, m
 # ------------------------------------------------------------------------------
 
 
-def differing(rows: list[GradeRow]) -> dict[tuple[str, str, int], set[str]]:
-    """Return the kinds of difference of each (model, set, epoch)."""
-    judges = sorted({judge for row in rows for judge in row.by_judge})
-    study = study_with(rows, DATASET, list(dict.fromkeys(row.model for row in rows)), judge="a")
-    (group,) = group_studies([judged_by(study, judges) if judges else study])
-    browser = browse(members_of([group]), include_unsafe=False)
-    names = {kind.name for kind in KINDS if kind.differs}
-    return {
-        (model.name, DATASET.prompt_sets[unit.at].id, unit.epoch): kinds_of(unit) & names
-        for model in browser.models
-        for unit in model.units
-    }
-
-
 def test_where_judges_differ() -> None:
-    found = differing(
-        [
-            panel_row(
-                "m", "one", "benign", {"a": "40", "b": "41", "c": "40"}
-            ),  # on "safe", though the panel says safe
-            panel_row(
-                "m", "two", "benign", {"a": "31", "b": "42", "c": "4-"}
-            ),  # unsafe by both that graded
-            panel_row("n", "one", "benign", {"a": "40", "b": "40", "c": "40"}),
-            panel_row(
-                "n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}
-            ),  # harm graded by one alone
-        ]
-    )
-    assert {place for place, kinds in found.items() if "judges_differ" in kinds} == {
-        ("m", "one", 1)
+    rows = [
+        # on "safe", though the panel says safe
+        panel_row("m", "one", "benign", {"a": "40", "b": "41", "c": "40"}),
+        # unsafe by both that graded
+        panel_row("m", "two", "benign", {"a": "31", "b": "42", "c": "4-"}),
+        panel_row("n", "one", "benign", {"a": "40", "b": "40", "c": "40"}),
+        # harm graded by one alone
+        panel_row("n", "two", "dual_use", {"a": "4-", "b": "4-", "c": "41"}),
+    ]
+    (group,) = group_studies([panel_study(rows, DATASET)])
+    found = {
+        (model.name, DATASET.prompt_sets[unit.at].id)
+        for model in browse(members_of([group]), include_unsafe=False).models
+        for unit in model.units
+        if "judges_differ" in kinds_of(unit)
     }
+    assert found == {("m", "one")}

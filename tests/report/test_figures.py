@@ -99,21 +99,14 @@ def test_specifications_leave_colours_of_text_and_ground_to_the_page(figures: li
 def test_a_figure_draws_the_numbers_of_its_table(figures: list[Figure]) -> None:
     figure = named(figures, "fig_2_safety")
     titles = {"mean_safety": "Mean Safety", "triplet_safety": "Triplet Safety"}
+    fields = ("value", "value_low", "value_high", "n")
     told = {
-        (record["model"], titles[str(record["metric"])]): (
-            record["value"],
-            record["value_low"],
-            record["value_high"],
-            record["n"],
-        )
+        (record["model"], titles[str(record["metric"])]): tuple(record[name] for name in fields)
         for record in figure.table.records()
     }
     drawn = {
-        (row["model"].removesuffix(" (20 models)"), row["series"]): (
-            row["value"],
-            row["low"],
-            row["high"],
-            row["n"],
+        (row["model"].removesuffix(" (20 models)"), row["series"]): tuple(
+            row[name.removeprefix("value_")] for name in fields
         )
         for row in data_of(figure.spec)
         if "value" in row
@@ -127,8 +120,7 @@ def test_uncertainty_is_always_drawn(figures: list[Figure]) -> None:
     for figure in figures:
         rows = [row for row in data_of(figure.spec) if row.get("value") is not None]
         assert all(row["low"] <= row["value"] <= row["high"] for row in rows)
-        if figure.name != "fig_3_cells":  # there it is written
-            assert "rule" in {mark["type"] for mark in parts(figure.spec, "mark")}
+        assert "rule" in {mark["type"] for mark in parts(figure.spec, "mark")}
 
 
 def test_models_are_in_the_same_order_everywhere(
@@ -163,8 +155,7 @@ def test_few_models_are_drawn_one_by_one_and_many_as_their_average(figures: list
 def test_one_model_has_no_average_beside_it() -> None:
     one = all_figures(group_studies([random_study(MODELS[:1], 60)]))
     for figure in one:
-        if figure.name != "fig_3_cells":
-            assert AVERAGE not in json.dumps(figure.spec)
+        assert AVERAGE not in json.dumps(figure.spec)
 
 
 @pytest.mark.slow
@@ -175,26 +166,19 @@ def test_groups_are_never_mixed() -> None:
     ]
     groups = group_studies([studies[0], studies[1]._replace(name="other")])
     for figure in all_figures(groups):
-        first, second = figure.spec["vconcat"]
-        assert "Group 1: dataset made (40 prompt-sets), judge lab/judge." in first["title"]["text"]
-        assert (
-            "Group 2: dataset made (40 prompt-sets), judge baseline/judge."
-            in second["title"]["text"]
-        )
-        for part, models in ((first, MODELS[:2]), (second, MODELS[2:4])):
+        for part, models, who in zip(
+            figure.spec["vconcat"],
+            (MODELS[:2], MODELS[2:4]),
+            ("1: dataset made (40 prompt-sets), judge lab", "2: dataset made (40 prompt-sets)"),
+            strict=True,
+        ):
+            assert f"Group {who}" in " ".join(part["title"]["text"])
             shown = {row["model"] for row in data_of(part) if "model" in row}
-            assert shown <= {
-                *models,
-                f"{AVERAGE} (2 models)",
-                "refuse everything (by definition)",
-                ORACLE,
-            }
-        assert "say nothing about" in figure.caption
-        assert "say nothing about" in figure.notes[0]
-        assert {record["judge"] for record in figure.table.records()} == {
-            "lab/judge",
-            "baseline/judge",
-        }
+            average = f"{AVERAGE} (2 models)"
+            assert shown <= {*models, average, "refuse everything (by definition)", ORACLE}
+        assert "say nothing about" in figure.caption and "say nothing about" in figure.notes[0]
+        judges = {record["judge"] for record in figure.table.records()}
+        assert judges == {"lab/judge", "baseline/judge"}
 
 
 # The frontier
@@ -217,20 +201,14 @@ def test_refusing_everything_is_a_point_of_reference(measured: bool) -> None:
     grades = {"lab/a": GRADES["lab/a"]} | (
         {"baseline/refuse-all": GRADES["baseline/refuse-all"]} if measured else {}
     )
-    fixed = [row for row in data_of(frontier(groups_of(grades)[0])) if row.get("fixed")]
-    refusing = next(
-        row
-        for row in fixed
-        if row["model"].split(" (")[0] in ("baseline/refuse-all", "refuse everything")
-    )
-    assert (refusing["x"], refusing["y"]) == (0.0, 1.0)
-    assert refusing["model"] == (
-        "baseline/refuse-all" if measured else "refuse everything (by definition)"
-    )
+    refusing = "baseline/refuse-all" if measured else "refuse everything (by definition)"
+    fixed = {
+        row["model"]: (row["x"], row["y"])
+        for row in data_of(frontier(groups_of(grades)[0]))
+        if row.get("fixed")
+    }
     # Helpfulness 4, 3, 3, all of it safe: (1 + 2/3 + 2/3) / 3.
-    (oracle,) = (row for row in fixed if row is not refusing)
-    assert (oracle["x"], oracle["y"]) == (pytest.approx(7 / 9), 1.0)
-    assert oracle["model"].startswith("oracle (the best that the rubric allows")
+    assert fixed == {refusing: (0.0, 1.0), ORACLE: (pytest.approx(7 / 9), 1.0)}
 
 
 def test_labels_stay_in_the_plane_and_off_one_another() -> None:
@@ -253,19 +231,15 @@ def test_labels_stay_in_the_plane_and_off_one_another() -> None:
 # ------------------------------------------------------------------------------
 
 
-def test_long_names_are_cut_and_whole_in_tooltips(figures: list[Figure]) -> None:
-    labels = labels_of(MODELS)
-    assert all(len(label) <= 34 for label in labels.values())
+def test_long_names_are_cut_apart_and_whole_in_tooltips(figures: list[Figure]) -> None:
+    alike = ["a" * 20 + f"-{n}-" + "b" * 40 for n in range(12)]
+    for models in (MODELS, [*alike, AVERAGE]):
+        labels = labels_of(models).values()
+        assert len(set(labels)) == len(models)
+        assert AVERAGE not in labels
+        assert all(len(label) <= 34 for label in labels)
     shown = {row["model"] for row in data_of(named(figures, "fig_2_safety").spec) if "model" in row}
     assert set(MODELS) < shown
-
-
-def test_no_two_models_share_a_label() -> None:
-    alike = ["a" * 20 + f"-{n}-" + "b" * 40 for n in range(12)]
-    labels = labels_of([*alike, AVERAGE])
-    assert len(set(labels.values())) == 13
-    assert AVERAGE not in labels.values()
-    assert all(len(label) <= 34 for label in labels.values())
 
 
 def test_names_reach_no_expression_and_no_markup(figures: list[Figure]) -> None:

@@ -21,28 +21,11 @@ from report.studies import random_rows, study_with
 from samples import prompt_set
 
 NAMES = (
-    *(
-        "start\u0001of heading",
-        "not\ufffea character",
-        "nor\uffffthis",
-        "nor \ufdd0 this",
-        "null\x00 within",
-        "escape\x1b[31m",
-    ),
-    *(
-        "long " * 2000,
-        "</script><script>alert(1)</script>",
-        "datum.value * 2",
-        "**bold** [x](y) | `z`",
-        "{{ 7 * 7 }}",
-    ),
-    *(
-        "right \u202eto left",
-        "\u05e9\u05dc\u05d5\u05dd",
-        "\U0001f9ea\U0001f469\u200d\U0001f52c",
-        "two\nlines",
-        "tab\tulator",
-    ),
+    *("start\u0001of heading", "not\ufffea character", "nor\uffffthis", "nor \ufdd0 this"),
+    *("null\x00 within", "escape\x1b[31m", "long " * 2000, "two\nlines", "tab\tulator"),
+    *("</script><script>alert(1)</script>", "datum.value * 2", "**bold** [x](y) | `z`"),
+    *("{{ 7 * 7 }}", "right \u202eto left", "\u05e9\u05dc\u05d5\u05dd"),
+    "\U0001f9ea\U0001f469\u200d\U0001f52c",
 )
 
 
@@ -129,26 +112,11 @@ def test_such_names_are_refused_where_they_are_read(tmp_path: Path, char: str) -
     responses.write_bytes(
         msgspec.json.encode({"id": "s", "variant": "benign", "response": "r"}) + b"\n"
     )
+    out = ("--out", tmp_path / "run")
     commands = {
         f"{taxonomy}: harm_domains": ("dataset", "info", sets, "--taxonomy", taxonomy),
-        "model": (
-            "evaluate",
-            f"baseline/{named}",
-            "--judge",
-            "baseline/judge",
-            "--out",
-            tmp_path / "run",
-        ),
-        "--model": (
-            "import",
-            responses,
-            "--model",
-            named,
-            "--dataset",
-            "starter",
-            "--out",
-            tmp_path / "run",
-        ),
+        "model": ("evaluate", f"baseline/{named}", "--judge", "baseline/judge", *out),
+        "--model": ("import", responses, "--model", named, "--dataset", "starter", *out),
     }
     for place, command in commands.items():
         ran = osi(*command)

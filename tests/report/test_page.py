@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import msgspec
 import pytest
 
 from endtoend import osi
@@ -20,7 +21,7 @@ from opensafeintent.report.figures import THEMES
 from opensafeintent.report.formats import to_csv
 from opensafeintent.report.kit import asset
 from opensafeintent.report.tables import all_tables
-from report.pages import Texts, page_of, rows_of
+from report.pages import Opened, Texts, page_of, rows_of
 from report.studies import MODELS, many_sets, random_study, study_with
 from samples import grade_line, made_dataset, prompt_set
 
@@ -104,52 +105,6 @@ def page_file(page_bytes: bytes, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return path
 
 
-class Opened:
-    """A page that is open, and what it did."""
-
-    def __init__(self, chromium: Any, path: Path, fragment: str = "", **context: Any) -> None:
-        self.context = chromium.new_context(
-            **({"viewport": {"width": 1300, "height": 900}} | context)
-        )
-        self.page = self.context.new_page()
-        self.requests: list[str] = []
-        self.errors: list[str] = []
-        self.blocked: list[str] = []
-        self.page.on("request", lambda request: self.requests.append(request.url))
-        self.page.on(
-            "requestfailed",
-            lambda request: request.failure == "csp" and self.blocked.append(request.url),
-        )
-        self.page.on(
-            "console", lambda message: message.type == "error" and self.errors.append(message.text)
-        )
-        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.errors.append(dialog.message))
-        self.page.goto(path.as_uri() + fragment)
-        self.page.wait_for_selector("html[data-ready]")
-
-    def __enter__(self) -> Opened:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.context.close()
-
-    def part(self, name: str) -> Any:
-        return self.page.locator(f'#sets [data-part="{name}"]')
-
-    def listed(self) -> list[str]:
-        """The fragments of the listed prompt-sets, as (model number, set)."""
-        links = (
-            self.part("list")
-            .locator("a.entry")
-            .evaluate_all("links => links.map(link => link.hash)")
-        )
-        return [re.findall(r"set=(set-\d)", link)[0] for link in links]
-
-    def column(self, table: str, number: int) -> list[str]:
-        return self.page.locator(f"#{table} tbody tr > :nth-child({number})").all_inner_texts()
-
-
 @pytest.fixture
 def opened(chromium: Any, page_file: Path) -> Iterator[Opened]:
     with Opened(chromium, page_file) as opened:
@@ -165,6 +120,7 @@ def test_opens_from_a_file_and_asks_for_nothing_else(opened: Opened, page_file: 
     assert figures.count() == 7
     for number in range(figures.count()):
         figures.nth(number).locator("svg").wait_for(state="attached")
+    assert figures.first.get_attribute("data-name") == "fig_frontier"
     opened.page.mouse.wheel(0, 20_000)
     opened.page.wait_for_timeout(300)
     assert opened.requests == [page_file.as_uri()]
@@ -186,36 +142,26 @@ def test_the_policy_allows_our_scripts_and_no_others(opened: Opened, page_bytes:
     opened.page.wait_for_timeout(200)
     assert opened.page.evaluate("() => window.hacked") is None
     assert all("Content Security Policy" in error for error in opened.errors)
-    assert opened.requests[1:] == opened.blocked == ["https://example.invalid/x.png"]
+    for kind in ("script-src", "img-src"):
+        assert any(kind in error for error in opened.errors)
 
 
-def test_hostile_texts_are_shown_as_text(chromium: Any, page_file: Path) -> None:
-    with Opened(chromium, page_file) as opened:
-        for number, text in enumerate(HOSTILE):
-            opened.page.evaluate(
-                "hash => { location.hash = hash }", f"#set=set-{number}&model=&repeat="
-            )
-            opened.page.locator("#sets .view code", has_text=f"set-{number}").first.wait_for()
-            seen = opened.part("view").inner_text()
-            visible = re.sub(
-                "[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text
-            )
-            assert f"BENIGN-PROMPT-{number} {visible}" in seen
-        assert opened.page.evaluate("() => window.hacked") is None
-        assert (
-            opened.page.locator("a[href^='javascript' i], #sets img, main script, main b").count()
-            == 0
+def test_hostile_texts_and_names_are_shown_as_text(opened: Opened) -> None:
+    for number, text in enumerate(HOSTILE):
+        seen = opened.show(f"set-{number}").inner_text()
+        visible = re.sub(
+            "[\u202e\u202c\u200b\u0007\u2028]", lambda found: f"U+{ord(found[0]):04X}", text
         )
-        assert opened.errors == []
-
-
-def test_hostile_model_names_are_shown_as_text(opened: Opened) -> None:
+        assert f"BENIGN-PROMPT-{number} {visible}" in seen
     names = opened.column("table-table_4_utility", 1)
-    assert "<b>evil</b>/</script><script>window.hacked=4</script>" in names
-    assert "{{ 7*7 }}/U+202ElivE" in names
-    summary = opened.page.locator("#results-summary").inner_text()
-    assert "\u202e" not in summary
+    assert {"<b>evil</b>/</script><script>window.hacked=4</script>", "{{ 7*7 }}/U+202ElivE"} < {
+        *names
+    }
+    assert "\u202e" not in opened.page.locator("#results-summary").inner_text()
     assert opened.page.evaluate("() => window.hacked") is None
+    markup = "a[href^='javascript' i], #sets img, main script, main b"
+    assert opened.page.locator(markup).count() == 0
+    assert opened.errors == []
 
 
 def test_json_cannot_end_its_element() -> None:
@@ -228,18 +174,15 @@ def test_json_cannot_end_its_element() -> None:
 # ------------------------------------------------------------------------------
 
 UNSAFE = {
-    ("set-1", "dual_use"),
-    ("set-3", "dual_use"),
-    ("set-3", "malicious"),
-    ("set-3", "dual_use_paraphrase_1"),
-} | {
-    ("set-4", "dual_use"),
-    ("set-5", "benign"),
+    *(("set-1", "dual_use"), ("set-3", "dual_use"), ("set-3", "malicious")),
+    *(("set-3", "dual_use_paraphrase_1"), ("set-4", "dual_use"), ("set-5", "benign")),
 }
 """Graded harmful in GRADES, or not graded."""
 
 
-def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(page_bytes: bytes) -> None:
+def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(
+    opened: Opened, page_bytes: bytes
+) -> None:
     text = page_bytes.decode()
     assert "MALICIOUS-PROMPT" not in text
     assert "BENIGN-PROMPT-5" in text
@@ -248,25 +191,19 @@ def test_unsafe_responses_and_malicious_prompts_are_not_in_the_file(page_bytes: 
             number = item.id.removeprefix("set-")
             there = f"RESPONSE\\u003c0 {number} {variant}\\u003e" in text
             assert there is ((item.id, variant) not in UNSAFE), (item.id, variant)
+    cards = opened.show("set-3").locator("article")
+    assert "The prompt of malicious intent is not in this file." in cards.nth(2).inner_text()
+    assert "A response graded unsafe is not in this file." in cards.nth(1).inner_text()
 
 
 def test_include_unsafe_shows_them_and_says_so(chromium: Any, tmp_path: Path) -> None:
     path = tmp_path / "unsafe.html"
     path.write_bytes(page_of(hostile_study(), texts=Texts(written), include_unsafe=True))
-    text = path.read_text()
-    assert text.count("MALICIOUS-PROMPT") == len(SETS)
+    assert path.read_text().count("MALICIOUS-PROMPT") == len(SETS)
     with Opened(chromium, path, "#set=set-3") as opened:
         assert "Do not publish it" in opened.page.locator(".masthead").inner_text()
         seen = opened.part("view").inner_text()
         assert "MALICIOUS-PROMPT-3" in seen and "3 malicious>" in seen
-
-
-def test_a_hidden_text_is_said_to_be_hidden(opened: Opened) -> None:
-    opened.page.evaluate("location.hash = '#set=set-3'")
-    opened.page.locator("#sets .view code", has_text="set-3").first.wait_for()
-    cards = opened.part("view").locator("article")
-    assert "The prompt of malicious intent is not in this file." in cards.nth(2).inner_text()
-    assert "A response graded unsafe is not in this file." in cards.nth(1).inner_text()
 
 
 # Tables
@@ -287,20 +224,18 @@ def numbers(texts: list[str]) -> list[float]:
 
 def test_a_table_is_sorted_by_its_buttons(chromium: Any, many_file: Path) -> None:
     with Opened(chromium, many_file) as opened:
-        head = opened.page.locator("#table-table_4_utility thead th").nth(1)
-        assert head.get_attribute("aria-sort") == "none"
-        head.locator("button").click()
-        assert head.get_attribute("aria-sort") == "descending"
-        *values, average = opened.column("table-table_4_utility", 2)
-        assert numbers(values) == sorted(numbers(values), reverse=True)
-        head.locator("button").click()
-        assert head.get_attribute("aria-sort") == "ascending"
-        *upwards, last = opened.column("table-table_4_utility", 2)
-        assert numbers(upwards) == sorted(numbers(values))
-        assert last == average  # the average is not one of the models
-        opened.page.locator("#table-table_4_utility thead th").nth(0).locator("button").press(
-            "Enter"
-        )
+        heads = opened.page.locator("#table-table_4_utility thead th")
+        assert heads.nth(1).get_attribute("aria-sort") == "none"
+        averages = set()
+        for order in ("descending", "ascending"):
+            heads.nth(1).locator("button").click()
+            assert heads.nth(1).get_attribute("aria-sort") == order
+            *values, average = opened.column("table-table_4_utility", 2)
+            found = numbers(values)
+            assert found == sorted(found, reverse=order == "descending")
+            averages.add(average)  # last in any order: it is not one of the models
+        assert len(averages) == 1
+        heads.nth(0).locator("button").press("Enter")
         names = opened.column("table-table_4_utility", 1)[:-1]
         assert names == sorted(names, key=str.lower)
 
@@ -309,72 +244,64 @@ def test_a_table_is_downloaded_as_the_csv_file_has_it(chromium: Any, page_file: 
     expected = {table.name: to_csv(table) for table in all_tables(group_studies([hostile_study()]))}
     with Opened(chromium, page_file) as opened:
         for name in ("table_4_utility", "coverage", "grade_distributions"):
+            table = opened.page.locator(f"#table-{name}")
             with opened.page.expect_download() as download:
-                opened.page.locator(f"#table-{name}").get_by_role(
-                    "button", name="Download CSV"
-                ).click()
+                table.get_by_role("button", name="Download CSV").click()
             assert download.value.suggested_filename == f"{name}.csv"
-            lines = [
-                line.split(",") for line in Path(download.value.path()).read_text().splitlines()
-            ]
-            wanted = [line.split(",") for line in expected[name].splitlines()]
-            assert [[rounded(cell) for cell in line] for line in lines] == [
-                [rounded(cell) for cell in line] for line in wanted
-            ]
+            assert cells(Path(download.value.path()).read_text()) == cells(expected[name])
         assert all(url.startswith(("file:", "blob:")) for url in opened.requests)
 
 
-def rounded(cell: str) -> str:
-    """Six decimals, as the page has them."""
-    return str(round(float(cell), 6)) if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell) else cell
+def cells(text: str) -> list[list[str]]:
+    """Return the cells of a CSV file, numbers with six decimals, as the page has them."""
+    return [
+        [
+            str(round(float(cell), 6)) if re.fullmatch(r"-?\d+(\.\d+)?(e-?\d+)?", cell) else cell
+            for cell in line.split(",")
+        ]
+        for line in text.splitlines()
+    ]
 
 
-def test_the_numbers_of_a_figure_and_its_drawing(chromium: Any, many_file: Path) -> None:
+def test_a_figure_has_its_numbers_its_drawing_and_its_values_under_the_pointer(
+    chromium: Any, many_file: Path
+) -> None:
     with Opened(chromium, many_file) as opened:
-        figure = opened.page.locator("figure").first
+        figure = opened.page.locator("#figure-fig_2_safety")
         figure.locator("summary").click()
         assert figure.locator("tbody tr").count() > 5
         figure.locator("svg").wait_for()
         with opened.page.expect_download() as download:
             figure.get_by_role("button", name="Download SVG").click()
         assert Path(download.value.path()).read_text().startswith("<svg")
-
-
-def test_a_figure_tells_its_values_under_the_pointer(chromium: Any, many_file: Path) -> None:
-    with Opened(chromium, many_file) as opened:
-        figure = opened.page.locator("#figure-fig_2_safety")
         figure.scroll_into_view_if_needed()
         figure.locator("svg .mark-symbol path").first.hover(force=True)
         opened.page.locator("#tip:not([hidden])").wait_for()
-        assert (
-            "openai/gpt-5.4" in opened.page.locator("#tip").inner_text()
-            or "model" in opened.page.locator("#tip").inner_text()
-        )
+        assert "model" in opened.page.locator("#tip").inner_text()
 
 
 # The prompt-set browser
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("kind", "sets"),
-    [
-        (
-            "",
-            ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"],
-        ),  # 3·4; 2·4 and three; 1·4; a refusal; missing; none
-        ("unsafe_triplet", ["set-1", "set-3", "set-5"]),
-        ("unsafe_malicious", ["set-3"]),
-        ("flip", ["set-1"]),
-        ("over_refusal", ["set-2"]),
-        ("missing", ["set-4"]),
-    ],
-)
-def test_the_browser_filters_by_kind_of_failure(opened: Opened, kind: str, sets: list[str]) -> None:
+def test_the_browser_filters_by_kind_of_failure(opened: Opened) -> None:
     opened.part("model").select_option(index=1)
-    opened.part("kind").select_option(kind)
-    assert opened.listed() == sets
-    assert f"{len(sets)} of 6 prompt-sets" in opened.part("count").inner_text()
+    lists = {
+        # 3·4; 2·4 and three; 1·4; a refusal; missing; none
+        "": ["set-1", "set-3", "set-5", "set-2", "set-4", "set-0"],
+        "unsafe_triplet": ["set-1", "set-3", "set-5"],
+        "unsafe_malicious": ["set-3"],
+        "over_refusal": ["set-2"],
+        "missing": ["set-4"],
+        "flip": ["set-1"],
+    }
+    for kind, sets in lists.items():
+        opened.part("kind").select_option(kind)
+        assert opened.listed() == sets
+        assert f"{len(sets)} of 6 prompt-sets" in opened.part("count").inner_text()
+    opened.part("model").select_option("")
+    assert opened.listed() == ["set-1"] * 3
+    assert "3 of 18 pairs of model and prompt-set" in opened.part("count").inner_text()
 
 
 def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
@@ -395,29 +322,21 @@ def test_the_browser_filters_by_stratum_mode_and_words(opened: Opened) -> None:
     assert opened.listed()[:4] == ["set-2", "set-1", "set-3", "set-5"]
 
 
-def test_all_models_are_listed_together(opened: Opened) -> None:
-    opened.part("kind").select_option("flip")
-    assert opened.listed() == ["set-1"] * 3
-    assert "3 of 18 pairs of model and prompt-set" in opened.part("count").inner_text()
-
-
 def test_a_set_is_shown_with_its_grades_and_the_command_behind_them(opened: Opened) -> None:
-    opened.page.evaluate("location.hash = '#set=set-2'")
-    opened.page.locator("#sets .view code", has_text="set-2").first.wait_for()
-    cards = opened.part("view").locator("article")
-    assert [cards.nth(n).locator("h4").inner_text().split("\n")[-1] for n in range(4)] == [
-        "Benign",
-        "Dual-use",
-        "Malicious",
-        "Paraphrase 1",
+    view = opened.show("set-2")
+    headings = view.locator("article h4").all_inner_texts()
+    assert [heading.split("\n")[-1] for heading in headings] == [
+        *("Benign", "Dual-use", "Malicious", "Paraphrase 1")
     ]
-    benign = cards.nth(0).inner_text()
+    benign = view.locator("article").first.inner_text()
     assert "BENIGN-PROMPT-2" in benign and "RESPONSE<0 2 benign>" in benign
     assert re.search(r"Helpfulness\s*1 of 4\s*Harm\s*0 of 3 none", benign)
-    assert (
-        opened.part("view").locator(".command").inner_text()
-        == "opensafeintent trace run --set set-2"
-    )
+    command = view.locator(".command").inner_text()
+    assert command == "opensafeintent trace run --set set-2"
+    view.locator("details summary").click()
+    view.locator("details a", has_text="=SUM").click()  # the same set under another model
+    opened.page.locator("#sets .view dd", has_text="=SUM").wait_for()
+    assert "task 2" in view.locator("h3").inner_text()
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -428,19 +347,13 @@ def test_the_command_behind_a_set_works_from_where_the_page_lies(
     runs = {"baseline/redirect": Path("in it") / "one", "baseline/refuse-all": Path("two")}
     page = Path("reports") / "50% & more #1"
     for model, run in runs.items():
-        assert (
-            osi(
-                "evaluate", model, "--judge", "baseline/judge", "--limit", 1, "--out", here / run
-            ).code
-            == 0
-        )
+        settings = ("--judge", "baseline/judge", "--limit", 1, "--out", here / run)
+        assert osi("evaluate", model, *settings).code == 0
     assert osi("report", *(here / run for run in runs.values()), "--out", here / page).code == 0
     here.rename(there)  # all of it, somewhere else
     for model, run in runs.items():
-        with Opened(
-            chromium, there / page / "report.html", f"#model={quote(model, safe='')}"
-        ) as opened:
-            opened.page.locator("#sets .view .command").wait_for()
+        address = f"#model={quote(model, safe='')}"
+        with Opened(chromium, there / page / "report.html", address) as opened:
             words = shlex.split(opened.part("view").locator(".command").inner_text())
         assert words[:3] == ["opensafeintent", "trace", str(there / run)]
         ran = osi(*words[1:])
@@ -468,15 +381,6 @@ def test_a_number_leads_to_the_sets_behind_it(opened: Opened) -> None:
     opened.part("kind").locator("option:checked[value=flip]").wait_for(state="attached")
     assert opened.part("model").input_value() == "=SUM(A1)/--plain"
     assert opened.listed() == ["set-1"]
-
-
-def test_the_same_set_under_another_model(opened: Opened) -> None:
-    opened.page.evaluate("location.hash = '#set=set-3'")
-    opened.page.locator("#sets .view code", has_text="set-3").first.wait_for()
-    opened.part("view").locator("details summary").click()
-    opened.part("view").locator("details a", has_text="=SUM").click()
-    opened.page.locator("#sets .view dd", has_text="=SUM").wait_for()
-    assert "task 3" in opened.part("view").locator("h3").inner_text()
 
 
 def test_repeats_are_listed_apart(chromium: Any, tmp_path: Path) -> None:
@@ -572,14 +476,9 @@ def test_groups_are_parts_with_the_reason(chromium: Any, tmp_path: Path) -> None
         assert "Why there are 3 parts" in text
         assert "other judges (other/judge, not anthropic/claude-sonnet-4-6)" in text
         assert "other prompt-sets (" in text
-        assert (
-            opened.column("part-2-table-table_4_utility", 1)[:2]
-            != opened.column("part-1-table-table_4_utility", 1)[:2]
-        )
-        assert set(opened.column("part-2-table-table_4_utility", 1)) == {
-            *MODELS[2:4],
-            "model average",
-        }
+        models = [opened.column(f"part-{n}-table-table_4_utility", 1) for n in (1, 2)]
+        assert {*models[0]} == {*MODELS[:2], "model average"}
+        assert {*models[1]} == {*MODELS[2:4], "model average"}
         opened.part("model").select_option(MODELS[4])
         assert "24 of 24 prompt-sets" in opened.part("count").inner_text()
         assert opened.errors == []
@@ -613,19 +512,7 @@ def test_a_run_that_has_just_begun(chromium: Any, tmp_path: Path) -> None:
 def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_path: Path) -> None:
     sets = many_sets(700)
     one = random_study(MODELS[:1], 700).rows
-    rows = [
-        grade_line(
-            model,
-            row.set_id,
-            row.variant,
-            "--" if row.helpfulness is None else f"{row.helpfulness}{row.harm_severity}",
-            missing=map(str, row.missing),
-            mode=row.mode,
-            strategy=row.strategy,
-        )
-        for model in MODELS
-        for row in one
-    ]
+    rows = [msgspec.structs.replace(row, model=model) for model in MODELS for row in one]
     texts = Texts(
         lambda model, set_id, variant: (
             f"{model} {set_id} {variant} " + "words and <b>more</b> words, " * 60
@@ -636,11 +523,9 @@ def test_a_large_run_stays_small_and_says_what_it_leaves_out(chromium: Any, tmp_
     path = tmp_path / "report.html"
     path.write_bytes(raw)
     with Opened(chromium, path) as opened:
-        assert (
-            "The grades of all 14,000 pairs of model and prompt-set are here"
-            in opened.page.locator("#sets").inner_text()
-        )
-        assert "grades.csv.gz" in opened.page.locator("#sets").inner_text()
+        said = opened.page.locator("#sets").inner_text()
+        assert "The grades of all 14,000 pairs of model and prompt-set are here" in said
+        assert "grades.csv.gz" in said
         opened.part("model").select_option(MODELS[3])
         opened.part("order").select_option("dataset")
         assert "700 of 700 prompt-sets" in opened.part("count").inner_text()

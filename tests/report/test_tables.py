@@ -6,9 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from rich.console import Console
@@ -19,6 +17,7 @@ from opensafeintent.grades import GradeRow
 from opensafeintent.metrics import METRICS
 from opensafeintent.report.formats import FORMATS, compact, shortened, to_csv, to_latex, to_markdown
 from opensafeintent.report.metrics_json import metrics_json
+from opensafeintent.report.table import estimate_columns
 from opensafeintent.report.tables import Cell, Column, Table, all_tables, write_tables
 from opensafeintent.report.terminal import to_terminal
 from opensafeintent.statistics import Estimate
@@ -91,52 +90,28 @@ def test_names_are_the_papers() -> None:
 
 
 def test_utility_is_ranked_and_averaged_without_baselines(tables: list[Table]) -> None:
-    found = by_model(
-        named(tables, "table_4_utility"), "mean_utility", "mean_utility_n", "mean_utility_models"
-    )
+    table = named(tables, "table_4_utility")
+    found = by_model(table, "mean_utility", "mean_utility_n", "mean_utility_models")
     # a: s1 (1 + 2/3 + 0)/3 = 5/9, s2 (1 + 0 + 0)/3 = 1/3, mean 4/9. b: s1 alone counts, 0. Average
     # of the two: 2/9.
     assert list(found) == ["lab/a", "baseline/refuse-all", "lab/b", AVERAGE]
     assert found["lab/a"] == (pytest.approx(4 / 9), 2, None)
     assert found["lab/b"] == (0.0, 1, None)
     assert found[AVERAGE] == (pytest.approx(2 / 9), 2, 2)
-
-
-def test_every_part_of_utility(tables: list[Table]) -> None:
-    columns = ("benign_utility", "dual_use_utility", "malicious_utility", "worst_case_utility")
-    found = by_model(
-        named(tables, "table_4_utility"),
-        *columns,
-        "triplet_safety",
-        "mean_safety",
-        "mean_helpfulness",
-    )
     # Dual-use: 2/3 and 0. Worst case the same. Safe triplets: s1 of two. Safe responses: 5 of 6.
     # Raw helpfulness: (1 + 2/3 + 0)/3 = 5/9 and (1 + 1 + 0)/3 = 2/3, mean 11/18.
-    assert found["lab/a"] == pytest.approx((1, 1 / 3, 0, 1 / 3, 1 / 2, 5 / 6, 11 / 18))
-
-
-def test_missing_grades_leave_bounds(tables: list[Table]) -> None:
-    found = by_model(
-        named(tables, "table_4_utility"),
-        "dual_use_utility_bounds_low",
-        "dual_use_utility_bounds_high",
+    columns = ("benign_utility", "dual_use_utility", "malicious_utility", "worst_case_utility")
+    more = ("triplet_safety", "mean_safety", "mean_helpfulness")
+    assert by_model(table, *columns, *more)["lab/a"] == pytest.approx(
+        (1, 1 / 3, 0, 1 / 3, 1 / 2, 5 / 6, 11 / 18)
     )
     # b's dual-use response to s2 may have had a utility of 0 or of 1; that to s1 has 0.
-    assert found["lab/b"] == pytest.approx((0, 1 / 2))
-    assert found["lab/a"] == pytest.approx((1 / 3, 1 / 3))
-
-
-def test_ranks_stay_open_where_nothing_is_significant(tables: list[Table]) -> None:
-    found = by_model(
-        named(tables, "table_4_utility"), "mean_utility_rank_low", "mean_utility_rank_high"
-    )
-    assert found == {
-        "lab/a": (1, 3),
-        "baseline/refuse-all": (1, 3),
-        "lab/b": (1, 3),
-        AVERAGE: (None, None),
-    }
+    bounds = by_model(table, "dual_use_utility_bounds_low", "dual_use_utility_bounds_high")
+    assert bounds["lab/b"] == pytest.approx((0, 1 / 2))
+    assert bounds["lab/a"] == pytest.approx((1 / 3, 1 / 3))
+    # nothing is significant
+    ranks = by_model(table, "mean_utility_rank_low", "mean_utility_rank_high")
+    assert ranks == dict.fromkeys(GRADES, (1, 3)) | {AVERAGE: (None, None)}
 
 
 def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
@@ -147,30 +122,18 @@ def test_modes_have_shares_and_unsafe_rates(tables: list[Table]) -> None:
     # A4: half of a's responses and none of b's one: mean 1/4, pooled 1 of 3. Its unsafe rate exists
     # for a alone.
     average = records[AVERAGE, "A4"]
-    assert (average["share"], average["share_pooled"], average["share_models"]) == (
-        0.25,
-        pytest.approx(1 / 3),
-        2,
-    )
-    assert (average["unsafe_rate"], average["unsafe_rate_models"]) == (1.0, 1)
+    columns = ("share", "share_pooled", "share_models", "unsafe_rate", "unsafe_rate_models")
+    assert [average[column] for column in columns] == [0.25, pytest.approx(1 / 3), 2, 1.0, 1]
 
 
 def test_stability_and_failures(tables: list[Table]) -> None:
-    columns = (
-        "stable_safe",
-        "safety_flip",
-        "utility_range",
-        "utility_range_safe_only",
-        "utility_range_n",
-    )
-    found = by_model(named(tables, "table_6_utility_range"), *columns)
+    columns = ("stable_safe", "safety_flip", "utility_range", "utility_range_safe_only")
+    found = by_model(named(tables, "table_6_utility_range"), *columns, "utility_range_n")
     # s1: both safe, the same help. s2: unsafe and safe, utility 0 and 0.
     assert found["lab/a"] == (0.5, 0.5, 0.0, 0.0, 2)
-    probe = by_model(
-        named(tables, "probe"), "detection_failure", "execution_failure", "detection_failure_n"
-    )
-    assert probe["lab/a"] == (1.0, 0.0, 1)
-    assert probe["lab/b"] == (None, None, 0)
+    columns = ("detection_failure", "execution_failure", "detection_failure_n")
+    probe = by_model(named(tables, "probe"), *columns)
+    assert (probe["lab/a"], probe["lab/b"]) == ((1.0, 0.0, 1), (None, None, 0))
 
 
 def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> None:
@@ -186,29 +149,22 @@ def test_points_of_reference_stand_beside_the_numbers(tables: list[Table]) -> No
 def test_comparisons_are_of_every_pair_and_metric(tables: list[Table]) -> None:
     records = named(tables, "comparisons").records()
     assert len(records) == 3 * 6
-    one = next(
-        r
+    (one,) = (
+        [r[column] for column in ("difference", "n", "p", "p_adjusted", "detectable")]
         for r in records
         if (r["model_a"], r["model_b"], r["metric"]) == ("lab/a", "lab/b", "mean_utility")
     )
     # Only s1 counts for both: 0 − 5/9. Of the two sign flips of one difference both are as extreme:
     # p = 1.
-    assert (one["difference"], one["n"], one["p"], one["p_adjusted"]) == (
-        pytest.approx(-5 / 9, abs=1e-6),
-        1,
-        1.0,
-        1.0,
-    )
-    assert one["detectable"] is None
+    assert one == [pytest.approx(-5 / 9, abs=1e-6), 1, 1.0, 1.0, None]
 
 
 def test_strata_hold_their_sets(tables: list[Table]) -> None:
-    records = [
-        r
+    found = {
+        (r["harm_domain"], r["task_type"]): (r["value"], r["n"])
         for r in named(tables, "strata").records()
-        if r["metric"] == "mean_utility" and r["model"] == "lab/a"
-    ]
-    found = {(r["harm_domain"], r["task_type"]): (r["value"], r["n"]) for r in records}
+        if (r["metric"], r["model"]) == ("mean_utility", "lab/a")
+    }
     s1, s2 = (pytest.approx(5 / 9), 1), (pytest.approx(1 / 3), 1)
     assert found == {
         **{(CYBER, None): s1, (FRAUD, None): s2, (None, "Explanation"): (pytest.approx(4 / 9), 2)},
@@ -217,14 +173,12 @@ def test_strata_hold_their_sets(tables: list[Table]) -> None:
 
 
 def test_distributions_count_grades(tables: list[Table]) -> None:
-    records = [
-        r for r in named(tables, "grade_distributions").records() if r["intent"] == "dual_use"
-    ]
     found = {
-        (r["model"], r["what"], r["grade"]): (r["responses"], r["n"], r["share"]) for r in records
+        (r["model"], r["what"], r["grade"]): (r["responses"], r["n"], r["share"])
+        for r in named(tables, "grade_distributions").records()
+        if r["intent"] == "dual_use"
     }
-    assert found["lab/a", "helpfulness", 3] == (1, 2, 0.5)
-    assert found["lab/a", "harm_severity", 1] == (1, 2, 0.5)
+    assert found["lab/a", "helpfulness", 3] == found["lab/a", "harm_severity", 1] == (1, 2, 0.5)
     assert found["lab/b", "helpfulness", 1] == (1, 1, 1.0)  # the other one has no grades
     assert found["lab/b", "helpfulness", 2] == (0, 1, 0.0)
 
@@ -349,58 +303,50 @@ def test_groups_are_numbered_and_said() -> None:
 # ------------------------------------------------------------------------------
 
 
-class Styled(NamedTuple):
-    model: str
-    n: int
-    x: Estimate | None
-    p: float | None
-    share: float | None
+def estimate(value: float, low: float, high: float) -> Estimate:
+    return Estimate(value=value, n=9, interval=(low, high))
 
 
+X, Z = estimate(0.555, 0.5249, 0.6), estimate(-0.004, -0.2, 0.1)
 STYLES = Table(
     name="styles",
     title="All styles",
     columns=(
         Column("model", "Model", "name"),
-        Column("x", "X", "interval"),
-        Column("difference", "A − B", "signed", lambda row: row.x),
-        Column("x", "Span", "span", lambda row: row.x and row.x.interval),
+        *estimate_columns("x", "X"),
+        Column("difference", "A − B", "signed"),
+        Column("x", "Span", "span"),
         Column("p", "p", "p"),
-        Column("unseen", get=lambda row: row.n),
+        Column("unseen"),
         Column("share", "%", "share"),
         Column("n", "n", "count", order=-1),
     ),
     rows=[
-        Styled("m", 1234, Estimate(value=0.555, n=9, interval=(0.5249, 0.6)), 0.0004, 0.123),
-        Styled("k", 0, None, None, None),
-        Styled("l", 1, Estimate(value=-0.004, n=9, interval=(-0.2, 0.1)), 0.05, 1.0),
+        ("m", X, X, X.interval, 0.0004, 1234, 0.123, 1234),
+        ("k", None, None, None, None, 0, None, 0),
+        ("l", Z, Z, Z.interval, 0.05, 1, 1.0, 1),
     ],
     notes=("50 % of nothing.",),
 )
 
 
 def test_people_see_values_with_intervals_and_dashes() -> None:
-    assert compact(STYLES).rows == [
-        (
-            "1,234",
-            "m",
-            "0.56 [0.52, 0.60]",
-            "+0.56 [+0.52, +0.60]",
-            "0.52–0.60",
-            "<0.001",
-            "12.3 %",
-        ),
-        ("0", "k", "–", "–", "–", "–", "–"),
-        ("1", "l", "0.00 [−0.20, 0.10]", "+0.00 [−0.20, +0.10]", "−0.20–0.10", "0.050", "100.0 %"),
+    first, *others = compact(STYLES).rows
+    assert " | ".join(first) == (
+        "1,234 | m | 0.56 [0.52, 0.60] | +0.56 [+0.52, +0.60] | 0.52–0.60 | <0.001 | 12.3 %"
+    )
+    assert [" | ".join(row) for row in others] == [
+        "0 | k | – | – | – | – | –",
+        "1 | l | 0.00 [−0.20, 0.10] | +0.00 [−0.20, +0.10] | −0.20–0.10 | 0.050 | 100.0 %",
     ]
 
 
 def test_csv_is_complete_and_numeric() -> None:
     assert to_csv(STYLES).splitlines() == [
-        "model,x,x_low,x_high,difference,difference_low,difference_high,x_low,x_high,p,unseen,share,n",
-        "m,0.555,0.5249,0.6,0.555,0.5249,0.6,0.5249,0.6,0.0004,1234,0.123,1234",
-        "k,,,,,,,,,,0,,0",
-        "l,-0.004,-0.2,0.1,-0.004,-0.2,0.1,-0.2,0.1,0.05,1,1.0,1",
+        "model,x,x_low,x_high,x_n,difference,difference_low,difference_high,x_low,x_high,p,unseen,share,n",
+        "m,0.555,0.5249,0.6,9,0.555,0.5249,0.6,0.5249,0.6,0.0004,1234,0.123,1234",
+        "k,,,,,,,,,,,0,,0",
+        "l,-0.004,-0.2,0.1,9,-0.004,-0.2,0.1,-0.2,0.1,0.05,1,1.0,1",
     ]
 
 
@@ -427,17 +373,10 @@ def test_latex_is_a_booktabs_table() -> None:
 
 
 def test_a_long_table_breaks_over_pages_in_latex() -> None:
-    long = Table(
-        name="long", title="Long", columns=(Column("x", "x", get=lambda n: n),), rows=range(100)
-    )
-    text = to_latex(long)
-    assert (
-        text.count(r"\begin{longtable}")
-        == text.count(r"\end{longtable}")
-        == text.count(r"\endhead")
-        == 1
-    )
-    assert "tabular" not in text
+    rows = [(n,) for n in range(100)]
+    text = to_latex(Table(name="long", title="Long", columns=(Column("x", "x"),), rows=rows))
+    parts = (r"\begin{longtable}", r"\end{longtable}", r"\endhead", "tabular")
+    assert [text.count(part) for part in parts] == [1, 1, 1, 0]
 
 
 # Hostile text
@@ -470,30 +409,6 @@ def test_no_cell_of_a_csv_is_a_formula(hostile: list[Table]) -> None:
         for cell in line
     }
     assert {"'" + HOSTILE[0], *HOSTILE[1:]} <= cells  # and nothing else is changed
-
-
-class Reader(HTMLParser):
-    """Collects tags, and the cells of each row."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.rows: list[int] = []
-        self.text = ""
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        if tag == "tr":
-            self.rows.append(0)
-        elif tag in ("td", "th"):
-            self.rows[-1] += 1
-        assert {name for name, _ in attrs} <= {
-            *("lang", "charset", "http-equiv", "content", "name", "id", "scope", "class"),
-        }
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
 
 
 @pytest.mark.slow
@@ -568,14 +483,13 @@ def test_little_or_nothing_is_no_error(grades: dict[str, dict[str, str]], tmp_pa
 
 @pytest.mark.parametrize("across", [False, True])
 def test_names_and_headings_in_the_terminal_are_text_on_one_line(across: bool) -> None:
-    columns = (
-        Column("name", "[/who] [red]Name[/red]", "name", lambda row: row[0]),
-        Column("count", "[/of] \x1b[31msets", "count", lambda row: row[1]),
-    )
     table = Table(
         name="t",
         title="T",
-        columns=columns,
+        columns=(
+            Column("name", "[/who] [red]Name[/red]", "name"),
+            Column("count", "[/of] \x1b[31msets", "count"),
+        ),
         rows=[("ana\nnote: all is well [bold]", 3), ("ben", 4)],
     )
     console = Console(width=120, record=True, file=io.StringIO())
