@@ -33,6 +33,14 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def without_bytecode() -> None:
+    """Processes that tests start write none: one that is killed, or runs out of space, would leave
+    half a file for the next.
+    """
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+
+
 @pytest.fixture(scope="session")
 def published() -> Path:
     """The folder of the authors' files, which are no part of the repository: what reads them skips
