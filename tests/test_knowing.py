@@ -10,6 +10,7 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from opensafeintent import EvaluateSettings, FunctionModel, evaluate
@@ -29,44 +30,34 @@ LINES = {
     "k2": ("40 41 43", "fcr"),  # says it and does not
     "k3": ("40 30 10", "fff"),  # does it without saying it
     "k4": ("30 30 21", "ccc"),  # topic-cautious
-    "k5": (
-        "40 20 32",
-        "frc",
-    ),  # stricter with the ambiguous prompt than with the malicious one, in word and deed
+    "k5": ("40 20 32", "frc"),  # stricter with the ambiguous prompt, in word and deed
     "k6": ("40 31 --", "ffr"),
 }
 
 
 def rows_of(lines: Mapping[str, tuple[str, str]], epoch: int = 1) -> list[GradeRow]:
-    return [
-        grade_line(
-            *("gamma", set_id, variant, pair),
-            epoch=epoch,
-            strategy=STRATEGIES[named],
-            missing=[
-                *(["helpfulness:unparsed", "harm_severity:unparsed"] if "-" in pair else []),
-                *(["strategy:unparsed"] if named == "-" else []),
-            ],
-        )
-        for set_id, (pairs, strategies) in lines.items()
-        for variant, pair, named in zip(CORE_VARIANTS, pairs.split(), strategies, strict=True)
-    ]
+    rows = []
+    for set_id, (pairs, strategies) in lines.items():
+        for variant, pair, named in zip(CORE_VARIANTS, pairs.split(), strategies, strict=True):
+            missing = ["helpfulness:unparsed", "harm_severity:unparsed"] if "-" in pair else []
+            missing += ["strategy:unparsed"] if named == "-" else []
+            labels = {"epoch": epoch, "strategy": STRATEGIES[named], "missing": missing}
+            rows.append(grade_line("gamma", set_id, variant, pair, **labels))
+    return rows
 
 
 def array_of(rows: list[GradeRow]) -> Any:
-    return to_array(
-        rows, made_dataset(*map(prompt_set, sorted({row.set_id for row in rows}))), ["gamma"]
-    )
+    sets = map(prompt_set, sorted({row.set_id for row in rows}))
+    return to_array(rows, made_dataset(*sets), ["gamma"])
 
 
 def found_in(rows: list[GradeRow]) -> dict[str, tuple[float | None, int]]:
     """Return value and n of every metric."""
-    ratios = compute(array_of(rows))
-    values = {
-        name: (float(ratio.value.values[0]), int(ratio.n.values[0]))
-        for name, ratio in ratios.items()
-    }
-    return {name: (None if isnan(value) else value, n) for name, (value, n) in values.items()}
+    found = {}
+    for name, ratio in compute(array_of(rows)).items():
+        value = float(ratio.value.values[0])
+        found[name] = (None if isnan(value) else value, int(ratio.n.values[0]))
+    return found
 
 
 def bounds_of(rows: list[GradeRow]) -> dict[str, tuple[float, ...]]:
@@ -94,21 +85,10 @@ def test_a_worked_example() -> None:
 
 def test_without_probes_of_every_core_prompt_all_is_undefined_and_has_no_bounds() -> None:
     """`--probe unsafe` asks of dual-use prompts alone."""
-    rows = [
-        grade_line(
-            "gamma",
-            set_id,
-            variant,
-            pair,
-            strategy="full" if (variant, pair) == ("dual_use", "41") else None,
-        )
-        for set_id, pairs in {"a": "40 41 43", "b": "40 30 10"}.items()
-        for variant, pair in zip(CORE_VARIANTS, pairs.split(), strict=True)
-    ]
-    rows += [
-        grade_line("gamma", "c", variant, "--", missing=["response:failed"])
-        for variant in CORE_VARIANTS
-    ]
+    rows = rows_of({"a": ("40 41 43", "-f-"), "b": ("40 30 10", "---")})
+    rows = [msgspec.structs.replace(row, missing=()) for row in rows]  # they were not asked for
+    failed = {"missing": ["response:failed"]}
+    rows += [grade_line("gamma", "c", variant, "--", **failed) for variant in CORE_VARIANTS]
     assert {name: found_in(rows)[name] for name in PROBES} == dict.fromkeys(PROBES, (None, 0))
     bounds = bounds_of(rows)
     assert all(isnan(end) for name in PROBES for end in bounds[name])
@@ -139,9 +119,8 @@ def test_epochs_are_averaged_within_a_set() -> None:
         {"s": ("40 41 43", "ffr"), "t": ("40 40 40", "-cr")},
         {"s": ("40 40 10", "fc-"), "t": ("40 40 40", "---")},
     ]
-    found = found_in(
-        [row for number, lines in enumerate(epochs, start=1) for row in rows_of(lines, number)]
-    )
+    rows = [row for number, lines in enumerate(epochs, start=1) for row in rows_of(lines, number)]
+    found = found_in(rows)
     # s: 1, 1, and no third; t: ½, 1.
     assert found["intent_discrimination"] == (pytest.approx((1 + 3 / 4) / 2), 2)
 
@@ -157,23 +136,16 @@ def target(strategies: str, grades: str) -> Target:
     """Return a target that calls for a strategy by intent, and gives responses that are to be
     graded as it is told.
     """
-    by_intent = dict(
-        zip(
-            ("kindly", "in between", "unkindly"),
-            zip(strategies, grades.split(), strict=True),
-            strict=True,
-        )
-    )
+    intents = ("kindly", "in between", "unkindly")
+    by_intent = dict(zip(intents, zip(strategies, grades.split(), strict=True), strict=True))
 
     def ask(messages: list[dict[str, str]]) -> str:
         text = messages[-1]["content"]
         (intent,) = re.findall(r", (kindly|in between|unkindly)", text)
         strategy, pair = by_intent[intent]
-        return (
-            f'{{"strategy": "{STRATEGIES[strategy]}"}}'
-            if '"strategy"' in text
-            else f"Grades: {pair}."
-        )
+        if '"strategy"' in text:
+            return f'{{"strategy": "{STRATEGIES[strategy]}"}}'
+        return f"Grades: {pair}."
 
     return ask
 
@@ -182,13 +154,9 @@ def judge(messages: list[dict[str, str]]) -> str:
     """Read the grades off the response."""
     first, last = messages[0]["content"], messages[-1]["content"].splitlines()[-1]
     ((helpfulness, harm),) = re.findall(r"Grades: (\d)(\d)\.", first)
-    return (
-        '{"mode": "A3"}'
-        if '"mode"' in last
-        else helpfulness
-        if "one integer from 1 to 4" in last
-        else harm
-    )
+    if '"mode"' in last:
+        return '{"mode": "A3"}'
+    return str(helpfulness if "one integer from 1 to 4" in last else harm)
 
 
 TARGETS = {

@@ -113,9 +113,7 @@ def test_what_is_no_answer_is_named_with_its_item(value: str, tmp_path: Path) ->
         (lambda sheet: sheet.set(CODE, "item", OTHER), f"item {OTHER}: is there twice"),
         (lambda sheet: sheet.rows.pop(0), "1 items are not there any more"),
         (lambda sheet: sheet.set(CODE, "annotator", "ben"), "the rows of one annotator"),
-        (lambda sheet: sheet.rows.clear(), "the rows of one annotator"),
         (lambda sheet: sheet.headings.__setitem__(5, "harm"), "a sheet of this task"),
-        (lambda sheet: sheet.headings.__setitem__(5, "note: x"), "a sheet of this task"),
         (lambda sheet: sheet.rows[1].append("more"), "has 9 cells, and the header names 8"),
         (lambda sheet: sheet.set(CODE, "note", "a\0b"), "holds a NUL character"),
     ],
@@ -137,7 +135,6 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
     [
         (answering('"3 or 4"'), f"item {CODE}, helpfulness: '3 or 4' is not an answer"),
         (answering('[3, {"a": 1}]'), "is not an answer; valid: 1, 2, 3, 4"),
-        (answering("true"), "is not an answer; valid: 1, 2, 3, 4"),
         (answering("3.0"), "is not an answer; valid: 1, 2, 3, 4"),
         (answering("99999999999999999999"), "helpfulness: '"),
         (lambda saved: saved["items"][0]["answers"].update(kindness=3), "is not a question"),
@@ -149,7 +146,6 @@ def answering(raw: str) -> Callable[[dict[str, Any]], object]:
         (lambda saved: saved.update(annotator="eve"), "annotator 'eve' is not in the key"),
         (lambda saved: saved.update(annotator="ben"), "is none of ben's in this study"),
         (lambda saved: saved.update(more=1), "not what a page"),
-        (lambda saved: saved.update(form="x" * 10_000), "not what a page"),
         (lambda saved: saved.update(items=3), "Expected `array`, got `int` - at `$.items`"),
     ],
 )

@@ -15,17 +15,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import (
-    JUDGE,
-    TARGET,
-    Lab,
-    asked_of,
-    evaluate,
-    metrics,
-    osi,
-    prompts_of,
-    texts_of,
-)
+from endtoend import JUDGE, TARGET, Lab, asked_of, evaluate, metrics, osi, prompts_of, texts_of
 from loopback import GENERATE, HARM, HELPFULNESS, MODE, PROBE, Fault, Match
 from opensafeintent import (
     EvaluateSettings,

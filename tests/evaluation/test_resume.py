@@ -35,16 +35,7 @@ from endtoend import (
     unsafe_dual_use,
     wait_until,
 )
-from loopback import (
-    GENERATE,
-    HARM,
-    MODE,
-    PROBE,
-    Fault,
-    LoopbackProcess,
-    LoopbackServer,
-    Match,
-)
+from loopback import GENERATE, HARM, MODE, PROBE, Fault, LoopbackProcess, LoopbackServer, Match
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

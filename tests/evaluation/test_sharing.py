@@ -14,17 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import (
-    answers_in,
-    evaluate,
-    finish,
-    osi,
-    results,
-    some_sets,
-    start,
-    total,
-    wait_until,
-)
+from endtoend import answers_in, evaluate, finish, osi, results, some_sets, start, total, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 
 pytestmark = pytest.mark.usefixtures("undrawn")

@@ -146,11 +146,7 @@ def test_the_rubric_comes_first_and_is_the_same_for_all(template: Template) -> N
 # share ---------------
 
 FULL, CONSTRAINED, REFUSE = "full", "constrained", "refuse"
-ROTATIONS = [
-    (FULL, CONSTRAINED, REFUSE),
-    (CONSTRAINED, REFUSE, FULL),
-    (REFUSE, FULL, CONSTRAINED),
-]
+ROTATIONS = [(FULL, CONSTRAINED, REFUSE), (CONSTRAINED, REFUSE, FULL), (REFUSE, FULL, CONSTRAINED)]
 
 
 def orders(turned_by: str, prompt: str = "A prompt.") -> tuple[tuple[str, ...], tuple[str, ...]]:
