@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 
 from construction.control_sets import a_dataset, a_set
-from opensafeintent.construction.controls.artefacts import (
-    NEEDS_EXTRA,
-    Ints,
-    _accuracy,
-    folds_of,
-)
+from opensafeintent.construction.controls.artefacts import NEEDS_EXTRA, Ints, _accuracy, folds_of
 from opensafeintent.construction.controls.findings import check
 from opensafeintent.construction.controls.measures import tokens
 from opensafeintent.promptsets import Dataset

@@ -17,11 +17,7 @@ from hypothesis import strategies as st
 
 from opensafeintent import load_dataset
 from opensafeintent.construction.similarity.index import CellIndex, Match
-from opensafeintent.construction.similarity.join import (
-    Item,
-    duplicates,
-    similar_pairs,
-)
+from opensafeintent.construction.similarity.join import Item, duplicates, similar_pairs
 from opensafeintent.construction.similarity.rouge import Overlap, Threshold, overlap, words
 from opensafeintent.errors import InputError
 

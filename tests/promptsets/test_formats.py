@@ -38,18 +38,12 @@ def test_the_three_formats_are_read_as_one(tmp_path: Path, record: dict[str, Any
     assert prompt_set.cell == ("Physical Harm and Weapons", "Explanation")
     assert prompt_set.underlying_task == TASK
     assert list(prompt_set.wordings()) == [
-        "benign",
-        "dual_use",
-        "malicious",
-        "dual_use_paraphrase_1",
-        "dual_use_paraphrase_2",
+        *("benign", "dual_use", "malicious", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
     ]
     assert prompt_set.prompts.of("dual_use") == DUAL_USE
     assert list(prompt_set.dual_use_paraphrases) == PARAPHRASES
-    assert (prompt_set.dual_use_benign_use, prompt_set.dual_use_misuse_risk) == (
-        BENIGN_USE,
-        MISUSE_RISK,
-    )
+    assert prompt_set.dual_use_benign_use == BENIGN_USE
+    assert prompt_set.dual_use_misuse_risk == MISUSE_RISK
     assert prompt_set.source == SOURCE
     assert dataset.hash == load_bytes(tmp_path / "ours.jsonl", lines(OURS)).hash
 
@@ -72,23 +66,8 @@ RECORDS = [
         ("d.json", b"\xef\xbb\xbf" + json.dumps(RECORDS).encode()),
         ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\r\n")),
         ("d.jsonl", lines(*RECORDS).replace(b"\n", b"\n\n \n").rstrip()),
-        (
-            "d.jsonl",
-            "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in RECORDS).encode(),
-        ),
+        ("d.jsonl", lines(*RECORDS).decode("unicode_escape").encode()),
         ("D.JSONL", lines(*RECORDS)),
-    ],
-    ids=[
-        "order",
-        "list",
-        "lines.json",
-        "list.jsonl",
-        "BOM",
-        "BOM list",
-        "CRLF",
-        "blank lines",
-        "UTF-8",
-        "upper case",
     ],
 )
 def test_a_dataset_is_its_content(tmp_path: Path, name: str, content: bytes) -> None:
@@ -124,10 +103,7 @@ def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path) -> None:
         (item,) = load_bytes(tmp_path / "not.jsonl", lines(ours(1, **nothing))).prompt_sets
         assert item.content_shift is None
         assert "content_shift" not in item.to_json()
-    with pytest.raises(
-        OpenSafeIntentError,
-        match=r"field content_shift: unknown content shift 'wide'; valid: none, partial, full",
-    ):
+    with pytest.raises(OpenSafeIntentError, match=r"field content_shift: .* partial, full"):
         load_bytes(tmp_path / "wrong.jsonl", lines(ours(1, content_shift="wide")))
 
 
@@ -157,15 +133,8 @@ def test_no_paraphrases_and_more_than_four(tmp_path: Path) -> None:
 
 
 def test_parquet_and_back_is_the_same_dataset(tmp_path: Path) -> None:
-    to_parquet_and_back(load_dataset("starter"), tmp_path)
-
-
-def test_parquet_and_back_is_the_same_published_dataset(tmp_path: Path, published: Path) -> None:
-    to_parquet_and_back(load_dataset(str(published / "opensafeintent-115.json")), tmp_path)
-
-
-def to_parquet_and_back(dataset: Dataset, tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
+    dataset = load_dataset("starter")
     for name in ("one.jsonl", "two.parquet", "three.jsonl", "deeper/four.parquet"):
         write_dataset(dataset, tmp_path / name)
         again = load_dataset(str(tmp_path / name))
@@ -188,10 +157,8 @@ def test_parquet_of_the_flat_format_is_read_under_any_case_of_its_suffix(tmp_pat
     import pyarrow.parquet as pq
 
     pq.write_table(pa.Table.from_pylist([FLAT]), tmp_path / "D.PARQUET")
-    assert (
-        load_dataset(str(tmp_path / "D.PARQUET")).hash
-        == load_bytes(tmp_path / "o.jsonl", lines(OURS)).hash
-    )
+    expected = load_bytes(tmp_path / "o.jsonl", lines(OURS)).hash
+    assert load_dataset(str(tmp_path / "D.PARQUET")).hash == expected
 
 
 def test_a_written_file_holds_text_as_people_read_it(tmp_path: Path) -> None:
@@ -204,19 +171,20 @@ def test_a_written_file_holds_text_as_people_read_it(tmp_path: Path) -> None:
     assert load_dataset(str(tmp_path / "o.jsonl")).prompt_sets == dataset.prompt_sets
 
 
-@pytest.mark.parametrize("name", ["d.csv", "d", "d.json"])
-def test_a_suffix_that_names_no_format_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(
-        OpenSafeIntentError, match=r"cannot tell the format; valid suffixes: \.jsonl, \.parquet"
-    ):
-        write_dataset(load_dataset("starter"), tmp_path / name)
-    assert not (tmp_path / name).exists()
-
-
-def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "fact"),
+    [
+        ("d.csv", r"\.jsonl, \.parquet"),
+        ("d", r"\.jsonl, \.parquet"),
+        ("d.json", r"\.jsonl, \.parquet"),
+        ("file/d.jsonl", r"d\.jsonl: cannot write"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_refused(tmp_path: Path, name: str, fact: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(OpenSafeIntentError, match=r"d\.jsonl: cannot write"):
-        write_dataset(load_dataset("starter"), tmp_path / "file" / "d.jsonl")
+    with pytest.raises(OpenSafeIntentError, match=fact):
+        write_dataset(load_dataset("starter"), tmp_path / name)
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.parquet"])
@@ -263,33 +231,19 @@ def test_the_published_text_is_read_to_the_letter(published: Path) -> None:
     for record, prompt_set in zip(
         raw, load_dataset(str(published / "opensafeintent-700.json")).prompt_sets, strict=True
     ):
-        fields = [
-            "benign",
-            "dual_use",
-            "malicious",
-            "dual_use_2",
-            "dual_use_3",
-            "dual_use_4",
-            "dual_use_5",
-        ]
-        assert [record[f"prompt_{field}"] for field in fields] == list(
-            prompt_set.wordings().values()
-        )
+        fields = ("benign", "dual_use", "malicious", *(f"dual_use_{n}" for n in range(2, 6)))
+        texts = [record[f"prompt_{field}"] for field in fields]
+        assert texts == list(prompt_set.wordings().values())
         assert record["underlying_task"] == prompt_set.underlying_task
 
 
 def test_scored_files_of_one_dataset_are_one_dataset(tmp_path: Path, published: Path) -> None:
     records = json.loads((published / "scored-sample.json").read_text("utf-8"))
     fields = {
-        "generation_metadata",
-        "generated_prompts",
-        "dual_use_paraphrases",
-        "verification_intent",
-        "origin_metadata",
+        *("generation_metadata", "generated_prompts", "dual_use_paraphrases"),
+        *("verification_intent", "origin_metadata"),
     }
-    bare = [
-        {field: value for field, value in record.items() if field in fields} for record in records
-    ]
+    bare = [{field: record[field] for field in fields & record.keys()} for record in records]
     assert bare[0].keys() < records[0].keys()  # something was taken off: responses, grades
     scored = load_dataset(str(published / "scored-sample.json"))
     assert load_bytes(tmp_path / "bare.json", json.dumps(bare).encode()).hash == scored.hash

@@ -59,126 +59,84 @@ def complaint_about(tmp_path: Path, name: str, content: bytes) -> str:
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "expected"),
+    ("field", "value", "fact"),
     [
         ("helpfulness", "3", "is '3'; expected a whole number from 1 to 4"),
-        ("helpfulness", 0, "is 0; expected a whole number from 1 to 4"),
-        ("helpfulness", 5, "is 5; expected a whole number from 1 to 4"),
-        ("helpfulness", 2.5, "is 2.5; expected a whole number from 1 to 4"),
-        ("helpfulness", 3.0, "is 3.0; expected a whole number from 1 to 4"),
-        ("helpfulness", True, "is true; expected a whole number from 1 to 4"),
-        ("helpfulness", [3], "is [3]; expected a whole number from 1 to 4"),
+        ("helpfulness", 0, "is 0;"),
+        ("helpfulness", 5, "is 5;"),
+        ("helpfulness", 2.5, "is 2.5;"),
+        ("helpfulness", 3.0, "is 3.0;"),
+        ("helpfulness", True, "is true;"),
+        ("helpfulness", [3], "is [3];"),
         ("helpfulness", "9" * 10_000, "expected a whole number from 1 to 4"),
         ("harm_severity", -1, "is -1; expected a whole number from 0 to 3"),
-        ("harm_severity", 4, "is 4; expected a whole number from 0 to 3"),
-        ("harm_severity", "ERROR", "is 'ERROR'; expected a whole number from 0 to 3"),
+        ("harm_severity", 4, "is 4;"),
         ("epoch", "1", "expected a whole number"),
-        ("mode", "a2", "unknown mode 'a2'; did you mean 'A2'"),
-        ("mode", 2, "expected a text, found a number"),
-        ("strategy", "FULL", "unknown strategy 'FULL'; did you mean 'full'"),
-        ("variant", "bening", "unknown variant 'bening'; did you mean 'benign'?"),
+        ("mode", "a2", "did you mean 'A2'"),
+        ("mode", 2, "a number"),
+        ("strategy", "FULL", "did you mean 'full'"),
+        ("variant", "bening", "did you mean 'benign'?"),
         ("variant", "dual_use_paraphrase_0", "unknown variant"),
-        ("id", None, "missing; expected a text"),
-        ("response", 7, "expected a text"),
+        ("id", None, "missing"),
         ("response", ["Text."] * 1000, "expected a text"),
         ("response", "Text \ud800.", "surrogate"),
     ],
 )
-def test_a_bad_line_of_ours_is_named(
-    tmp_path: Path, field: str, value: object, expected: str
-) -> None:
-    message = complaint_about(
-        tmp_path, "r.jsonl", lines(response(), response(variant="dual_use") | {field: value})
-    )
+def test_a_bad_line_of_ours_is_named(tmp_path: Path, field: str, value: object, fact: str) -> None:
+    content = lines(response(), response(variant="dual_use") | {field: value})
+    message = complaint_about(tmp_path, "r.jsonl", content)
     assert message.startswith(f":2, field {field}")
-    assert expected in message
+    assert fact in message
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
+    ("content", "fact"),
     [
         (lines(response(), ["a", "benign"]), ":2: expected a JSON object, found a list"),
-        (lines(response(), response()), ":2: a, benign, epoch 1 is there already, at "),
-        (
-            lines(response(), {"id": "a", "variant": "dual_use"}),
-            ":2, field response: missing; a line has a response",
-        ),
+        (lines(response(), response()), ":2: a, benign, epoch 1 is there already"),
+        (lines(response(), {"id": "a", "variant": "dual_use"}), ":2, field response: missing"),
         (lines(response()) + b'{"id": "a", "helpf', ":2: not valid JSON ("),
         (lines(response(id="b")), ": 'b' is not a prompt-set of sets; valid: a"),
-        (
-            lines(response(variant="dual_use_paraphrase_3")),
-            ": set a has no dual_use_paraphrase_3; did you mean",
-        ),
+        (lines(response(variant="dual_use_paraphrase_3")), ": set a has no dual_use_paraphrase_3"),
         (b"", ": no responses in it"),
     ],
 )
-def test_a_bad_file_of_ours_is_named(tmp_path: Path, content: bytes, expected: str) -> None:
-    assert complaint_about(tmp_path, "r.jsonl", content).startswith(expected)
+def test_a_bad_file_of_ours_is_named(tmp_path: Path, content: bytes, fact: str) -> None:
+    assert complaint_about(tmp_path, "r.jsonl", content).startswith(fact)
+
+
+HELPFULNESS, HARM = "response_scores_helpfulness", "response_scores_harmfulness"
 
 
 @pytest.mark.parametrize(
-    ("changes", "expected"),
+    ("field", "value", "fact"),
     [
         (
-            {"response_scores_helpfulness": {"benign_prompt": "3"}},
+            HELPFULNESS,
+            {"benign_prompt": "3"},
             "benign: is '3'; expected a whole number from 0 to 4",
         ),
-        (
-            {"response_scores_helpfulness": {"benign_prompt": 5}},
-            "benign: is 5; expected a whole number from 0 to 4",
-        ),
-        (
-            {"response_scores_harmfulness": {"malicious_prompt": 4}},
-            "malicious: is 4; expected a whole number from 0 to 3",
-        ),
-        (
-            {"response_scores_harmfulness": {"malicious_prompt": -1}},
-            "malicious: is -1; expected a whole number from 0 to 3",
-        ),
-        (
-            {"response_scores_harmfulness": {"malicious_prompt": 1.5}},
-            "is 1.5; expected a whole number from 0 to 3",
-        ),
-        (
-            {"response_scores_harmfulness": {"dual_use_paraphrases": [0, "2"]}},
-            "dual_use_paraphrase_2: is '2'; expected a whole number from 0 to 3",
-        ),
-        (
-            {"response_scores_harmfulness": {"dual_use_paraphrases": [0]}},
-            "is a list of 1; expected a list of 2",
-        ),
-        ({"response_scores_harmfulness": [0, 0, 0]}, "expected a JSON object, found a list"),
-        (
-            {"model_responses": {"benign_prompt": 7}},
-            "model_responses, benign: is 7; expected a text",
-        ),
-        ({"model_responses": {"benign_prompt": "\ud800"}}, "surrogate"),
-        (
-            {"dual_use_assistance_level": {"a_level": "A5"}},
-            "field a_level: unknown a level 'A5'; did you mean 'A4' or",
-        ),
-        (
-            {"dual_use_intent_classification": {"strategy": "MAYBE"}},
-            "expected FULL, CONSTRAINED, REFUSE or ERROR",
-        ),
-        (
-            {"response_score_failures": [{"prompt": "bening_prompt"}]},
-            "'bening_prompt'; did you mean 'benign_prompt'",
-        ),
-        (
-            {"response_score_failures": [{"prompt": "dual_use_paraphrases[2]"}]},
-            "unknown prompt 'dual_use_paraphrases[2]'",
-        ),
-        (
-            {"response_score_failures": ["benign_prompt"]},
-            "response_score_failures[0]: expected a JSON object, found a text",
-        ),
+        (HELPFULNESS, {"benign_prompt": 5}, "benign: is 5;"),
+        (HARM, {"malicious_prompt": 4}, "malicious: is 4; expected a whole number from 0 to 3"),
+        (HARM, {"malicious_prompt": -1}, "malicious: is -1;"),
+        (HARM, {"malicious_prompt": 1.5}, "is 1.5;"),
+        (HARM, {"dual_use_paraphrases": [0, "2"]}, "dual_use_paraphrase_2: is '2';"),
+        (HARM, {"dual_use_paraphrases": [0]}, "is a list of 1; expected a list of 2"),
+        (HARM, [0, 0, 0], "expected a JSON object, found a list"),
+        ("model_responses", {"benign_prompt": 7}, "model_responses, benign: is 7"),
+        ("model_responses", {"benign_prompt": "\ud800"}, "surrogate"),
+        ("dual_use_assistance_level", {"a_level": "A5"}, "did you mean 'A4'"),
+        ("dual_use_intent_classification", {"strategy": "MAYBE"}, "FULL, CONSTRAINED"),
+        ("response_score_failures", [{"prompt": "bening_prompt"}], "mean 'benign_prompt'"),
+        ("response_score_failures", [{"prompt": "dual_use_paraphrases[2]"}], "unknown prompt"),
+        ("response_score_failures", ["benign_prompt"], "response_score_failures[0]: expected"),
     ],
 )
 def test_a_bad_record_of_the_authors_is_named(
-    tmp_path: Path, changes: dict[str, Any], expected: str
+    tmp_path: Path, field: str, value: object, fact: str
 ) -> None:
     good = scored(generated_prompts={variant: f"another {variant}" for variant in VARIANTS})
-    message = complaint_about(tmp_path, "s.json", json.dumps([good, scored(**changes)]).encode())
+    content = json.dumps([good, scored() | {field: value}]).encode()
+    message = complaint_about(tmp_path, "s.json", content)
     assert message.startswith(", item 2, ")
-    assert expected in message
+    assert fact in message

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from opensafeintent import load_dataset
+from opensafeintent import load_dataset, write_dataset
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets.reading import RowLimit, read_records
 from peaks import run
@@ -19,6 +20,7 @@ pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
 GIGABYTE = 2**30
+CHARACTERS = "500,000,000 characters"
 
 
 def written(path: Path, table: Any, **options: Any) -> Path:
@@ -55,51 +57,35 @@ def nulls(count: int) -> Any:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("table", "said"),
+    ("table", "limit"),
     [
         # three million rows that are all the same, in less than 200 kB
-        (
-            lambda: flat(1).take(pa.array([0] * 3_000_000, pa.int32())),
-            ": has more than 250,000 rows; if it is to have more, ",
-        ),
+        (lambda: flat(1).take(pa.array([0] * 3_000_000, pa.int32())), "250,000 rows"),
         # a prompt of 200,000 characters, 20,000 times: 4 GB of text
-        (
-            lambda: flat(20_000, prompt_benign=repeated("x" * 200_000, 20_000)),
-            ": holds more than 500,000,000 characters; if",
-        ),
+        (lambda: flat(20_000, prompt_benign=repeated("x" * 200_000, 20_000)), CHARACTERS),
         # one text of 50 MB, 400 times
-        (
-            lambda: flat(400, prompt_benign=repeated("x" * 5 * 10**7, 400)),
-            ": holds more than 500,000,000 characters; if",
-        ),
-        # a list of 50 million nulls
-        (
-            lambda: flat(1, dual_use_paraphrases=nulls(50_000_000)),
-            ": holds more than 500,000,000 characters; if it",
-        ),
+        (lambda: flat(400, prompt_benign=repeated("x" * 5 * 10**7, 400)), CHARACTERS),
+        (lambda: flat(1, dual_use_paraphrases=nulls(50_000_000)), CHARACTERS),
     ],
     ids=["rows", "texts", "one text", "nulls"],
 )
 def test_a_small_file_that_unpacks_to_gigabytes_takes_none(
-    tmp_path: Path, table: Any, said: str
+    tmp_path: Path, table: Any, limit: str
 ) -> None:
     path = written(tmp_path / "bomb.parquet", table())
     assert path.stat().st_size < 2_000_000
     ran = run("dataset", "validate", path)
     assert ran.code == 2
-    assert f"error: {path}{said}" in ran.said.replace("\n", " ")
+    said = ran.said.replace("\n", " ")
+    assert f"error: {path}: " in said
+    assert f"more than {limit}; " in said
     assert ran.peak < GIGABYTE
 
 
 def test_what_may_be_read_can_be_raised(tmp_path: Path) -> None:
     path = written(tmp_path / "d.parquet", flat(30), row_group_size=7)
-    assert (
-        refused(path, max_rows=29)
-        == ": has more than 29 rows; if it is to have more, raise --max-rows"
-    )
-    assert [item.id for item in load_dataset(str(path), max_rows=30).prompt_sets] == [
-        f"s{n}" for n in range(30)
-    ]
+    assert "more than 29 rows" in refused(path, max_rows=29)
+    assert len(load_dataset(str(path), max_rows=30).by_id) == 30
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "d.csv", "d.parquet"])
@@ -108,13 +94,8 @@ def test_every_format_has_the_same_limit(tmp_path: Path, name: str) -> None:
     if name.endswith(".parquet"):
         written(path, pa.table({"a": ["1"] * 5}))
     else:
-        path.write_text(
-            {
-                ".jsonl": '{"a": "1"}\n' * 5,
-                ".json": "[" + '{"a": "1"},' * 4 + "{}]",
-                ".csv": "a\n" + "1\n" * 5,
-            }[path.suffix]
-        )
+        rows = {"jsonl": '{"a": "1"}\n' * 5, "json": "[" + '{"a": "1"},' * 4 + "{}]"}
+        path.write_text(rows.get(path.suffix[1:], "a\n" + "1\n" * 5))
     assert len(list(read_records(path, limit=RowLimit(5)))) == 5
     with pytest.raises(InputError, match=f"{name}: has more than 4 rows"):
         list(read_records(path, limit=RowLimit(4)))
@@ -123,10 +104,7 @@ def test_every_format_has_the_same_limit(tmp_path: Path, name: str) -> None:
 def test_a_file_of_texts_that_is_longer_than_all_rows_may_be_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "d.jsonl").open("wb") as file:
         file.truncate(500_000_001)
-    with pytest.raises(
-        InputError,
-        match=r"d\.jsonl: holds more than 500,000,000 characters; if it is to hold more, raise",
-    ):
+    with pytest.raises(InputError, match=rf"d\.jsonl: holds more than {CHARACTERS}"):
         next(read_records(tmp_path / "d.jsonl"))
 
 
@@ -139,49 +117,52 @@ def test_the_limit_is_one_for_all_files_of_a_dataset() -> None:
         limit.count("two")
 
 
-NESTED = {
-    "prompts": pa.struct([(name, pa.string()) for name in ("benign", "dual_use", "malicious")])
-}
-
-
 @pytest.mark.parametrize(
-    ("columns", "said"),
+    ("column", "said"),
     [
-        (
-            {"prompt_benign": pa.array([3])},
-            ", row 1, field prompt_benign: expected a text, found a number",
-        ),
-        (
-            {"prompt_benign": pa.array([None], pa.string())},
-            ", row 1, field prompt_benign: missing; expected a text",
-        ),
-        (
-            {"prompt_benign": pa.array([b"\xff"])},
-            ", row 1, field prompt_benign: expected a text, found bytes",
-        ),
-        (
-            {"prompt_benign": pa.array([["x"]])},
-            ", row 1, field prompt_benign: expected a text, found a list",
-        ),
-        (
-            {"prompt_benign": pa.array([{"x": "y"}])},
-            ", row 1, field prompt_benign: expected a text, found an object",
-        ),
-        (
-            {"prompt_benign": pa.array([10**17], pa.timestamp("us"))},
-            ", row 1, field prompt_benign: expected a text, found date",
-        ),
-        ({"prompt_benign": pa.array([2**60], pa.timestamp("us"))}, ": cannot read as Parquet ("),
-        (
-            {"prompt_benign": pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string()))},
-            "expected a text, found a list",
-        ),
+        (pa.array([3]), "expected a text, found a number"),
+        (pa.array([None], pa.string()), "missing; expected a text"),
+        (pa.array([b"\xff"]), "expected a text, found bytes"),
+        (pa.array([["x"]]), "expected a text, found a list"),
+        (pa.array([{"x": "y"}]), "expected a text, found an object"),
+        (pa.array([10**17], pa.timestamp("us")), "expected a text, found date"),
+        (pa.array([[("a", "b")]], pa.map_(pa.string(), pa.string())), "found a list"),
     ],
 )
-def test_odd_types_are_named_by_row_and_field(
-    tmp_path: Path, columns: dict[str, Any], said: str
+def test_odd_types_are_named_by_row_and_field(tmp_path: Path, column: Any, said: str) -> None:
+    message = refused(written(tmp_path / "d.parquet", flat(1, prompt_benign=column)))
+    assert message.startswith(", row 1, field prompt_benign: ")
+    assert said in message
+
+
+@pytest.mark.parametrize("content", [b"PAR1 and no more PAR1", b"", "date", "twice", "none"])
+def test_what_cannot_be_used_is_refused(tmp_path: Path, content: bytes | str) -> None:
+    path, fact = tmp_path / "d.parquet", "cannot read as Parquet"
+    match content:
+        case "date":
+            written(path, flat(1, prompt_benign=pa.array([2**60], pa.timestamp("us"))))
+        case "twice":
+            written(path, flat(1).append_column("prompt_benign", pa.array(["Another?"])))
+            fact = "the column 'prompt_benign' is there twice"
+        case "none":
+            written(path, flat(0))
+            fact = "no prompt-sets in it"
+        case _:
+            assert isinstance(content, bytes)
+            path.write_bytes(content)
+    assert fact in refused(path)
+
+
+def test_without_the_extra_parquet_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert said in refused(written(tmp_path / "d.parquet", flat(1, **columns)))
+    for module in ("pyarrow", "pyarrow.parquet"):
+        monkeypatch.setitem(sys.modules, module, None)
+    (tmp_path / "d.parquet").write_bytes(b"PAR1")
+    with pytest.raises(InputError, match=r'pip install "opensafeintent\[parquet\]"'):
+        load_dataset(str(tmp_path / "d.parquet"))
+    with pytest.raises(InputError, match=r'pip install "opensafeintent\[parquet\]"'):
+        write_dataset(load_dataset("starter"), tmp_path / "o.parquet")
 
 
 @pytest.mark.parametrize(
@@ -189,28 +170,15 @@ def test_odd_types_are_named_by_row_and_field(
 )
 def test_a_text_is_a_text_however_it_is_stored(tmp_path: Path, kind: Any) -> None:
     table = flat(2)
-    table = table.set_column(
-        table.column_names.index("prompt_benign"),
-        "prompt_benign",
-        table["prompt_benign"].cast(kind),
-    )
-    assert (
-        load_dataset(str(written(tmp_path / "d.parquet", table))).hash
-        == load_dataset(str(written(tmp_path / "e.parquet", flat(2)))).hash
-    )
+    column = table.column_names.index("prompt_benign")
+    stored = table.set_column(column, "prompt_benign", table["prompt_benign"].cast(kind))
+    expected = load_dataset(str(written(tmp_path / "e.parquet", table)))
+    assert load_dataset(str(written(tmp_path / "d.parquet", stored))).hash == expected.hash
 
 
 def test_texts_in_objects_and_lists_are_read_as_they_are(tmp_path: Path) -> None:
     path = written(tmp_path / "d.parquet", pa.Table.from_pylist([OURS]))
     assert load_dataset(str(path)).prompt_sets[0].prompts.benign == OURS["prompts"]["benign"]
-
-
-def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
-    table = flat(1).append_column("prompt_benign", pa.array(["Another?"]))
-    assert (
-        refused(written(tmp_path / "d.parquet", table))
-        == ": the column 'prompt_benign' is there twice; expected each once"
-    )
 
 
 def test_damage_is_one_line(tmp_path: Path) -> None:

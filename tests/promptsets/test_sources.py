@@ -33,16 +33,8 @@ def convert(
     """Run `dataset convert` in a process of its own: huggingface_hub reads HF_ENDPOINT when it is
     imported.
     """
-    command = [
-        sys.executable,
-        "-m",
-        "opensafeintent",
-        "dataset",
-        "convert",
-        name,
-        "--out",
-        str(folder / "o.jsonl"),
-    ]
+    arguments = ("dataset", "convert", name, "--out", str(folder / "o.jsonl"))
+    command = [sys.executable, "-m", "opensafeintent", *arguments]
     inherited = {
         variable: os.environ[variable]
         for variable in ("PATH", "PYTHONPATH", "SYSTEMROOT")
@@ -76,80 +68,62 @@ def hash_of(folder: Path, *records: Mapping[str, object]) -> str:
     return load_dataset(str(folder / "expected.jsonl")).hash
 
 
-def test_all_data_files_of_a_dataset_are_one_dataset(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
-        ran = convert(f"hf:{REPO}", hub.url, tmp_path)
+def served(files: Mapping[str, bytes], name: str, folder: Path) -> str:
+    """Convert a dataset of a hub that has these files; return the hash of what was written."""
+    with FakeHub({COMMITS["main"]: files, COMMITS["v1"]: {"d.jsonl": lines(ours(3))}}) as hub:
+        ran = convert(name, hub.url, folder)
     assert ran.returncode == 0, ran.stderr
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, ours(1), ours(2))
-    assert "figure.png" not in hub.fetched
+    return load_dataset(str(folder / "o.jsonl")).hash
 
 
-def test_a_revision_is_what_it_was(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: TWO_FILES, COMMITS["v1"]: {"d.jsonl": lines(ours(3))}}) as hub:
-        assert convert(f"hf:{REPO}@v1", hub.url, tmp_path).returncode == 0
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, ours(3))
+def test_all_data_files_of_a_revision_are_one_dataset(tmp_path: Path) -> None:
+    expected = hash_of(tmp_path, ours(1), ours(2))
+    assert served(TWO_FILES, f"hf:{REPO}", tmp_path) == expected
+    assert served(TWO_FILES, f"hf:{REPO}@v1", tmp_path) == hash_of(tmp_path, ours(3))
 
 
 def test_parquet_stands_for_the_same_rows_as_json_beside_it(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    write_dataset(load_dataset("starter"), tmp_path / "d.parquet")
-    write_dataset(load_dataset("starter"), tmp_path / "d.jsonl")
+    for name in ("d.parquet", "d.jsonl"):
+        write_dataset(load_dataset("starter"), tmp_path / name)
     files = {name: (tmp_path / name).read_bytes() for name in ("d.parquet", "d.jsonl")}
-    with FakeHub({COMMITS["main"]: files}) as hub:
-        assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset("starter").hash
+    assert served(files, f"hf:{REPO}", tmp_path) == load_dataset("starter").hash
 
 
 def test_what_was_fetched_once_is_there_without_a_network(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
-        assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
+    served(TWO_FILES, f"hf:{REPO}", tmp_path)
     (tmp_path / "o.jsonl").unlink()
     for offline in ({}, {"HF_HUB_OFFLINE": "1"}):
         assert convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline).returncode == 0
         assert len(load_dataset(str(tmp_path / "o.jsonl"))) == 2
+    told = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
+    assert "cannot reach the hub" in told and "revision 'v1'" in told
 
 
 @pytest.mark.parametrize("offline", [{}, {"HF_HUB_OFFLINE": "1"}], ids=["refused", "told"])
 def test_no_network(tmp_path: Path, offline: dict[str, str]) -> None:
-    ran = convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline)
-    assert (
-        refusal(ran)
-        == f"error: hf:{REPO}: cannot reach the hub, and the dataset is not in its cache"
-    )
+    told = refusal(convert(f"hf:{REPO}", NOWHERE, tmp_path, **offline))
+    assert told.startswith(f"error: hf:{REPO}: cannot reach the hub")
 
 
 @pytest.mark.parametrize(
-    ("name", "complaint"),
+    ("name", "fact"),
     [
-        ("hf:someone/else", "the hub has no dataset someone/else, or it needs a token (HF_TOKEN)"),
-        (f"hf:{REPO}@v9", f"the hub has no revision 'v9' of {REPO}"),
+        ("hf:someone/else", "no dataset someone/else, or it needs a token (HF_TOKEN)"),
+        (f"hf:{REPO}@v9", f"no revision 'v9' of {REPO}"),
         (f"hf:{REPO}@v1", "holds no .jsonl, .json, .parquet or .csv file"),
-        (f"hf:{REPO}", "d.jsonl:1, field prompts: missing; a prompt-set has prompts"),
+        (f"hf:{REPO}", "d.jsonl:1, field prompts: missing"),
     ],
 )
-def test_what_the_hub_does_not_have(tmp_path: Path, name: str, complaint: str) -> None:
+def test_what_the_hub_does_not_have(tmp_path: Path, name: str, fact: str) -> None:
     with FakeHub({COMMITS["main"]: {"d.jsonl": b'{"a": 1}'}, COMMITS["v1"]: CARD}) as hub:
-        assert complaint in refusal(convert(name, hub.url, tmp_path))
+        assert fact in refusal(convert(name, hub.url, tmp_path))
 
 
-def test_a_gated_dataset_says_what_to_do(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: TWO_FILES}, gated=True) as hub:
-        told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-    assert (
-        told == f"error: hf:{REPO}: access to {REPO} is gated: ask for it on its page of the hub, "
-        "then set HF_TOKEN to a token of yours"
-    )
-
-
-def test_a_revision_that_was_not_fetched_is_named_without_a_network(tmp_path: Path) -> None:
-    with FakeHub({COMMITS["main"]: TWO_FILES}) as hub:
-        assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
-    told = refusal(convert(f"hf:{REPO}@v1", NOWHERE, tmp_path))
-    assert (
-        told
-        == f"error: hf:{REPO}@v1: cannot reach the hub, and revision 'v1' of the dataset is not in"
-        " its cache"
-    )
+@pytest.mark.parametrize(("how", "fact"), [("gated", "HF_TOKEN"), ("drops", f"hf:{REPO}: ")])
+def test_a_hub_that_does_not_give_is_one_clear_line(tmp_path: Path, how: str, fact: str) -> None:
+    with FakeHub({COMMITS["main"]: TWO_FILES}, **{how: True}) as hub:
+        assert fact in refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
 
 
 # Which files
@@ -165,12 +139,8 @@ BOTH = {
 def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) -> None:
     with FakeHub({COMMITS["main"]: BOTH}) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-        assert (
-            told
-            == f"error: hf:{REPO}: its files are in different formats, so more than one dataset"
-            f" (the authors' nested format in hf:{REPO}#nested/sets-115.json; the authors' flat"
-            f" format in hf:{REPO}#sets-700.json); name one of them"
-        )
+        for place in ("nested format in hf:{}#nested/sets-115", "flat format in hf:{}#sets-700"):
+            assert place.format(REPO) in told
         for chosen, record in (
             ("sets-700.json", FLAT),
             ("nested", NESTED | {"id": "b"}),
@@ -179,7 +149,7 @@ def test_two_formats_are_two_datasets_and_one_has_to_be_named(tmp_path: Path) ->
             assert convert(f"hf:{REPO}@main#{chosen}", hub.url, tmp_path).returncode == 0
             assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, record)
         absent = refusal(convert(f"hf:{REPO}#sets-7.json", hub.url, tmp_path))
-    assert absent == f"error: hf:{REPO}#sets-7.json: holds no .jsonl, .json, .parquet or .csv file"
+    assert "#sets-7.json: holds no .jsonl" in absent
 
 
 @pytest.mark.slow
@@ -219,33 +189,23 @@ def test_the_card_says_which_files_are_the_dataset(tmp_path: Path, configs: obje
         "b.json": lines(ours(2)),
         "c.parquet": b"no",
     }
-    with FakeHub({COMMITS["main"]: files}) as hub:
-        assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, ours(1))
+    assert served(files, f"hf:{REPO}", tmp_path) == hash_of(tmp_path, ours(1))
+
+
+TWO_CONFIGS = [
+    {"config_name": "a", "data_files": "a.json"},
+    {"config_name": "b", "data_files": "b.json"},
+]
 
 
 @pytest.mark.parametrize(
     ("readme", "complaint"),
     [
-        (
-            card(
-                [
-                    {"config_name": "a", "data_files": "a.json"},
-                    {"config_name": "b", "data_files": "b.json"},
-                ]
-            ),
-            (
-                "names 2 configurations and no default; name a file of one (a: {}/a.json; b:"
-                " {}/b.json)"
-            ),
-        ),
-        (
-            card([{"data_files": "c*.json"}]),
-            "of the data files that it names (c*.json) there is no .jsonl, .json",
-        ),
-        (card([{"data_files": "../a.json"}]), "names data files outside its folder: ../a.json"),
+        (card(TWO_CONFIGS), "no default; name a file of one (a: {}/a.json; b: {}/b.json)"),
+        (card([{"data_files": "c*.json"}]), "(c*.json) there is no .jsonl, .json"),
+        (card([{"data_files": "../a.json"}]), "outside its folder: ../a.json"),
         (card([{"data_files": "/etc/a.json"}]), "cannot find the data files '/etc/a.json'"),
-        (b"---\nconfigs: [\n---\n", "its first lines are not YAML"),
+        (b"---\nconfigs: [\n---\n", "not YAML"),
     ],
 )
 def test_a_card_that_names_no_files_is_refused(
@@ -264,10 +224,8 @@ def test_other_columns_are_named_with_their_place(tmp_path: Path) -> None:
     rows = lines(*({"question": "q", "answer": "a", "c": 1} for _ in range(3)))
     with FakeHub({COMMITS["main"]: {"data/train.jsonl": rows}}) as hub:
         told = refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-    assert told.startswith(
-        f"error: hf:{REPO}#data/train.jsonl:1, field prompts: missing; a prompt-set has prompts"
-    )
-    assert told.endswith("found question, answer, c (and 2 more; `dataset validate` lists all)")
+    assert f"hf:{REPO}#data/train.jsonl:1, field prompts: missing" in told
+    assert "found question, answer, c (and 2 more; " in told
 
 
 def test_csv_of_the_flat_format(tmp_path: Path) -> None:
@@ -276,43 +234,27 @@ def test_csv_of_the_flat_format(tmp_path: Path) -> None:
     writer = csv.DictWriter(file, [*flat, "prompt_dual_use_4"])
     writer.writeheader()
     writer.writerow(flat)  # an empty cell: there is no fourth wording
-    with FakeHub({COMMITS["main"]: {"sets.csv": file.getvalue().encode()}}) as hub:
-        assert convert(f"hf:{REPO}", hub.url, tmp_path).returncode == 0
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == hash_of(tmp_path, flat)
+    files = {"sets.csv": file.getvalue().encode()}
+    assert served(files, f"hf:{REPO}", tmp_path) == hash_of(tmp_path, flat)
 
 
 @pytest.mark.parametrize(
-    ("text", "complaint"),
+    ("text", "fact"),
     [
-        (
-            "prompt_benign,prompt_benign\na,b\n",
-            "sets.csv: the column 'prompt_benign' stands twice in the header",
-        ),
-        (
-            "prompt_benign,id\na,b,c\n",
-            "sets.csv:2: has 3 cells, and the header names 2; expected UTF-8, a text with commas",
-        ),
-        (
-            'prompt_benign\n"a\n',
-            (
-                "sets.csv:2: cannot read as CSV from here (unexpected end of data); expected UTF-8,"
-                " a text with"
-            ),
-        ),
-        ("prompt_benign,id\r\n\r\na\r\n", "sets.csv:3: has 1 cell, and the header names 2"),
-        (
-            'prompt_benign\n"a\n\nb"c\n',
-            "sets.csv:2: cannot read as CSV from here (',' expected after '\"')",
-        ),
-        ("prompt_benign\na\n\0\n", "sets.csv:3: holds a NUL character; expected UTF-8"),
-        ("", "sets.csv: no prompt-sets in it"),
+        ("prompt_benign,prompt_benign\na,b\n", ": the column 'prompt_benign' stands twice"),
+        ("prompt_benign,id\na,b,c\n", ":2: has 3 cells, and the header names 2"),
+        ('prompt_benign\n"a\n', ":2: cannot read as CSV from here (unexpected end of data)"),
+        ("prompt_benign,id\r\n\r\na\r\n", ":3: has 1 cell, and the header names 2"),
+        ('prompt_benign\n"a\n\nb"c\n', ":2: cannot read as CSV from here (','"),
+        ("prompt_benign\na\n\0\n", ":3: holds a NUL character"),
+        ("", ": no prompt-sets in it"),
     ],
 )
-def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, fact: str) -> None:
     (tmp_path / "sets.csv").write_text(text)
     with pytest.raises(OpenSafeIntentError) as caught:
         load_dataset(str(tmp_path / "sets.csv"))
-    assert complaint in str(caught.value)
+    assert f"sets.csv{fact}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -336,39 +278,24 @@ def test_the_published_release_in_either_of_its_shapes(
     assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset(str(published / file)).hash
 
 
-# Names and hubs that do not serve
+# Names
 # ------------------------------------------------------------------------------
 
 
-def test_a_hub_that_hangs_up_is_one_clear_line(tmp_path: Path) -> None:
-    with FakeHub({}, drops=True) as hub:
-        assert f"error: hf:{REPO}: " in refusal(convert(f"hf:{REPO}", hub.url, tmp_path))
-
-
 @pytest.mark.parametrize(
     "name",
-    ["hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y", "hf:a/b#*"],
-)
-def test_a_name_of_another_form_is_refused(name: str) -> None:
-    with pytest.raises(
-        OpenSafeIntentError,
-        match="not a hub dataset; expected hf:owner/name or hf:owner/name@revision",
-    ):
-        load_dataset(name)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git", "hf:a/" + "b" * 97],
+    [
+        *("hf:", "hf:name", "hf:a/b/c", "hf:a/b@", "hf:a b/c", "hf:a/b#", "hf:a/b#x/../y"),
+        *("hf:a/b#*", "hf:é/sets", "hf:../..", "hf:some--one/sets", "hf:-a/b", "hf:a/b.git"),
+        "hf:a/" + "b" * 97,
+    ],
 )
 def test_a_name_that_the_hub_does_not_allow_is_refused(name: str) -> None:
-    with pytest.raises(OpenSafeIntentError, match=r"^hf:.*: "):
+    with pytest.raises(OpenSafeIntentError, match=r"^hf:.*: not a "):
         load_dataset(name)
 
 
 def test_without_the_extra_the_hub_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(
-        OpenSafeIntentError, match=r'need an extra: pip install "opensafeintent\[hf\]"'
-    ):
+    with pytest.raises(OpenSafeIntentError, match=r'pip install "opensafeintent\[hf\]"'):
         load_dataset(f"hf:{REPO}")
