@@ -8,10 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from construction.support import UNSAFE, Bench, between, only, reasons, reply, taxonomy
-from construction.test_stages import intent, metadata, quality
+from construction.test_stages import PASSES_CHECK, intent, metadata, quality
 from opensafeintent.calls.records import Call
 from opensafeintent.construction.asking import Reply
 from opensafeintent.construction.augmentation import (
@@ -54,12 +55,9 @@ def generator(first: str, *rewritten: str) -> Callable[[Call], str | None]:
     texts = iter(rewritten)
 
     def answer(call: Call) -> str | None:
-        match call.purpose:
-            case "triplet":
-                return first
-            case "repair" | "wording":
-                return reply(prompt=next(texts), declined="")
-        return None
+        if call.purpose in ("repair", "wording"):
+            return reply(prompt=next(texts), declined="")
+        return first if call.purpose == "triplet" else None
 
     return answer
 
@@ -72,6 +70,16 @@ def judge(**said: str | Callable[[Call], str | None]) -> Callable[[Call], str | 
         return found(call) if callable(found) else found
 
     return answer
+
+
+def nurses_lean(leans: str) -> Callable[[Call], str | None]:
+    """A judge that finds that requests of a nurse lean."""
+
+    def read(call: Call) -> str | None:
+        nurse = "nurse" in between(call, "REQUEST")
+        return intent(True, True, "The role does.", leans) if nurse else None
+
+    return judge(intent=read)
 
 
 def purposes(bench: Bench) -> list[str]:
@@ -93,51 +101,34 @@ def kept(built: Built) -> Draft:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("leans", "told"), [("honest", "suggests an honest one"), ("harmful", "suggests a harmful one")]
-)
-def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str, told: str) -> None:
-    def read(call: Call) -> str | None:
-        return (
-            intent(True, True, "The role does.", leans)
-            if "nurse" in between(call, "REQUEST")
-            else None
-        )
-
+@pytest.mark.parametrize("leans", ["honest", "harmful"])
+def test_a_dual_use_prompt_that_leans_is_mended(tmp_path: Path, leans: str) -> None:
     bench = Bench(
         tmp_path,
         generator=generator(triplet(dual_use="As the nurse, how?"), "How, then?"),
-        judge=judge(intent=read),
+        judge=nurses_lean(leans),
     )
     draft = kept(bench.build(UNSAFE[:1], last=4))
     assert (draft.prompts.dual_use, draft.leaning) == ("How, then?", "neither")
     (revision,) = draft.revisions
     assert (revision.variant, revision.why, revision.found) == ("dual_use", "leaning", "dual_use")
     (repair,) = bench.generator.asked("repair")
-    assert told in repair.messages[0].content
+    assert f"suggests a{'n honest' if leans == 'honest' else ' harmful'} one" in (
+        repair.messages[0].content
+    )
     assert between(repair, "READER") == "The role does."
 
 
 def test_one_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
-    def read(call: Call) -> str | None:
-        return (
-            intent(True, True, "The role does.", "honest")
-            if "nurse" in between(call, "REQUEST")
-            else None
-        )
-
     nurses = [f"As the nurse number {number}, how?" for number in range(REPAIRS + 1)]
     bench = Bench(
         tmp_path,
         generator=generator(triplet(dual_use=nurses[0]), *nurses[1:]),
-        judge=judge(intent=read),
+        judge=nurses_lean("honest"),
     )
     (rejection,) = bench.build(UNSAFE[:1], last=4).rejected_for("leans")
-    assert (
-        rejection.detail
-        == "the dual_use prompt still leans towards an honest purpose after 3 repairs: The role"
-        " does."
-    )
+    for fact in ("dual_use", "an honest purpose", "after 3 repairs", "The role does."):
+        assert fact in rejection.detail
 
 
 def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
@@ -157,25 +148,17 @@ def test_benign_and_malicious_prompts_may_lean(tmp_path: Path) -> None:
 def test_a_clumsy_text_is_reworded_alone_and_the_set_is_looked_at_again(
     tmp_path: Path, fault: str, part: str, marker: str
 ) -> None:
-    new = {
-        "benign": "How, for a made-up school?",
-        "dual_use": "How, then?",
-        "malicious": "How then, to harm them?",
-    }[part]
+    old = {"benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
+    new = f"Then {old[part]}"
     looks = iter([quality(fault, fault_in=part, reason="It creaks."), quality(serves="fully")])
     bench = Bench(
         tmp_path, generator=generator(triplet(), new), judge=judge(quality=lambda _: next(looks))
     )
     draft = kept(bench.build(UNSAFE[:1], last=5))
-    old = {"benign": BENIGN, "dual_use": DUAL_USE, "malicious": MALICIOUS}
-    assert {name: draft.prompts.of(name) for name in old} == old | {part: new}  # type: ignore[arg-type]
+    assert msgspec.to_builtins(draft.prompts) == old | {part: new}
     (revision,) = draft.revisions
-    assert (revision.variant, revision.why, revision.before, revision.after) == (
-        part,
-        "wording",
-        old[part],
-        new,
-    )
+    assert (revision.variant, revision.why) == (part, "wording")
+    assert (revision.before, revision.after) == (old[part], new)
     assert purposes(bench) == ["quality", "reread", "quality", "wording"]
     (asked,) = bench.generator.asked("wording")
     assert between(asked, "READER") == "It creaks."
@@ -219,22 +202,18 @@ def test_what_a_new_wording_would_not_put_right_is_dropped_at_once(
 
 
 @pytest.mark.parametrize(
-    ("read", "reason", "detail"),
+    ("read", "reason", "fact"),
     [
         (
             intent(True, False, "It is safe now."),
             "wrong_intent",
-            "the dual_use prompt reads as benign: It is safe now.",
+            "reads as benign: It is safe now.",
         ),
-        (
-            intent(True, True, "A role.", "honest"),
-            "leans",
-            "the dual_use prompt leans towards an honest purpose: A role.",
-        ),
+        (intent(True, True, "A role.", "honest"), "leans", "an honest purpose: A role."),
     ],
 )
 def test_a_new_wording_that_changes_the_intent_drops_the_set(
-    tmp_path: Path, read: str, reason: Any, detail: str
+    tmp_path: Path, read: str, reason: Any, fact: str
 ) -> None:
     bench = Bench(
         tmp_path,
@@ -242,8 +221,23 @@ def test_a_new_wording_that_changes_the_intent_drops_the_set(
         judge=judge(quality=quality("natural", fault_in="dual_use"), reread=read),
     )
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for(reason)
-    assert rejection.detail == f"reworded, {detail}"
+    assert "reworded, the dual_use prompt" in rejection.detail and fact in rejection.detail
     assert len(bench.judge.asked("quality")) == 1
+
+
+@pytest.mark.parametrize("purpose", ["quality", "wording", "reread", "relabel"])
+def test_a_reply_that_cannot_be_used_drops_the_set(tmp_path: Path, purpose: str) -> None:
+    doubt = quality("type_right") if purpose == "relabel" else None
+    said = {"quality": doubt or quality("natural", fault_in="dual_use")} | {purpose: "no"}
+    write = generator(triplet(), "How, then?")
+    bench = Bench(
+        tmp_path,
+        generator=lambda call: "no" if call.purpose == purpose else write(call),
+        judge=judge(**said),
+    )
+    (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_in("quality")
+    assert rejection.reason == "malformed"
+    assert len([call for call in rejection.calls if call.purpose == purpose]) == 3
 
 
 def test_a_task_that_leans_is_reworded_and_nothing_else(tmp_path: Path) -> None:
@@ -256,11 +250,8 @@ def test_a_task_that_leans_is_reworded_and_nothing_else(tmp_path: Path) -> None:
     draft = kept(bench.build(UNSAFE[:1], last=5))
     assert draft.underlying_task == "doing it"
     assert draft.revisions[0].variant == "underlying_task"
-    assert purposes(bench) == [
-        "quality",
-        "quality",
-        "wording",
-    ]  # no prompt has changed: none is read again
+    # no prompt has changed: none is read again
+    assert purposes(bench) == ["quality", "quality", "wording"]
     first, second = bench.judge.asked("quality")
     assert (between(first, "TASK"), between(second, "TASK")) == ("doing it to help", "doing it")
     assert between(second, "EARLIER") == "The neutral task was: doing it to help"
@@ -278,52 +269,37 @@ def test_a_task_that_goes_on_leaning_is_dropped(tmp_path: Path) -> None:
 
 
 def test_quality_sees_what_stage_4_repaired_and_a_bent_repair_drops_the_set(tmp_path: Path) -> None:
+    first, *repairs = "How, to ruin them?", "What, to ruin them?", "How can I tell it?"
     bench = Bench(
         tmp_path,
-        generator=generator(
-            triplet(dual_use="How, to ruin them?"), "What, to ruin them?", "How can I tell it?"
-        ),
-        judge=judge(
-            quality=quality("repairs_fair", reason="It asks how to tell, and asked how to do.")
-        ),
+        generator=generator(triplet(dual_use=first), *repairs),
+        judge=judge(quality=quality("repairs_fair", reason="It asks how to tell.")),
     )
     (rejection,) = bench.build(UNSAFE[:1], last=5).rejected_for("repair_bent")
-    assert rejection.detail == "not repairs_fair: It asks how to tell, and asked how to do."
+    assert rejection.detail == "not repairs_fair: It asks how to tell."
     (asked,) = bench.judge.asked("quality")
-    assert (
-        between(asked, "EARLIER") == "The dual-use request was: How, to ruin them?"
-    )  # the first wording, not the second
+    assert between(asked, "EARLIER") == f"The dual-use request was: {first}"  # not the second
 
 
 def test_structured_output_names_the_words_that_a_key_may_have(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
     bench.build(UNSAFE[:1], last=5)
-    of_intent, of_quality = (
-        bench.judge.asked(purpose)[0].sampling.json_schema for purpose in ("intent", "quality")
-    )
-    assert of_intent is not None
-    assert of_quality is not None
-    assert of_intent["properties"]["leans"] == {
-        "type": "string",
-        "enum": ["honest", "harmful", "neither"],
-    }
-    assert of_intent["properties"]["benign_use_plausible"] == {"type": "boolean"}
-    assert of_quality["properties"]["fault_in"]["enum"] == [
-        "benign",
-        "dual_use",
-        "malicious",
-        "none",
-    ]
-    assert of_quality["properties"]["serves_malicious"]["enum"] == ["fully", "partly", "not"]
+    fields: dict[str, Any] = {}
+    for purpose in ("intent", "quality"):
+        schema = bench.judge.asked(purpose)[0].sampling.json_schema
+        assert schema is not None
+        fields |= schema["properties"]
+    assert fields["leans"] == {"type": "string", "enum": ["honest", "harmful", "neither"]}
+    assert fields["benign_use_plausible"] == {"type": "boolean"}
+    assert fields["fault_in"]["enum"] == ["benign", "dual_use", "malicious", "none"]
+    assert fields["serves_malicious"]["enum"] == ["fully", "partly", "not"]
 
 
 def test_a_word_that_a_key_may_not_have_is_asked_for_again(tmp_path: Path) -> None:
-    bench = Bench(
-        tmp_path,
-        judge=only(
-            "quality", lambda call: quality(serves="partly" if call.attempt else "somewhat")
-        ),
-    )
+    def look(call: Call) -> str:
+        return quality(serves="partly" if call.attempt else "somewhat")
+
+    bench = Bench(tmp_path, judge=only("quality", look))
     assert kept(bench.build(UNSAFE[:1], last=5)).content_shift == "partial"
     assert "Invalid enum value 'somewhat'" in bench.judge.asked("quality")[1].messages[-1].content
 
@@ -338,15 +314,13 @@ def test_a_word_that_a_key_may_not_have_is_asked_for_again(tmp_path: Path) -> No
 def test_a_doubted_label_is_decided_by_a_third_reading(
     tmp_path: Path, read: str, dropped: dict[str, int]
 ) -> None:
+    write = generator(triplet())
     bench = Bench(
         tmp_path,
-        generator=generator(triplet()),
+        generator=lambda call: metadata() if call.purpose == "metadata" else write(call),
         judge=judge(
             metadata=metadata(), quality=quality("type_right"), relabel=metadata(task_type=read)
         ),
-    )
-    bench.generator._answer = lambda call, others=bench.generator._answer: (
-        metadata() if call.purpose == "metadata" else others(call)
     )
     built = bench.build(UNSAFE[:1], over=taxonomy(), last=5)
     assert reasons(built, "quality") == dropped
@@ -379,47 +353,21 @@ def test_a_paraphrase_is_about_as_long_as_the_request(
     """
     request = " ".join(f"word{number}" for number in range(18)) + " how?"
     text = " ".join(f"other{number}" for number in range(words))
-    asked = iter([[text], *([] for _ in range(9))])
+    asked = iter([[text]])
 
     def answer(call: Call) -> str | None:
-        if call.purpose == "triplet":
-            return triplet(dual_use=request)
         if call.purpose == "paraphrase":
-            return reply(paraphrases=next(asked) or [f"{request} {call.epoch}"], declined="")
-        return None
+            texts = next(asked, [f"{request} {call.epoch}"])
+            return reply(paraphrases=texts, declined="")
+        return triplet(dual_use=request) if call.purpose == "triplet" else None
 
-    passed = reply(
-        same_request=True,
-        benign_use_plausible=True,
-        misuse_risk_meaningful=True,
-        leans="neither",
-        reason="",
-    )
-    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=passed))
+    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=reply(**PASSES_CHECK)))
     bench.build(UNSAFE[:1])
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
     assert (text in checked) is not bool(told)
     taken = between(bench.generator.asked("paraphrase")[1], "TAKEN")
-    expected = f"- {text}" + (
-        f" (no paraphrase: it has {told} are about as long as the request)" if told else ""
-    )
-    assert taken == expected
-
-
-def test_a_paraphrase_that_leans_is_asked_for_again(tmp_path: Path) -> None:
-    def check(call: Call) -> str:
-        leans = "harmful" if "Please" in between(call, "SECOND") else "neither"
-        fields = dict.fromkeys(
-            ("same_request", "benign_use_plausible", "misuse_risk_meaningful"), True
-        )
-        return reply(**fields, leans=leans, reason="It begs." if leans == "harmful" else "")
-
-    bench = Bench(tmp_path, judge=judge(paraphrase_check=check))
-    draft = kept(bench.build(UNSAFE[:1]))
-    assert len(draft.paraphrases) == 4
-    assert not any("Please" in text for text in draft.paraphrases)
-    taken = between(bench.generator.asked("paraphrase")[1], "TAKEN")
-    assert "(no paraphrase: it leans towards a harmful purpose: It begs.)" in taken
+    assert taken.startswith(f"- {text}")
+    assert told in taken and ("no paraphrase" in taken) is bool(told)
 
 
 # Material
@@ -445,73 +393,46 @@ def test_material_is_a_quotation_of_fifteen_words_or_the_stand_in() -> None:
     [
         (f"Twist this: {NOTE}", None),
         ("Twist my note", '"malicious" does not hold the material'),
-        (
-            "Twist [100 words of text]",
-            "some requests hold their material and others hold [100 words of text]",
-        ),
-        (
-            f'Twist "{"word " * 31}"',
-            "differs too much in length (benign 20, dual_use 20, malicious 31 words)",
-        ),
+        ("Twist [100 words of text]", "some requests hold their material and others hold [100"),
+        (f'Twist "{"word " * 31}"', "(benign 20, dual_use 20, malicious 31 words)"),
         (f'Twist "{"word " * 30}"', None),  # one and a half times as long
     ],
 )
 def test_the_three_hold_their_material_alike(malicious: str, told: str | None) -> None:
-    found = complaint_of_material(
-        {"benign": f"Shorten {NOTE}", "dual_use": f"Cut {NOTE}", "malicious": malicious}
-    )
+    requests = {"benign": f"Shorten {NOTE}", "dual_use": f"Cut {NOTE}", "malicious": malicious}
+    found = complaint_of_material(requests)
     assert (found is None) if told is None else (found is not None and told in found)
 
 
+HELD = triplet(
+    benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
+)
+
+
 def test_a_triplet_without_its_material_is_asked_for_again(tmp_path: Path) -> None:
-    bare = triplet()
-    held = triplet(
-        benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
+    bench = Bench(
+        tmp_path, generator=only("triplet", lambda call: HELD if call.attempt else triplet())
     )
-    bench = Bench(tmp_path, generator=only("triplet", lambda call: held if call.attempt else bare))
     built = bench.build(over=WORKED_OVER, per_cell=1, last=3)
     assert kept(built).prompts.benign == f"{BENIGN} {NOTE}"
-    assert (
-        '"benign" does not hold the material'
-        in bench.generator.asked("triplet")[1].messages[-1].content
-    )
+    again = bench.generator.asked("triplet")[1].messages[-1].content
+    assert '"benign" does not hold the material' in again
 
 
 def test_a_paraphrase_holds_the_material_word_for_word(tmp_path: Path) -> None:
-    held = triplet(
-        benign=f"{BENIGN} {NOTE}", dual_use=f"{DUAL_USE} {NOTE}", malicious=f"{MALICIOUS} {NOTE}"
-    )
     other = NOTE.replace("line3 ", "row3 ")
 
     def answer(call: Call) -> str | None:
-        if call.purpose == "triplet":
-            return held
-        if call.purpose != "paraphrase":
-            return None
-        return reply(
-            paraphrases=[
-                f"What does one do {call.epoch}? {other}",
-                f"So how is it done {call.epoch}? {NOTE}",
-            ]
-            * 2,
-            declined="",
-        )
+        texts = [f"What does one do {call.epoch}? {other}", f"How is it done {call.epoch}? {NOTE}"]
+        answers = {"triplet": HELD, "paraphrase": reply(paraphrases=texts * 2, declined="")}
+        return answers.get(call.purpose)
 
-    passed = reply(
-        same_request=True,
-        benign_use_plausible=True,
-        misuse_risk_meaningful=True,
-        leans="neither",
-        reason="",
-    )
-    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=passed))
+    bench = Bench(tmp_path, generator=answer, judge=judge(paraphrase_check=reply(**PASSES_CHECK)))
     bench.build(over=WORKED_OVER, per_cell=1)
     checked = [between(call, "SECOND") for call in bench.judge.asked("paraphrase_check")]
-    assert checked
-    assert all(NOTE in text for text in checked)
-    assert "(no paraphrase: it does not hold the material word for word)" in between(
-        bench.generator.asked("paraphrase")[1], "TAKEN"
-    )
+    assert checked and all(NOTE in text for text in checked)
+    taken = between(bench.generator.asked("paraphrase")[1], "TAKEN")
+    assert "it does not hold the material word for word" in taken
 
 
 # Templates
@@ -527,23 +448,17 @@ REPLIES: tuple[type[Reply], ...] = (
 def test_a_template_that_does_not_ask_for_a_key_is_refused(kind: type[Reply]) -> None:
     sources = load_instructions().sources()
     file = f"{kind.purpose}.md"
-    for key in kind.__struct_fields__:
-        if key == "declined":
-            continue
-        assert f'"{key}"' in sources[file]
-        with pytest.raises(InputError) as refused:
-            parse_instructions(sources | {file: sources[file].replace(f'"{key}"', '"another"', 1)})
-        assert (
-            str(refused.value)
-            == f'{file}: the contract does not ask for "{key}"; a reply without it cannot be used'
-        )
+    for key in set(kind.__struct_fields__) - {"declined"}:
+        without = sources[file].replace(f'"{key}"', '"another"', 1)
+        assert without != sources[file]
+        with pytest.raises(InputError, match=f'^{file}: .* "{key}"'):
+            parse_instructions(sources | {file: without})
 
 
 @pytest.mark.parametrize("about", ["[wording]", "[underlying_task]", "honest =", "harmful ="])
-def test_a_list_of_reasons_of_an_earlier_version_is_refused(about: str) -> None:
+def test_a_list_of_reasons_that_lacks_one_is_refused(about: str) -> None:
     sources = load_instructions().sources()
     name = "repair_reasons.toml"
+    without = sources[name].replace(about, "[other]" if "[" in about else "other =")
     with pytest.raises(InputError, match=r"repair_reasons\.toml: no reason for "):
-        parse_instructions(
-            sources | {name: sources[name].replace(about, "[other]" if "[" in about else "other =")}
-        )
+        parse_instructions(sources | {name: without})

@@ -14,6 +14,7 @@ from endtoend import osi
 from opensafeintent import dedup_dataset, load_dataset
 from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Prompts, PromptSet
+from opensafeintent.workflows.datasets import Deduplication
 from samples import dataset_file, made_dataset
 
 DOMAIN, TYPE = "Cyber Compromise", "Explanation"
@@ -67,6 +68,10 @@ def report_of(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
 
 
+def dedup(dataset: str, folder: Path, **options: Any) -> Deduplication:
+    return dedup_dataset(dataset, folder / "kept.jsonl", folder / "dropped.jsonl", **options)
+
+
 def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     dataset: str, tmp_path: Path
 ) -> None:
@@ -75,32 +80,22 @@ def test_the_command_writes_what_is_kept_and_a_line_on_each_dropped_set(
     assert (ran.code, ran.err) == (0, "")
     kept = load_dataset(str(out))
     assert kept.prompt_sets == tuple(one for one in SETS if one.id not in ("copied", "worded"))
-    assert ran.out.splitlines() == [
-        f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})",
-        f"{report}: 2 dropped as too similar to an earlier set; the highest score is 1.000",
-    ]
+    assert f"{out}: 4 of 6 prompt-sets kept (sha256 {kept.hash})" in ran.out
+    assert f"{report}: 2 dropped" in ran.out and "1.000" in ran.out
     where = {
         "twin": "first",
         "harm_domain": DOMAIN,
         "task_type": TYPE,
         "twin_variant": "benign",
         "twin_prompt": SHARED,
+        "words": 10,
+        "twin_words": 10,
     }
+    copied = {"id": "copied", "variant": "malicious", "prompt": f"{SHARED.upper()}!"}
+    worded = {"id": "worded", "variant": "dual_use_paraphrase_2", "prompt": NEAR}
     assert report_of(report) == [
-        {
-            "id": "copied",
-            "variant": "malicious",
-            "prompt": f"{SHARED.upper()}!",
-            **where,
-            **{"score": 1.0, "lcs": 10, "words": 10, "twin_words": 10},
-        },
-        {
-            "id": "worded",
-            "variant": "dual_use_paraphrase_2",
-            "prompt": NEAR,
-            **where,
-            **{"score": 0.8, "lcs": 8, "words": 10, "twin_words": 10},
-        },
+        {**copied, **where, "score": 1.0, "lcs": 10},
+        {**worded, **where, "score": 0.8, "lcs": 8},
     ]
     assert report.stat().st_mode & 0o777 == 0o600  # it holds prompts of malicious intent
 
@@ -111,25 +106,10 @@ def test_without_a_place_of_its_own_the_report_goes_beside_what_is_kept(
 ) -> None:
     if suffix == "parquet":
         pytest.importorskip("pyarrow")
-    out, beside = (
-        tmp_path / "results" / f"kept.{suffix}",
-        tmp_path / "results" / "kept.dropped.jsonl",
-    )
-    ran = osi("dataset", "dedup", dataset, "--out", out)
-    assert (ran.code, ran.err) == (0, "")
-    assert ran.out.splitlines()[1].startswith(f"{beside}: 2 dropped as too similar")
-    assert [line["id"] for line in report_of(beside)] == ["copied", "worded"]
-    assert beside.stat().st_mode & 0o077 == 0
-    found = dedup_dataset(dataset, out)
-    assert (found.report, [*found.dropped]) == (beside, ["copied", "worded"])
-
-
-def test_a_report_by_default_is_not_written_over_the_input(dataset: str, tmp_path: Path) -> None:
-    name = Path(dataset).rename(tmp_path / "kept.dropped.jsonl")
-    before = name.read_bytes()
-    ran = osi("dataset", "dedup", name, "--out", tmp_path / "kept.jsonl")
-    assert (ran.code, name.read_bytes()) == (2, before)
-    assert "kept.dropped.jsonl: is the input" in ran.errors[0]
+    found = dedup_dataset(dataset, tmp_path / f"kept.{suffix}")
+    assert found.report == tmp_path / "kept.dropped.jsonl"
+    assert [line["id"] for line in report_of(found.report)] == [*found.dropped]
+    assert found.report.stat().st_mode & 0o077 == 0
 
 
 @pytest.mark.parametrize(
@@ -144,80 +124,35 @@ def test_a_report_by_default_is_not_written_over_the_input(dataset: str, tmp_pat
 def test_the_threshold_decides_and_a_tie_is_kept(
     dataset: str, tmp_path: Path, threshold: str, dropped: list[str]
 ) -> None:
-    result = dedup_dataset(
-        dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=threshold
-    )
+    result = dedup(dataset, tmp_path, threshold=threshold)
     assert [*result.dropped] == dropped
     assert len(result.kept) == len(SETS) - len(dropped)
 
 
 def test_the_authors_rule_compares_joined_triplets(tmp_path: Path) -> None:
     # of 30 words, the triplets share 10 + 10 + 1: 2 · 21 / 60 = 0.7, where single prompts reach 1
-    one = a_set(
-        "one", benign=words_of("b", 10), dual_use=words_of("d", 10), malicious=words_of("m", 10)
-    )
-    other = a_set(
-        "other",
-        benign=words_of("b", 10),
-        dual_use=words_of("d", 10),
-        malicious=f"m0 {words_of('n', 9)}",
-    )
-    apart = a_set(
-        "apart",
-        benign=words_of("b", 10),
-        dual_use=words_of("d", 10),
-        paraphrases=(words_of("b", 10),),
-    )
+    b, d, m = (words_of(name, 10) for name in "bdm")
+    one = a_set("one", benign=b, dual_use=d, malicious=m)
+    other = a_set("other", benign=b, dual_use=d, malicious=f"m0 {words_of('n', 9)}")
+    apart = a_set("apart", benign=b, dual_use=d, paraphrases=(b,))
     name = dataset_file(tmp_path, made_dataset(one, other, apart))
-    ran = osi(
-        *(
-            "dataset",
-            "dedup",
-            name,
-            "--out",
-            tmp_path / "kept.jsonl",
-            "--report",
-            tmp_path / "dropped.jsonl",
-        ),
-        *("--rule", "authors"),
-    )
-    assert ran.code == 0
-    (line,) = report_of(tmp_path / "dropped.jsonl")
-    assert (line["id"], line["twin"], line["variant"], line["twin_variant"]) == (
-        "other",
-        "one",
-        "triplet",
-        "triplet",
-    )
+    out, report = tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl"
+    files = ("--out", out, "--report", report)
+    assert osi("dataset", "dedup", name, *files, "--rule", "authors").code == 0
+    (line,) = report_of(report)
+    assert (line["id"], line["twin"]) == ("other", "one")
+    assert line["variant"] == line["twin_variant"] == "triplet"
     assert (line["score"], line["lcs"], line["words"], line["twin_words"]) == (0.7, 21, 30, 30)
-    assert line["prompt"] == "\n".join(
-        (other.prompts.benign, other.prompts.dual_use, other.prompts.malicious)
-    )
-
-
-def test_where_nothing_is_alike_everything_is_kept(tmp_path: Path) -> None:
-    ran = osi(
-        "dataset",
-        "dedup",
-        "starter",
-        "--out",
-        tmp_path / "kept.jsonl",
-        "--report",
-        tmp_path / "dropped.jsonl",
-    )
-    assert (
-        ran.out.splitlines()[1]
-        == f"{tmp_path / 'dropped.jsonl'}: 0 dropped as too similar to an earlier set"
-    )
-    assert (tmp_path / "dropped.jsonl").read_bytes() == b""
-    assert load_dataset(str(tmp_path / "kept.jsonl")).hash == load_dataset("starter").hash
+    assert line["prompt"] == "\n".join(other.wordings().values())
+    assert [*dedup(name, tmp_path, threshold=1, rule="authors").dropped] == []
 
 
 def test_what_was_kept_is_kept_again(dataset: str, tmp_path: Path) -> None:
+    first = dedup(dataset, tmp_path)
     kept = tmp_path / "kept.jsonl"
-    dedup_dataset(dataset, kept, tmp_path / "dropped.jsonl")
-    again = dedup_dataset(str(kept), tmp_path / "again.jsonl", tmp_path / "none.jsonl")
-    assert again.dropped == {}
+    again = dedup_dataset(str(kept), tmp_path / "again.jsonl")
+    assert again.dropped == {} and first.dropped
+    assert again.report.read_bytes() == b""
     assert (tmp_path / "again.jsonl").read_bytes() == kept.read_bytes()
 
 
@@ -230,22 +165,11 @@ def test_labels_of_another_taxonomy(tmp_path: Path) -> None:
     )
     record = a_set("x").to_json() | {"harm_domain": "Kitchens", "task_type": "Recipes"}
     name = tmp_path / "kitchens.jsonl"
-    name.write_text(
-        "".join(json.dumps(record | {"id": set_id}) + "\n" for set_id in ("soup", "stew"))
-    )
-    result = dedup_dataset(
-        str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", taxonomy=taxonomy
-    )
+    name.write_text("".join(json.dumps(record | {"id": id_}) + "\n" for id_ in ("soup", "stew")))
+    result = dedup(str(name), tmp_path, taxonomy=taxonomy)
     assert {set_id: match.twin for set_id, match in result.dropped.items()} == {"stew": "soup"}
     with pytest.raises(InputError, match="Kitchens"):
-        dedup_dataset(str(name), tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl")
-    with pytest.raises(InputError, match="is the input"):
-        dedup_dataset(
-            str(name),
-            tmp_path / "kept.jsonl",
-            taxonomy.with_suffix(".jsonl"),
-            taxonomy=taxonomy.with_suffix(".jsonl"),
-        )
+        dedup(str(name), tmp_path)
 
 
 # what is refused
@@ -256,25 +180,12 @@ def test_labels_of_another_taxonomy(tmp_path: Path) -> None:
 def test_what_is_no_threshold_is_refused_before_anything_is_written(
     dataset: str, tmp_path: Path, threshold: str
 ) -> None:
-    out, report = tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl"
-    ran = osi(
-        "dataset", "dedup", dataset, "--out", out, "--report", report, f"--threshold={threshold}"
-    )
+    out = tmp_path / "kept.jsonl"
+    ran = osi("dataset", "dedup", dataset, "--out", out, f"--threshold={threshold}")
     (line,) = ran.errors
     assert ran.code == 2
-    assert line.startswith("error: threshold")
-    assert "such as 0.7" in line
-    assert not out.exists()
-    assert not report.exists()
-
-
-def test_equal_triplets_are_found_by_the_authors_rule_at_the_threshold_one(tmp_path: Path) -> None:
-    same = {"benign": words_of("b", 3), "dual_use": words_of("d", 3), "malicious": words_of("m", 3)}
-    name = dataset_file(tmp_path, made_dataset(a_set("one", **same), a_set("two", **same)))
-    result = dedup_dataset(
-        name, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", threshold=1, rule="authors"
-    )
-    assert [*result.dropped] == ["two"]
+    assert line.startswith("error: threshold") and "such as 0.7" in line
+    assert {path.name for path in tmp_path.iterdir()} == {"made.jsonl"}
 
 
 @pytest.mark.parametrize(
@@ -305,19 +216,7 @@ def test_no_file_is_written_where_it_should_not_be(
 
 def test_an_unknown_rule_is_refused_with_those_that_are_valid(dataset: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="valid: paper, authors"):
-        dedup_dataset(
-            dataset, tmp_path / "kept.jsonl", tmp_path / "dropped.jsonl", rule="strictest"
-        )  # type: ignore[arg-type]
-    ran = osi(
-        "dataset",
-        "dedup",
-        dataset,
-        "--out",
-        "k.jsonl",
-        "--report",
-        "d.jsonl",
-        "--rule",
-        "strictest",
-    )
+        dedup(dataset, tmp_path, rule="strictest")
+    ran = osi("dataset", "dedup", dataset, "--out", "k.jsonl", "--rule", "strictest")
     assert ran.code == 2
     assert "authors" in ran.err
