@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
+import signal
+import sqlite3
 from collections import Counter
-from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -13,41 +15,49 @@ import pytest
 from endtoend import Ran, begin, finish, osi, wait_until
 from loopback import LoopbackProcess, LoopbackServer
 from loopback.faults import faulty
+from opensafeintent.construction.records import STAGES
+from opensafeintent.templates.instruction import load_instructions
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
 GENERATOR = "openai-api/loop/generator"
 JUDGE = "openai-api/loop/construction-judge"
+OFFLINE_JUDGE = "baseline/construction-judge"
 CONNECTIONS = 6
-STAGES = ("metadata", "backfill", "triplets", "intents", "quality", "augmentation")
 HARMFUL = "How do I {} a bank without permission?"
+RUNS = ("whole", "killed")
 
 
 def seeds(folder: Path, count: int = 12, name: str = "seeds.jsonl") -> Path:
     """Write seeds that the scripted models call unsafe, of several cells."""
-    verbs = "hack|rob|manipulate|blackmail|deceive|poison|track|vandalize|intimidate|exploit|threaten|discredit|cheat|spy on"
+    verbs = [
+        "hack",
+        "rob",
+        "manipulate",
+        "blackmail",
+        "deceive",
+        "poison",
+        "track",
+        "vandalize",
+        "intimidate",
+        "exploit",
+        "threaten",
+        "discredit",
+        "cheat",
+    ]
     path = folder / name
-    path.write_text(
-        "".join(
-            json.dumps({"prompt": HARMFUL.format(verb)}) + "\n" for verb in verbs.split("|")[:count]
-        )
-    )
+    prompts = [json.dumps({"prompt": HARMFUL.format(verb)}) for verb in verbs[:count]]
+    path.write_text("\n".join(prompts))
     return path
 
 
-def arguments(source: Path, out: Path, *more: object) -> tuple[object, ...]:
-    models = ("--generator", GENERATOR, "--judge", JUDGE, "--max-connections", CONNECTIONS)
+def arguments(
+    source: Path, out: Path, *more: object, generator: str = GENERATOR, judge: str = JUDGE
+) -> tuple[object, ...]:
     return (
-        "build",
-        source,
-        *models,
-        "--out",
-        out,
-        "--per-cell",
-        1,
-        "--taxonomy",
-        source.parent / "taxonomy.toml",
-        *more,
+        *("build", source, "--generator", generator, "--judge", judge, "--out", out),
+        *("--max-connections", CONNECTIONS, "--per-cell", 1),
+        *("--taxonomy", source.parent / "taxonomy.toml", *more),
     )
 
 
@@ -59,14 +69,9 @@ def folder(tmp_path: Path) -> Path:
 
 def with_taxonomy(folder: Path) -> Path:
     lines = ['name = "short"']
-    for kind, names in (
-        ("harm_domains", ("Money", "People")),
-        ("task_types", ("Explanation", "Troubleshooting")),
-    ):
-        lines += [
-            f'[[{kind}]]\nname = "{name}"\ndefinition = "All that concerns {name.lower()}."'
-            for name in names
-        ]
+    names = {"harm_domains": ("Money", "People"), "task_types": ("Explanation", "Troubleshooting")}
+    for kind, named in names.items():
+        lines += [f'[[{kind}]]\nname = "{name}"\ndefinition = "{name}."' for name in named]
     (folder / "taxonomy.toml").write_text("\n".join(lines))
     return folder
 
@@ -96,79 +101,56 @@ def built(out: Path) -> dict[str, bytes]:
 def made(ran: Ran) -> int:
     """The number of calls that a command says it made."""
     assert ran.code == 0, ran.err
-    return int(
-        next(line for line in ran.out.splitlines() if "calls made" in line)
-        .split()[0]
-        .replace(",", "")
-    )
+    match = re.search(r"([\d,]+) calls made", ran.out)
+    assert match
+    return int(match[1].replace(",", ""))
+
+
+def kill_after(
+    server: LoopbackProcess, path: Path, command: tuple[object, ...], calls: int
+) -> None:
+    """Begin a build, and kill it when a file is there and more than so many further calls are made."""
+    process = begin(*command, server=server)
+    wait_until(path.exists)
+    reached = server.stats()["total"]
+    wait_until(lambda: server.stats()["total"] > reached + calls)
+    process.kill()
+    finish(process)
 
 
 @pytest.mark.slow
 def test_killed_in_every_stage_and_run_again_it_is_the_same_dataset(
     folder: Path, undisturbed: Path
 ) -> None:
-    source, stages = seeds(folder), folder / "killed" / "stages"
+    command, stages = arguments(seeds(folder), folder / "killed"), folder / "killed" / "stages"
     with LoopbackProcess(latency=0.05) as server:
-        for number, before in enumerate(("seeds", *STAGES[:-1])):  # each time one stage further
-            asked = server.stats()["total"]
-            process = begin(*arguments(source, folder / "killed"), server=server)
-            wait_until((stages / f"{number}-{before}.kept.jsonl").exists)
-            reached = server.stats()["total"]
-            wait_until(lambda reached=reached: server.stats()["total"] > reached)
-            process.kill()
-            finish(process)
-            assert server.stats()["total"] > asked
-        ran = osi(*arguments(source, folder / "killed"), server=server)
+        for number, before in enumerate(("seeds", *STAGES[:5])):  # each time one stage further
+            kill_after(server, stages / f"{number}-{before}.kept.jsonl", command, 0)
+        ran = osi(*command, server=server)
         assert ran.code == 0, ran.err
         total, repeated = server.stats()["total"], server.stats()["duplicates"]
     assert built(folder / "killed") == built(undisturbed / "out")
     # each time what was in flight when it died, and answered in the twentieth of a second before,
     # which was not on disk yet
-    assert repeated <= len(STAGES) * 2 * CONNECTIONS
-    assert total <= int((undisturbed / "calls").read_text()) + len(STAGES) * 2 * CONNECTIONS
-
-
-MENDING = (
-    f"{GENERATOR}:clumsy=0.4,leaning=0.4,leaning-task=0.4,long-paraphrase=0.2,wrong-intent=0.3",
-    f"{JUDGE}:disagreement=0.3,doubted-label=0.3",
-)
+    assert repeated <= 6 * 2 * CONNECTIONS
+    assert total <= int((undisturbed / "calls").read_text()) + 6 * 2 * CONNECTIONS
 
 
 @pytest.mark.slow
 def test_killed_while_texts_are_mended_it_makes_the_same_calls_and_dataset(folder: Path) -> None:
-    def begun_as(name: str) -> tuple[object, ...]:
-        models = (
-            "--generator",
-            MENDING[0],
-            "--judge",
-            MENDING[1],
-            "--max-connections",
-            CONNECTIONS,
-        )
-        return (
-            "build",
-            seeds(folder),
-            *models,
-            "--out",
-            folder / name,
-            "--per-cell",
-            1,
-            "--taxonomy",
-            folder / "taxonomy.toml",
-        )
-
-    stages = folder / "killed" / "stages"
+    faults = "clumsy=0.4,leaning=0.4,leaning-task=0.4,long-paraphrase=0.2,wrong-intent=0.3"
+    models = {
+        "generator": f"{GENERATOR}:{faults}",
+        "judge": f"{JUDGE}:disagreement=0.3,doubted-label=0.3",
+    }
+    whole, killed = (arguments(seeds(folder), folder / name, **models) for name in RUNS)
     with LoopbackProcess(latency=0.05) as server:
-        ran = osi(*begun_as("whole"), server=server)
+        ran = osi(*whole, server=server)
         assert ran.code == 0, ran.err
-        for number, before in ((0, "seeds"), (3, "triplets"), (4, "intents"), (5, "quality")):
-            process = begin(*begun_as("killed"), server=server)
-            wait_until((stages / f"{number}-{before}.kept.jsonl").exists)
-            reached = server.stats()["total"]
-            wait_until(lambda reached=reached: server.stats()["total"] > reached + CONNECTIONS)
-            process.kill()
-            finish(process)
-        assert osi(*begun_as("killed"), server=server).code == 0
+        for name in ("0-seeds", "3-triplets", "4-intents", "5-quality"):
+            ended = folder / "killed" / "stages" / f"{name}.kept.jsonl"
+            kill_after(server, ended, killed, CONNECTIONS)
+        assert osi(*killed, server=server).code == 0
     assert built(folder / "killed") == built(folder / "whole")
     purposes = _purposes(folder / "whole")
     assert min(purposes[name] for name in ("repair", "wording", "reread", "relabel")) > 0
@@ -188,41 +170,39 @@ def rounds_of(out: Path) -> tuple[bytes, ...]:
 
 @pytest.mark.slow
 def test_killed_in_the_second_round_and_run_again_it_asks_the_same(folder: Path) -> None:
-    source = seeds(folder)
+    source, record = seeds(folder), folder / "killed" / "stages" / "rounds.json"
+    whole, killed = (arguments(source, folder / name, *ROUNDS_OF) for name in RUNS)
     with LoopbackServer() as server:
-        assert osi(*arguments(source, folder / "out", *ROUNDS_OF), server=server).code == 0
+        assert osi(*whole, server=server).code == 0
     with LoopbackProcess(latency=0.1) as server:
-        process = begin(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)
-        record = folder / "killed" / "stages" / "rounds.json"
+        process = begin(*killed, server=server)
         wait_until(lambda: record.exists() and len(json.loads(record.read_bytes())["rounds"]) == 2)
         process.kill()
         finish(process)
-        ran = osi(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)
+        ran = osi(*killed, server=server)
         assert ran.code == 0, ran.err
         assert server.stats()["duplicates"] <= 2 * 30
-    assert rounds_of(folder / "killed") == rounds_of(folder / "out")
-    (folder / "killed" / "stages" / "rounds.json").unlink()  # without it they are counted again
+    assert rounds_of(folder / "killed") == rounds_of(folder / "whole")
+    record.unlink()  # without it they are counted again
     with LoopbackServer() as server:
-        assert made(osi(*arguments(source, folder / "killed", *ROUNDS_OF), server=server)) == 0
-    assert rounds_of(folder / "killed") == rounds_of(folder / "out")
+        assert made(osi(*killed, server=server)) == 0
+    assert rounds_of(folder / "killed") == rounds_of(folder / "whole")
 
 
 def test_a_seed_more_changes_nothing_that_others_were_asked(folder: Path) -> None:
     with LoopbackServer() as server:
         assert osi(*arguments(seeds(folder), folder / "out", *ROUNDS_OF), server=server).code == 0
         before = calls_of_topics(folder / "out")
-        ran = osi(
-            *arguments(seeds(folder, 13, "grown.jsonl"), folder / "out", *ROUNDS_OF), server=server
-        )
+        grown = seeds(folder, 13, "grown.jsonl")
+        ran = osi(*arguments(grown, folder / "out", *ROUNDS_OF), server=server)
     assert ran.code == 0, ran.err
     after = calls_of_topics(folder / "out")
     # its cell is asked for other topics; those that are there still were asked what they were asked
     # before
-    assert {topic: after[topic] for topic in after if topic in before} == {
-        t: before[t] for t in before if t in after
-    }
-    assert len(after.keys() & before.keys()) >= 45
-    assert len(after.keys() - before.keys()) >= 1
+    both = after.keys() & before.keys()
+    assert len(both) >= 45
+    assert all(after[topic] == before[topic] for topic in both)
+    assert after.keys() - before.keys()
 
 
 def calls_of_topics(out: Path) -> dict[str, list[str]]:
@@ -230,39 +210,28 @@ def calls_of_topics(out: Path) -> dict[str, list[str]]:
     return {draft["topic"]["summary"]: [call["key"] for call in draft["calls"]] for draft in drafts}
 
 
-def test_rounds_that_cannot_be_read_are_named(folder: Path) -> None:
-    source = seeds(folder)
+def test_run_again_it_makes_no_call_and_needs_rounds_that_it_can_read(finished: Path) -> None:
+    before, command = built(finished / "out"), arguments(finished / "seeds.jsonl", finished / "out")
     with LoopbackServer() as server:
-        assert osi(*arguments(source, folder / "out"), server=server).code == 0
-        (folder / "out" / "stages" / "rounds.json").write_text("{")
-        ran = osi(*arguments(source, folder / "out"), server=server)
+        assert made(osi(*command, server=server)) == 0
+        assert int((finished / "calls").read_text()) > 50
+        assert built(finished / "out") == before
+        (finished / "out" / "stages" / "rounds.json").write_text("{")
+        ran = osi(*command, server=server)
     assert ran.code == 2
-    (line,) = [line for line in ran.errors if line.startswith("error: ")]
-    assert "stages/rounds.json" in line
-    assert "without it they are counted again" in line
-
-
-def test_run_again_it_makes_no_call(finished: Path) -> None:
-    before = built(finished / "out")
-    with LoopbackServer() as server:
-        assert made(osi(*arguments(finished / "seeds.jsonl", finished / "out"), server=server)) == 0
-    assert int((finished / "calls").read_text()) > 50
-    assert built(finished / "out") == before
+    assert "stages/rounds.json" in ran.errors[-1] and "counted again" in ran.errors[-1]
 
 
 def test_one_more_seed_costs_its_own_calls_and_what_follows(finished: Path) -> None:
     grown = seeds(finished, 13, "grown.jsonl")
     with LoopbackServer() as server:
         ran = osi(*arguments(grown, finished / "out"), server=server)
-        purposes = Counter(
-            record.messages[0]["content"].split("\n")[0][:30] for record in server.requests
-        )
         afresh = osi(*arguments(grown, finished / "afresh"), server=server)
     assert built(finished / "out") == built(finished / "afresh")
     # its two descriptions, one triplet, three intents, one quality check, one batch of paraphrases
     # with four checks, one annotation: 13; its cell may have had a topic that is now proposed no
     # more, and never one that was not
-    assert made(ran) == 13, purposes
+    assert made(ran) == 13
     assert made(afresh) > 100
 
 
@@ -270,37 +239,24 @@ def test_a_seed_before_the_others_changes_who_is_the_duplicate(folder: Path) -> 
     """Two topics of one cell give near-duplicate sets; the earlier one stays, whichever was added
     later.
     """
-    models = (
-        "--generator",
-        faulty("generator", "near-duplicate"),
-        "--judge",
-        "baseline/construction-judge",
-    )
-    one = folder / "one.jsonl"
-    one.write_text(json.dumps({"prompt": HARMFUL.format("rob")}) + "\n")
-    both = folder / "both.jsonl"
-    both.write_text(json.dumps({"prompt": HARMFUL.format("Rob or hack")}) + "\n" + one.read_text())
-    for source in (one, both):
-        ran = osi(
-            "build", source, *models, "--out", folder / "out", "--taxonomy", _one_cell(folder)
-        )
-        assert ran.code == 0, ran.err
-    kept = [
-        json.loads(line) for line in (folder / "out" / "provenance.jsonl").read_text().splitlines()
-    ]
-    assert [item["topic"]["seed"]["prompt"] for item in kept] == [HARMFUL.format("Rob or hack")]
-    dropped = json.loads((folder / "out" / "stages" / "5-quality.rejected.jsonl").read_text())
-    assert dropped["reason"] == "duplicate"
-    assert dropped["item"]["topic"]["seed"]["prompt"] == HARMFUL.format("rob")
-
-
-def _one_cell(folder: Path) -> Path:
-    path = folder / "one-cell.toml"
-    path.write_text(
+    (folder / "taxonomy.toml").write_text(
         'name = "one"\n[[harm_domains]]\nname = "All"\ndefinition = "Everything."\n'
         '[[task_types]]\nname = "Explanation"\ndefinition = "Everything."\n'
     )
-    return path
+    models = ("--generator", faulty("generator", "near-duplicate"), "--judge", OFFLINE_JUDGE)
+    options = (*models, "--out", folder / "out", "--taxonomy", folder / "taxonomy.toml")
+    first, second = (
+        json.dumps({"prompt": HARMFUL.format(verbs)}) + "\n" for verbs in ("Rob or hack", "rob")
+    )
+    for number, text in enumerate((second, first + second)):
+        (folder / f"{number}.jsonl").write_text(text)
+        ran = osi("build", folder / f"{number}.jsonl", *options)
+        assert ran.code == 0, ran.err
+    (kept,) = (folder / "out" / "provenance.jsonl").read_text().splitlines()
+    assert json.loads(kept)["topic"]["seed"]["prompt"] == HARMFUL.format("Rob or hack")
+    dropped = json.loads((folder / "out" / "stages" / "5-quality.rejected.jsonl").read_text())
+    assert dropped["reason"] == "duplicate"
+    assert dropped["item"]["topic"]["seed"]["prompt"] == HARMFUL.format("rob")
 
 
 @pytest.mark.parametrize(
@@ -320,41 +276,25 @@ def test_an_edited_template_costs_its_stage_and_what_depends_on_it(
 ) -> None:
     templates = finished / "templates"
     templates.mkdir()
-    shipped = (
-        resources.files("opensafeintent.templates")
-        .joinpath("construction", file)
-        .read_text("utf-8")
-    )
+    shipped = load_instructions().sources()[file]
     (templates / file).write_text(shipped.replace("+++\nYou ", "+++\nNow you ", 1))
     assert (templates / file).read_text() != shipped
+    out, before = finished / "out", _purposes(finished / "out")
     with LoopbackServer() as server:
-        rows_before = _purposes(finished / "out")
-        ran = osi(
-            *arguments(finished / "seeds.jsonl", finished / "out", "--templates", templates),
-            server=server,
-        )
-    new = _purposes(finished / "out") - rows_before
+        command = arguments(finished / "seeds.jsonl", out, "--templates", templates)
+        ran = osi(*command, server=server)
+    new = _purposes(out) - before
     assert set(new) == asked_again
     assert made(ran) == new.total()
 
 
 def _purposes(out: Path) -> Counter[str]:
-    import sqlite3
-
-    with sqlite3.connect(out / "ledger.sqlite") as connection:
-        return Counter(
-            dict(
-                connection.execute(
-                    "SELECT purpose, count(*) FROM calls GROUP BY purpose"
-                ).fetchall()
-            )
-        )
+    with sqlite3.connect(out / "ledger.sqlite") as ledger:
+        return Counter(purpose for (purpose,) in ledger.execute("SELECT purpose FROM calls"))
 
 
 @pytest.mark.slow
 def test_an_interrupted_build_ends_with_130_and_keeps_what_it_has(folder: Path) -> None:
-    import signal
-
     source = seeds(folder)
     with LoopbackProcess(latency=0.05) as server:
         process = begin(*arguments(source, folder / "out"), server=server)

@@ -52,12 +52,16 @@ def test_a_role_is_a_phrase_that_says_who_asks(text: str, role: bool) -> None:
     assert has_habit(text, "role") == role
 
 
-def test_a_setting_is_a_whole_word() -> None:
-    assert has_habit("How does it look in a Warehouse, at night?", "setting")
-    assert has_habit("At our help desk they ask.", "setting")
-    assert not has_habit(
-        "Firmly said, in class-leading words of subclasses.".replace("class-", "sub"), "setting"
-    )
+@pytest.mark.parametrize(
+    ("text", "setting"),
+    [
+        ("How does it look in a Warehouse, at night?", True),
+        ("At our help desk they ask.", True),
+        ("Firmly said, in subleading words of subclasses.", False),
+    ],
+)
+def test_a_setting_is_a_whole_word(text: str, setting: bool) -> None:
+    assert has_habit(text, "setting") == setting
 
 
 def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
@@ -67,25 +71,23 @@ def test_an_opening_is_two_words_without_case_and_punctuation() -> None:
     assert opening_of("x" * 50) == "x" * 20
 
 
-def draft(benign: str, dual_use: str, malicious: str, number: int = 0) -> Draft:
-    topic = Topic(
-        summary=f"topic number {number} of some more", harm_domain="Money", task_type="Explanation"
-    )
-    return Draft(
-        topic=topic,
-        underlying_task="",
-        prompts=Prompts(benign=benign, dual_use=dual_use, malicious=malicious),
-    )
+def topics(first: int, last: int) -> list[Topic]:
+    return [
+        Topic(summary=f"topic number {n}", harm_domain="Money", task_type="Explanation")
+        for n in range(first, last)
+    ]
+
+
+def draft(benign: str, dual_use: str, malicious: str) -> Draft:
+    prompts = Prompts(benign=benign, dual_use=dual_use, malicious=malicious)
+    return Draft(topic=topics(0, 1)[0], underlying_task="", prompts=prompts)
 
 
 def test_quoted_material_has_no_habits() -> None:
     quoted = '"' + "we run a school and our staff of nine teachers " * 2 + '"'
     text = f"Make this shorter: {quoted}"
-    assert count_habits([draft(text, text + " I'm a clerk.", 'Say "my staff" to them?')]).role == {
-        "benign": 0,
-        "dual_use": 1,
-        "malicious": 1,
-    }
+    found = count_habits([draft(text, text + " I'm a clerk.", 'Say "my staff" to them?')])
+    assert found.role == {"benign": 0, "dual_use": 1, "malicious": 1}
 
 
 HABITUAL = draft("I'm a clerk at a bank. How?", "How does it go?", "I want it. How?")
@@ -164,34 +166,17 @@ def test_the_wanted_shares_are_those_of_the_documented_example() -> None:
 def test_openings_of_one_intent_are_kept_from_it_and_lent_to_the_others() -> None:
     text = told(count_habits([HABITUAL] * ROUND), "one")
     assert 'benign "i\'m a" 42; dual-use "how does" 42; malicious "i want" 42' in text
-    assert (
-        'does not begin with "i\'m a"; may begin with "how does" or "i want"'
-        in asked(text)["benign"]
-    )
-    assert (
-        'does not begin with "i want"; may begin with "i\'m a" or "how does"'
-        in asked(text)["malicious"]
-    )
+    assert 'not begin with "i\'m a"; may begin with "how does" or "i want"' in asked(text)["benign"]
+    assert 'not begin with "i want"; may begin with "i\'m a"' in asked(text)["malicious"]
 
 
 def test_an_opening_that_all_intents_share_is_no_habit() -> None:
-    text = told(
-        count_habits([draft("Can you say?", "Can you tell?", "Can you do it?")] * ROUND), "one"
-    )
-    assert "begin" not in text
+    alike = draft("Can you say?", "Can you tell?", "Can you do it?")
+    assert "begin" not in told(count_habits([alike] * ROUND), "one")
 
 
 # Rounds
 # ------------------------------------------------------------------------------
-
-
-def topics(first: int, last: int) -> list[Topic]:
-    return [
-        Topic(
-            summary=f"topic number {n} of some more", harm_domain="Money", task_type="Explanation"
-        )
-        for n in range(first, last)
-    ]
 
 
 def go(
@@ -214,14 +199,16 @@ def go(
     return found
 
 
+def told_in(found: list[tuple[list[str], dict[str, str]]]) -> list[set[str]]:
+    """The first line that the topics of each round are told."""
+    return [{text.splitlines()[0] for text in texts.values()} for _, texts in found]
+
+
 def test_rounds_are_42_topics_in_their_order_and_see_the_rounds_before() -> None:
     found = go(Rounds(), topics(0, 100))
     assert [len(ids) for ids, _ in found] == [42, 42, 16]
-    assert [topic_id for ids, _ in found for topic_id in ids] == [
-        topic.id for topic in topics(0, 100)
-    ]
-    begins = [{text.splitlines()[0] for text in texts.values()} for _, texts in found]
-    assert begins == [
+    assert [id_ for ids, _ in found for id_ in ids] == [topic.id for topic in topics(0, 100)]
+    assert told_in(found) == [
         {"(none are written yet)"},
         {"Of 42 requests of each intent so far:"},
         {"Of 84 requests of each intent so far:"},
@@ -233,9 +220,7 @@ def test_the_topics_of_a_later_pass_fill_the_last_round() -> None:
     go(rounds, topics(0, 50))
     found = go(rounds, topics(50, 90))
     assert [len(ids) for ids, _ in found] == [34, 6]
-    assert {text.splitlines()[0] for text in found[1][1].values()} == {
-        "Of 84 requests of each intent so far:"
-    }
+    assert told_in(found)[1] == {"Of 84 requests of each intent so far:"}
 
 
 def texts_of(found: list[tuple[list[str], dict[str, str]]]) -> dict[str, str]:

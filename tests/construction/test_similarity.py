@@ -16,10 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from opensafeintent import load_dataset
-from opensafeintent.construction.similarity.index import CellIndex, Match
+from opensafeintent.construction.similarity.index import CellIndex, Entry, Match
 from opensafeintent.construction.similarity.join import Item, duplicates, similar_pairs
 from opensafeintent.construction.similarity.rouge import Overlap, Threshold, overlap, words
 from opensafeintent.errors import InputError
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 CELL = ("Cyber Compromise", "Explanation")
 
@@ -55,12 +56,8 @@ def item(set_id: str, *texts: str, cell: object = CELL) -> Item:
     return Item(set_id, cell, {f"v{n}": text for n, text in enumerate(texts)})
 
 
-def triplet(set_id: str, benign: str, dual_use: str, malicious: str, **paraphrases: str) -> Item:
-    return Item(
-        set_id,
-        CELL,
-        {"benign": benign, "dual_use": dual_use, "malicious": malicious, **paraphrases},
-    )
+def triplet(set_id: str, *texts: str, **paraphrases: str) -> Item:
+    return Item(set_id, CELL, dict(zip(CORE_VARIANTS, texts, strict=True)) | paraphrases)
 
 
 WORDS = st.sampled_from(
@@ -123,57 +120,44 @@ def test_overlap_is_that_of_the_plain_table(one: str, other: str) -> None:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("half", [10, 20, 30, 50, 70, 1000])
-def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(half: int) -> None:
-    # two texts of n words with 7n/10 in common: F1 = 2 · 7n/10 / 2n = 7/10 exactly, which no float
-    # holds
-    common = 7 * half // 10
-    sets = [
-        item("first", text_of(common, "one", half)),
-        item("second", text_of(common, "two", half)),
-    ]
-    above, at = Threshold.of(0.7), Threshold.of(0.7, inclusive=True)
-    assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
-    assert duplicates(sets) == {}
-    one_more = [
-        sets[0],
-        item("second", text_of(common + 1, "two", half)),
-    ]  # 2 words of n more: above
-    assert [*duplicates([item("first", text_of(common + 1, "one", half)), one_more[1]])] == [
-        "second"
-    ]
-
-
 @pytest.mark.parametrize(
     ("common", "one", "other"),
-    [(7, 9, 11), (7, 8, 12), (14, 17, 23), (21, 22, 38)],  # 2 · common / (one + other) = 7/10
+    [
+        *((7 * n // 10, n, n) for n in (10, 20, 30, 50, 70, 1000)),
+        *((7, 9, 11), (7, 8, 12), (14, 17, 23), (21, 22, 38)),
+    ],
 )
-def test_ties_of_texts_of_different_lengths(common: int, one: int, other: int) -> None:
-    texts = text_of(common, "one", one), text_of(common, "two", other)
+def test_a_tie_at_the_threshold_is_kept_above_and_dropped_at(
+    common: int, one: int, other: int
+) -> None:
+    # 2 · common / (one + other) is 7/10 exactly, which no float holds
+    first, second = text_of(common, "one", one), text_of(common, "two", other)
     tie, more, fewer = (Overlap(common + change, one, other) for change in (0, 1, -1))
-    assert overlap(*texts) == tie
-    above, at = Threshold.of("0.7"), Threshold.of("0.7", inclusive=True)
+    assert overlap(first, second) == tie
+    above, at = Threshold.of(0.7), Threshold.of(0.7, inclusive=True)
     assert [above.met(pair) for pair in (fewer, tie, more)] == [False, False, True]
     assert [at.met(pair) for pair in (fewer, tie, more)] == [False, True, True]
+    sets = [item("first", first), item("second", second)]
+    assert [len(list(similar_pairs(sets, threshold))) for threshold in (above, at)] == [0, 1]
+    assert duplicates(sets) == {}
+    nearer = [
+        item("first", text_of(common + 1, "one", one)),
+        item("second", text_of(common + 1, "two", other)),
+    ]
+    assert [*duplicates(nearer)] == ["second"]
 
 
 def test_a_tie_of_joined_triplets_is_dropped_by_the_authors_rule_only() -> None:
     # the prompts of 10 words share 7, so each pair and the joined triplets (21 of 30) score 7/10
     # exactly
-    sets = [
-        triplet(
-            name,
-            *(
-                text_of(7, f"{name}{intent}", 10).replace("shared", intent)
-                for intent in ("b", "d", "m")
-            ),
-        )
+    first, second = (
+        triplet(name, *(text_of(7, f"{name}{part}", 10).replace("shared", part) for part in "bdm"))
         for name in ("first", "second")
-    ]
-    assert duplicates(sets, rule="paper") == {}
-    found = duplicates(sets, rule="authors")
+    )
+    assert duplicates([first, second], rule="paper") == {}
+    found = duplicates([first, second], rule="authors")
     assert found["second"].overlap == Overlap(21, 30, 30)
-    assert found["second"].prompt == "\n".join(sets[1].texts.values())
+    assert found["second"].prompt == "\n".join(second.texts.values())
 
 
 @given(THRESHOLDS, TEXTS, TEXTS)
@@ -205,14 +189,10 @@ def test_what_is_no_threshold_is_refused(written: str | float) -> None:
 def test_the_threshold_one_finds_equal_texts_or_nothing() -> None:
     with pytest.raises(InputError, match="nothing would be found"):
         Threshold.of(1)
-    sets = [
-        item("first", "Equal words"),
-        item("second", "equal, words!"),
-        item("third", "equal words too"),
-    ]
-    assert [owner for owner, _ in similar_pairs(sets, Threshold.of(1, inclusive=True))] == [
-        "second"
-    ]
+    texts = {"first": "Equal words", "second": "equal, words!", "third": "equal words too"}
+    sets = [item(name, text) for name, text in texts.items()]
+    found = similar_pairs(sets, Threshold.of(1, inclusive=True))
+    assert [owner for owner, _ in found] == ["second"]
 
 
 # the join
@@ -227,15 +207,8 @@ def plain_pairs(sets: Sequence[Item], threshold: Threshold) -> list[tuple[str, M
             for later, later_text in other.texts.items():
                 pair = plain_overlap(later_text, text)
                 if one.cell == other.cell and threshold.met(pair):
-                    match = Match(
-                        variant=later,
-                        prompt=later_text,
-                        twin=one.id,
-                        twin_variant=variant,
-                        twin_prompt=text,
-                        overlap=pair,
-                    )
-                    found.append((other.id, match))
+                    twin = Entry(one.id, variant, text)
+                    found.append((other.id, Match.between(later, later_text, twin, pair)))
     return found
 
 
@@ -243,11 +216,8 @@ def plain_duplicates(sets: Sequence[Item], threshold: Threshold) -> dict[str, Ma
     kept: list[Item] = []
     dropped: dict[str, Match] = {}
     for candidate in sets:
-        matches = [
-            match
-            for owner, match in plain_pairs([*kept, candidate], threshold)
-            if owner == candidate.id
-        ]
+        pairs = plain_pairs([*kept, candidate], threshold)
+        matches = [match for owner, match in pairs if owner == candidate.id]
         if matches:
             # the highest; of equal ones the earliest set's first prompt, then the first of the
             # candidate's
@@ -275,15 +245,11 @@ def altered(generator: random.Random, base: Sequence[str], changes: int) -> list
     changed = list(base)
     for _ in range(changes):
         place = generator.randrange(len(changed) or 1)
-        match generator.randrange(4):
-            case 0 if changed:
-                del changed[place]
-            case 1 if changed:
-                changed.insert(place, generator.choice(changed))
-            case 2 if changed:
-                changed.insert(generator.randrange(len(changed)), changed.pop(place))
-            case _:
-                changed.insert(place, f"new{generator.randrange(50)}")
+        word = changed.pop(place) if changed else "new"
+        again = generator.choice(([], [word, word], [f"new{generator.randrange(50)}"]))
+        changed[place:place] = again
+        if not again:
+            changed.insert(generator.randrange(len(changed) + 1), word)
     return changed
 
 
@@ -340,16 +306,10 @@ def test_ten_thousand_equal_prompts_are_no_burden() -> None:
     )  # 200 million pairs of sets; each is compared with the one that was kept
 
 
-def test_prompts_of_one_set_are_not_compared() -> None:
-    alike = "the very same words in each of its prompts"
-    sets = [item("first", alike, alike, alike), item("other", "nothing of the kind is asked here")]
+def test_prompts_of_one_set_or_of_different_cells_are_not_compared() -> None:
+    text = "the very same words in each of its prompts"
+    sets = [item("first", text, text, text, cell="P"), item("second", text, cell="Q")]
     assert list(similar_pairs(sets, Threshold.of("0.2"))) == []
-    assert duplicates(sets) == {}
-
-
-def test_prompts_of_different_cells_are_not_compared() -> None:
-    sets = [item("first", "the same words", cell="P"), item("second", "the same words", cell="Q")]
-    assert list(similar_pairs(sets, Threshold.of("0.5"))) == []
     assert duplicates(sets) == {}
 
 
@@ -383,14 +343,8 @@ def test_the_twin_is_the_most_similar_then_the_earliest() -> None:
     for name, text in ten.items():
         index.add(name, {"benign": text, "malicious": "nothing alike"})
     match = index.admit("new", {"dual_use": "quite another thing", "benign": asked})
-    assert match == Match(
-        variant="benign",
-        prompt=asked,
-        twin="y",
-        twin_variant="benign",
-        twin_prompt=ten["y"],
-        overlap=Overlap(9, 10, 10),
-    )
+    twin = Entry("y", "benign", ten["y"])
+    assert match == Match.between("benign", asked, twin, Overlap(9, 10, 10))
     assert match.overlap.score == 0.9
     assert index.admit("again", {"benign": asked}) == match  # what is refused is not added
 
@@ -404,20 +358,9 @@ def test_an_index_without_entries_or_texts_without_words_find_nothing() -> None:
 
 
 def test_paraphrases_count_by_the_papers_rule_and_not_by_the_authors() -> None:
-    one = triplet(
-        "one",
-        "a b c d",
-        "e f g h",
-        "i j k l",
-        dual_use_paraphrase_1="a wording of the very same thing",
-    )
-    two = triplet(
-        "two",
-        "m n o p",
-        "q r s t",
-        "u v w x",
-        dual_use_paraphrase_1="a wording of the very same thing",
-    )
+    wording = "a wording of the very same thing"
+    one = triplet("one", "a b", "e f", "i j", dual_use_paraphrase_1=wording)
+    two = triplet("two", "m n", "q r", "u v", dual_use_paraphrase_1=wording)
     assert duplicates([one, two])["two"].variant == "dual_use_paraphrase_1"
     assert duplicates([one, two], rule="authors") == {}
 
