@@ -106,7 +106,6 @@ def _show_written(console: Console, outcome: Outcome) -> None:
 
 
 def _show_check(console: Console, check: JudgeCheck) -> None:
-
     console.print(
         plain(one_line(f"Judge {check.judge} on {check.cases} anchor cases", 1000)), style="bold"
     )

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from opensafeintent.analysis.groups import Study
 from opensafeintent.calls.client import Client
 from opensafeintent.calls.draining import heed, under_way
 from opensafeintent.calls.http import HttpSession
@@ -21,7 +22,7 @@ from opensafeintent.calls.merging import LEDGER, take_up
 from opensafeintent.calls.progress import Display, progress_line, refreshed, shown
 from opensafeintent.calls.records import Failed
 from opensafeintent.errors import first_exit_code
-from opensafeintent.evaluation.again import Regrade, Swapped, ask_again, expected_again
+from opensafeintent.evaluation.again import ask_again, expected_again
 from opensafeintent.evaluation.derive import RunTexts, derive
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
@@ -36,7 +37,9 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import (
+    expected_regrades,
     missing_grades,
+    regrade,
     run_work,
 )
 from opensafeintent.evaluation.spending import spent_of_run
@@ -156,88 +159,63 @@ async def carry_out(plan: Plan, display: Display) -> Outcome:
             if plan.begins:
                 folder.begin(plan.dataset)
             folder.save(manifest)
-            found = await _run_calls(plan, manifest, client, display, limits)
-    outcome = _finish(plan, found, client, display)
-    outcome.notes += map(passed_line, checks)
+            study, notes = await _run_calls(plan, manifest, client, display, limits)
+    outcome = _finish(plan, study, client, display)
+    outcome.notes += [*notes, *map(passed_line, checks)]
     if plan.stop_when is not None:
         outcome.notes += plan.stop_when.lines()
         outcome.exit_code = first_exit_code(outcome.exit_code, *plan.stop_when.exit_codes())
     return outcome
 
 
-class Found(NamedTuple):
-    """What a run holds after its calls."""
-
-    manifest: Manifest
-    graded: list[GradedResponse]
-    regrades: list[Regrade]
-    swaps: list[Swapped]
-    notes: Sequence[str]
-    """What a reader of the results should know of a cluster, a line each."""
-
-
-class Calls:
-    """The calls of a run as they are made, and the responses that have come of them.
+class _Calls:
+    """The calls of a plan as they are made, and the responses that have come of them.
 
     Args:
+        plan: what is asked for.
         client: makes the calls.
-        identities: of every target and judge of the run, by name.
         display: shows how it is going.
         limits: how much at once.
-        stop_when: is handed every response as soon as it is known.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        identities: Mapping[str, str],
-        display: Display,
-        limits: Limits,
-        stop_when: StopWhen | None,
-    ) -> None:
+    def __init__(self, plan: Plan, client: Client, display: Display, limits: Limits) -> None:
         self.client = client
         self.known: dict[ResponseKey, GradedResponse] = {}
         """Responses that need not be looked up again."""
-        self._identities = identities
+        self._plan = plan
         self._display = display
         self._limits = limits
-        self._stop_when = stop_when
         # a check of the judges goes before
-        self._least = client.tally.made.total() + client.tally.reused_calls
+        self._before = client.tally.made.total() + client.tally.reused_calls
 
-    def expect(self, calls: int) -> None:
-        """Have so many more calls shown as what is to come, made or reused; probes come on top."""
-        self._least += calls
-
-    def shown(self) -> AbstractAsyncContextManager[None]:
-        """Keep the display up to date while the body makes calls."""
+    def shown(self, least: int) -> AbstractAsyncContextManager[None]:
+        """Keep the display up to date while the body makes calls, so many of them, made or reused;
+        probes come on top.
+        """
         tally = self.client.tally
 
         def expected() -> int:
-            return self._least + sum(
-                count for (_, purpose), count in tally.made.items() if purpose == "probe"
-            )
+            probes = (count for (_, what), count in tally.made.items() if what == "probe")
+            return self._before + least + sum(probes)
 
         return shown(self._display, self.client, expected, lambda: self._limits.spent(tally))
 
-    async def left_of(self, work: Sequence[ModelWork]) -> list[ModelWork]:
+    async def left(self) -> list[ModelWork]:
         """Return the work that still takes calls; every other response is known, and its calls
         count as reused.
         """
-        client = self.client
+        client, work = self.client, self._plan.work
         if client.ledger.count() == 0:
-            return list(work)
+            return work
         left: list[ModelWork] = []
         every = sum(len(item.tasks) for item in work)
         read = 0
         for item in work:
             tasks: list[Task] = []
-            for replayed in replay(client.ledger, self._identities, item.planned):
+            for replayed in replay(client.ledger, self._plan.manifest.identities(), item.planned):
                 if read % _READ_AT_ONCE == 0:
                     self._display.stage(f"reading the ledger: {read:,} of {every:,} responses")
-                    await asyncio.sleep(
-                        0
-                    )  # nothing else here waits: an interruption is to be heard
+                    await asyncio.sleep(0)  # nothing else waits: an interruption is to be heard
                 read += 1
                 if not replayed.whole:
                     tasks.append(replayed.task)
@@ -256,34 +234,34 @@ class Calls:
         Raises:
             Stopped, InputError: see `evaluation.run.run_work`.
         """
-        connections = self._limits.max_connections or (_CAREFUL if self._stop_when else None)
+        connections = self._limits.max_connections or (_CAREFUL if self._plan.stop_when else None)
         await run_work(self.client, work, at_once=under_way(connections), done=self._done)
 
     def _done(self, graded: GradedResponse) -> None:
         self.known[graded.key] = graded
-        if self._stop_when is not None:
-            self._stop_when.take(graded)
+        if self._plan.stop_when is not None:
+            self._plan.stop_when.take(graded)
 
 
 async def _run_calls(
     plan: Plan, manifest: Manifest, client: Client, display: Display, limits: Limits
-) -> Found:
-    """Make every call that some work asks for, then those of re-grades and the swap audit; return
-    all that the run holds.
+) -> tuple[Study, list[str]]:
+    """Make every call that a plan asks for, then those of re-grades and the swap audit; return all
+    that the run holds, and what a reader should know of a cluster.
 
     With a cluster, the calls of the work are made there. What shards of an interrupted run have
     left is taken up first.
     """
     folder, dataset, stop_when = plan.folder, plan.dataset, plan.stop_when
     notes = _taken_up(folder, client.ledger, display)
-    calls = Calls(client, manifest.identities(), display, limits, stop_when)
-    calls.expect(expected_calls(plan.work) + expected_again(manifest, dataset))
-    work = await calls.left_of(plan.work)
+    calls = _Calls(plan, client, display, limits)
+    least = expected_calls(plan.work) + expected_again(manifest, dataset)
+    work = await calls.left()
     if stop_when is not None:
         work = stop_when.begin(manifest, folder.save, work)
     if plan.settings.ray is not None:
         notes += await _spread(plan, client, work, display, limits)
-    async with calls.shown():
+    async with calls.shown(least):
         if plan.settings.ray is None:
             await calls.make(work)
         if stop_when is not None:
@@ -292,7 +270,8 @@ async def _run_calls(
         second = await ask_again(client, manifest, dataset, graded)
     with contextlib.suppress(OSError):
         (folder.path / _SHARDS).rmdir()
-    return Found(manifest, graded, *second, notes)
+    (name,) = named_runs([folder.path]).values()
+    return study_of(name, manifest, dataset, graded, *second), notes
 
 
 def _taken_up(folder: RunFolder, ledger: Ledger, display: Display) -> list[str]:
@@ -339,19 +318,17 @@ async def _spread(
     return [*shards.notices, *([twice] if shards.duplicates else [])]
 
 
-def _finish(plan: Plan, found: Found, client: Client, display: Display) -> Outcome:
+def _finish(plan: Plan, study: Study, client: Client, display: Display) -> Outcome:
     """Write the results of a run, and say what the calls came to."""
     display.stage("estimating")
-    path, manifest, dataset = plan.folder.path, found.manifest, plan.dataset
-    (name,) = named_runs([path]).values()
-    study = study_of(name, manifest, dataset, found.graded, found.regrades, found.swaps)
-    found.graded.clear()  # of a large run a tenth of all memory, and its rows say the same
-    with Ledger(plan.folder.ledger_path(manifest), readonly=True) as ledger:
-        costs = Costs({name: spent_of_run(manifest, dataset, ledger)}, plan.settings.prices)
-        texts = {name: RunTexts(manifest, dataset, ledger)} if plan.page else None
-        outcome = write_results(study, path, plan.settings.max_missing, costs, texts, display)
+    run = (study.manifest, study.dataset)
+    with Ledger(plan.folder.ledger_path(study.manifest), readonly=True) as ledger:
+        costs = Costs({study.name: spent_of_run(*run, ledger)}, plan.settings.prices)
+        texts = {study.name: RunTexts(*run, ledger)} if plan.page else None
+        outcome = write_results(
+            study, plan.folder.path, plan.settings.max_missing, costs, texts, display
+        )
     outcome = outcome.with_calls(client)
-    outcome.notes += found.notes
     if client.stopped_models:
         outcome.exit_code = 3
         outcome.stopped = list(client.stopped_models.values())
