@@ -23,7 +23,7 @@ from endtoend import (
     osi,
     some_sets,
 )
-from loopback import GENERATE, HARM, MODE, Fault, LoopbackServer, Match
+from loopback import GENERATE, Fault, LoopbackServer, Match
 
 FIRST_CONNECTIONS = 16
 """Requests that an endpoint gets at once before anything is known of it."""
@@ -87,27 +87,6 @@ def test_model_that_cannot_be_called(tmp_path: Path, model: str, words: str, rol
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-def test_no_key_names_the_variable(server: LoopbackServer, dataset: Path, tmp_path: Path) -> None:
-    arguments = [
-        "evaluate",
-        TARGET,
-        "--judge",
-        JUDGE,
-        "--dataset",
-        dataset,
-        "--out",
-        tmp_path / "run",
-    ]
-    for ran in (
-        osi(*arguments, LOOP_BASE_URL=server.base_url),
-        osi(*arguments, LOOP_BASE_URL=server.base_url, LOOP_API_KEY=""),
-    ):
-        assert ran.code == 2
-        assert len(ran.errors) == 2  # a line for each model that cannot be asked
-        assert all("LOOP_API_KEY" in line for line in ran.errors)
-    assert server.stats()["total"] == 0
-
-
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY}\r", f" {KEY}", "a\nb", "ключ"])
 def test_key_with_a_stray_character(
     server: LoopbackServer, dataset: Path, tmp_path: Path, key: str
@@ -155,6 +134,9 @@ def test_base_url_that_cannot_be_used(
         (["--judge-max-tokens", 0], ["--judge-max-tokens"]),
         (["--max-missing", 2], ["--max-missing 2.0", "1"]),
         (["--budget-calls", -1], ["--budget-calls"]),
+        (["--budget-dollars", "nan"], ["--budget-dollars nan"]),
+        (["--budget-dollars", "inf"], ["--budget-dollars inf"]),
+        (["--report", "--dry-run"], ["--report"]),
         (["--temperature", "nan"], ["--temperature"]),
         (["--system", "\udcff"], ["--system"]),  # a byte that is not UTF-8, as a shell hands it on
         (["--ledger", "\udcff"], ["--ledger"]),
@@ -207,50 +189,6 @@ def test_usage_that_is_wrong_says_what_would_be_right(arguments: list[str], word
     assert words in ran.err
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("harm.md", "no header", ["harm.md", "header"]),
-        (
-            "harm.md",
-            '+++\nid = "x"\nversion = 1\n+++\n{{prompt}} {{response}}',
-            ["harm.md", "contract"],
-        ),
-        ("harmfulness.txt", "Grade this: {prompt}", ["harmfulness.txt", "response"]),
-        ("notes.txt", "nothing", ["helpfulness.md", "helpfulness.txt"]),
-        ("harm.md", b"\xff\xfe", ["harm.md"]),
-    ],
-)
-def test_template_that_cannot_be_used(
-    tmp_path: Path, name: str, content: str | bytes, words: list[str]
-) -> None:
-    raw = content if isinstance(content, bytes) else content.encode()
-    (tmp_path / name).write_bytes(raw)
-    ran = osi(*REDIRECT, *JUDGED, "--rubrics", tmp_path, "--out", tmp_path / "run")
-    assert ran.code == 2
-    assert all(word in only_line(ran) for word in words)
-    assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "content", ["", "{", '{"baseline/redirect": 3}', '{"baseline/redirect": {"input": 1}}']
-)
-def test_prices_that_cannot_be_used(tmp_path: Path, content: str) -> None:
-    (tmp_path / "prices.json").write_text(content)
-    for dry in ([], ["--dry-run"]):
-        ran = osi(
-            *REDIRECT,
-            *JUDGED,
-            "--prices",
-            tmp_path / "prices.json",
-            "--out",
-            tmp_path / "run",
-            *dry,
-        )
-        assert ran.code == 2
-        assert "prices.json" in only_line(ran)
-
-
 def test_place_that_is_taken_by_a_file(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for out in (tmp_path / "file", tmp_path / "file" / "run"):
@@ -291,31 +229,6 @@ def test_other_commands(
     assert not (tmp_path / "x").exists()  # nor does an import of nothing
 
 
-@pytest.mark.parametrize("name", ["9" * 300, "loop/run"], ids=["too long", "a loop of links"])
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["report"],
-        ["compare"],
-        ["grade", *JUDGED],
-        ["import", "--out", "x"],
-        ["trace", "--set", "s"],
-    ],
-)
-def test_path_that_cannot_be_looked_up(tmp_path: Path, command: list[str], name: str) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    ran = osi(*command, tmp_path / name)
-    assert ran.code == 2
-    assert name in only_line(ran)
-
-
-def test_file_nested_too_deeply_to_be_read(tmp_path: Path) -> None:
-    (tmp_path / "deep.jsonl").write_text('{"id":' * 100_000)
-    ran = osi("dataset", "validate", tmp_path / "deep.jsonl")
-    assert ran.code == 2
-    assert "deep.jsonl" in only_line(ran)
-
-
 # Providers that will not answer
 # ------------------------------------------------------------------------------
 
@@ -345,15 +258,6 @@ def test_reason_is_said_once(server: LoopbackServer, tmp_path: Path, model: str,
     assert f"openai-api/loop/{model}" in only_line(ran)
 
 
-def test_unknown_model_stops_at_once(dataset: Path, tmp_path: Path) -> None:
-    with LoopbackServer(models=["judge"]) as server:
-        ran = evaluate(server, dataset, tmp_path / "run")
-        assert ran.code == 3
-        line = ran.errors[-1]
-        assert "`target` does not exist" in line
-        assert calls(server).total() <= FIRST_CONNECTIONS
-
-
 @pytest.mark.parametrize("status", [401, 403, 404])
 def test_judge_that_is_refused_stops_the_run(
     server: LoopbackServer, dataset: Path, tmp_path: Path, status: int
@@ -369,23 +273,6 @@ def test_judge_that_is_refused_stops_the_run(
         server.set_faults()
         assert evaluate(server, dataset, tmp_path / "run").code == 0
         assert calls(server)[GENERATE] == 6 * WORDINGS  # what the target had answered was kept
-
-
-def test_judge_that_is_refused_is_noticed_before_the_target_is_paid_for_everything(
-    server: LoopbackServer, tmp_path: Path
-) -> None:
-    server.set_faults(Fault(action="status", status=401, match=Match(model="judge")))
-    assert evaluate(server, some_sets(tmp_path, 40), tmp_path / "run").code == 3
-    assert calls(server)[GENERATE] <= 4 * FIRST_CONNECTIONS
-
-
-def test_mode_judge_that_is_refused_stops_the_run(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    server.set_faults(Fault(action="status", status=404, match=Match(purpose=MODE)))
-    ran = evaluate(server, dataset, tmp_path / "run", "--mode-judge", "openai-api/loop/modes")
-    assert ran.code == 3
-    assert "openai-api/loop/modes" in ran.errors[-1]
 
 
 def test_stop_does_not_wait_for_calls_that_are_waiting_to_be_retried(
@@ -414,21 +301,3 @@ def test_dead_target_leaves_the_other_to_its_end(
     assert coverage(tmp_path / "run")["counted"] == 6 * WORDINGS
     assert metrics(tmp_path / "run")["models"][TARGET]["triplet_safety"]["n"] == 6
     assert server.stats()["by_model"]["gone"] <= FIRST_CONNECTIONS
-
-
-def test_every_target_dead_names_each(
-    server: LoopbackServer, dataset: Path, tmp_path: Path
-) -> None:
-    server.set_faults(Fault(action="status", status=404, match=Match(purpose=GENERATE)))
-    ran = evaluate(server, dataset, tmp_path / "run", models=[TARGET, "openai-api/loop/gone"])
-    assert ran.code == 3
-    assert all(model in ran.err for model in (TARGET, "openai-api/loop/gone"))
-
-
-def test_error_page_in_place_of_a_reply_is_no_grade(server: LoopbackServer, tmp_path: Path) -> None:
-    server.set_faults(
-        Fault(action="html", match=Match(purpose=HARM, attempts=1))
-    )  # once each: a retry mends it
-    assert evaluate(server, some_sets(tmp_path, 1), tmp_path / "run").code == 0
-    assert calls(server)[HARM] == 2 * WORDINGS
-    assert coverage(tmp_path / "run")["counted"] == WORDINGS

@@ -9,8 +9,10 @@ import os
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -30,6 +32,7 @@ from endtoend import (
     values,
 )
 from loopback import GENERATE, HARM, Fault, LoopbackServer, Match
+from opensafeintent.workflows import reporting
 
 pty = pytest.importorskip("pty")
 
@@ -122,25 +125,6 @@ def test_demo_names_its_judge_in_everything(demo: tuple[Path, str]) -> None:
     assert values(grades(folder), "judge") == {JUDGED_BY_RULES}
 
 
-def test_demo_again_is_the_same_demo(demo: tuple[Path, str]) -> None:
-    folder, screen = demo
-    before = (folder / "metrics.json").read_bytes()
-    again = osi("demo", "--out", folder)
-    assert "\n0 calls made" in again.out
-    assert again.out.splitlines()[:8] == screen.splitlines()[:8]
-    assert (folder / "metrics.json").read_bytes() == before
-
-
-def test_folders_have_names_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    dataset = some_sets(tmp_path, 2, paraphrases=1).rename(tmp_path / "mine.jsonl")
-    assert (
-        osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, "--dataset", dataset).code
-        == 0
-    )
-    assert (tmp_path / "runs" / "mine" / "metrics.json").is_file()
-
-
 # What a terminal is given
 # ------------------------------------------------------------------------------
 
@@ -200,21 +184,6 @@ def test_what_a_server_says_cannot_steer_the_terminal(
     assert STEERING not in screen
 
 
-@pytest.mark.slow
-def test_a_models_name_cannot_steer_the_terminal(server: LoopbackServer, tmp_path: Path) -> None:
-    name = "openai-api/loop/evil\u202egnp"
-    options = ["--judge", JUDGE, "--dataset", some_sets(tmp_path, 2, paraphrases=1)]
-    code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "one", server=server)
-    assert (code, "\u202e" in screen) == (0, False)
-    code, screen = on_terminal(
-        "evaluate", f"{name}{HOSTILE}", *options, "--out", tmp_path / "none", server=server
-    )
-    assert (code, STEERING in screen, "U+001B" in screen) == (2, False, True)
-    server.set_faults(Fault(action="status", status=404))
-    code, screen = on_terminal("evaluate", name, *options, "--out", tmp_path / "two", server=server)
-    assert (code, "\u202e" in screen) == (3, False)
-
-
 @pytest.mark.parametrize("command", ["info", "validate"])
 def test_a_dataset_cannot_steer_the_terminal(tmp_path: Path, command: str) -> None:
     record = json.loads(STARTER.read_text().splitlines()[0])
@@ -261,37 +230,6 @@ def test_formulas_do_not_reach_a_spreadsheet(server: LoopbackServer, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("thresholds", "code"),
-    [
-        (["triplet_safety=0.04"], 0),
-        (["triplet_safety=0.04", "mean_utility=0.9"], 4),
-        (["mean_helpfulness=1"], 4),
-    ],
-)
-def test_release_gate(
-    demo: tuple[Path, str], tmp_path: Path, thresholds: list[str], code: int
-) -> None:
-    gates = [option for threshold in thresholds for option in ("--fail-under", threshold)]
-    ran = osi("report", demo[0], "--out", tmp_path / "report", *gates)
-    assert ran.code == code
-    assert (tmp_path / "report" / "metrics.json").is_file()
-    if code == 4:
-        metric, least = thresholds[-1].split("=")
-        flat = " ".join(ran.out.split())
-        assert f"baseline/refuse-all: {metric} is 0.0000, below the {least}" in flat
-
-
-def test_release_gate_leaves_baselines_aside(server: LoopbackServer, tmp_path: Path) -> None:
-    dataset = some_sets(tmp_path, 2, paraphrases=0)
-    evaluate(server, dataset, tmp_path / "run", models=[TARGET, "baseline/refuse-all"])
-    value = metrics(tmp_path / "run")["models"][TARGET]["mean_utility"]["value"]
-    assert value > 0
-    gate = ["--fail-under", f"mean_utility={value / 2}"]  # refuse-all has 0
-    assert osi("report", tmp_path / "run", *gate).code == 0
-
-
-@pytest.mark.slow
 def test_evaluate_writes_the_page_where_it_is_asked_to(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -312,6 +250,22 @@ def test_evaluate_writes_the_page_where_it_is_asked_to(
     assert "removed" in evaluate(server, dataset, run).out
 
 
+def test_a_page_with_the_evaluation_takes_one_estimation(
+    server: LoopbackServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: Counter[str] = Counter()
+    for name in ("group_studies", "metrics_json", "all_tables", "derive"):
+        made = getattr(reporting, name)
+
+        def counting(*given: object, _name: str = name, _made: Any = made, **more: object) -> Any:
+            counted[_name] += 1
+            return _made(*given, **more)
+
+        monkeypatch.setattr(reporting, name, counting)
+    assert evaluate(server, some_sets(tmp_path, 1), tmp_path / "run", "--report").code == 0
+    assert counted == {"group_studies": 1, "metrics_json": 1, "all_tables": 1}  # nothing is read
+
+
 def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -328,34 +282,6 @@ def test_a_page_with_the_evaluation_ends_as_the_evaluation_does(
     assert stopped.errors
 
 
-def test_no_page_of_what_is_not_evaluated(server: LoopbackServer, tmp_path: Path) -> None:
-    ran = evaluate(server, some_sets(tmp_path, 2), tmp_path / "run", "--report", "--dry-run")
-    assert ran.code == 2
-    assert ran.errors == ["error: --report: is a page, and --dry-run writes nothing; leave one out"]
-
-
-@pytest.mark.slow
-def test_report_over_runs_keeps_them_apart(demo: tuple[Path, str], tmp_path: Path) -> None:
-    dataset = some_sets(tmp_path, 2, paraphrases=1)
-    osi(
-        "evaluate",
-        "baseline/redirect",
-        "--judge",
-        JUDGED_BY_RULES,
-        "--dataset",
-        dataset,
-        "--out",
-        tmp_path / "two",
-    )
-    ran = osi("report", demo[0], tmp_path / "two", "--out", tmp_path / "report")
-    assert ran.code == 0
-    found = metrics(tmp_path / "report")
-    again = [name for name in found["models"] if name.startswith("baseline/redirect")]
-    hashes = {group["dataset"]["hash"][:8] for group in found["groups"]}
-    assert sorted(again) == sorted(f"baseline/redirect@{digest}" for digest in hashes)
-    assert osi("report", demo[0], tmp_path / "two").code == 2  # where to?
-
-
 # models, dataset
 # ------------------------------------------------------------------------------
 
@@ -370,238 +296,6 @@ def test_models_lists_variables_and_what_is_set() -> None:
     assert {"baseline/refuse-all", "baseline/judge", "replay/FILE", "vllm/MODEL"} <= lines.keys()
     assert "VLLM_BASE_URL" in ran.out
     assert KEY not in ran.out
-
-
-def test_dataset_info_counts_cells() -> None:
-    ran = osi("dataset", "info", "starter")
-    assert ran.code == 0
-    assert "42 prompt-sets, 294 prompts, 42 cells" in ran.out
-    assert f"sha256 {opensafeintent.load_dataset('starter').hash}" in ran.out
-    for name in ("Cyber Compromise", "Hazardous Agent Use", "Troubleshooting", "Optimization"):
-        assert name in ran.out
-
-
-def test_dataset_info_of_the_published_sets(published: Path) -> None:
-    assert (
-        "700 prompt-sets, 4,900 prompts, 42 cells"
-        in osi("dataset", "info", published / "opensafeintent-700.json").out
-    )
-    assert (
-        "115 prompt-sets, 805 prompts"
-        in osi("dataset", "info", published / "opensafeintent-115.json").out
-    )
-
-
-def test_dataset_validate_lists_every_problem_with_its_place(tmp_path: Path) -> None:
-    records = [json.loads(line) for line in STARTER.read_text().splitlines()[:4]]
-    del records[0]["prompts"]["malicious"]
-    records[1]["harm_domain"] = "Cyber Compromize"
-    records[3]["prompts"]["benign"] = " "
-    path = tmp_path / "bad.jsonl"
-    path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    ran = osi("dataset", "validate", path)
-    assert ran.code == 2
-    assert len(ran.errors) == 3
-    for line, (number, words) in zip(
-        ran.errors, [(1, "malicious"), (2, "Cyber Compromise"), (4, "benign")], strict=True
-    ):
-        assert f"{path}:{number}" in line
-        assert words in line
-    assert osi("dataset", "validate", "starter").code == 0
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
-def test_dataset_convert_keeps_the_dataset(tmp_path: Path, suffix: str) -> None:
-    if suffix == "parquet":
-        pytest.importorskip("pyarrow")
-    source, out = some_sets(tmp_path, 5), tmp_path / f"converted.{suffix}"
-    assert osi("dataset", "convert", source, "--out", out).code == 0
-    before, after = opensafeintent.load_dataset(str(source)), opensafeintent.load_dataset(str(out))
-    assert before.prompt_sets == after.prompt_sets
-    assert before.hash == after.hash
-
-
-_TAXONOMY = """
-name = "Two by one"
-[[harm_domains]]
-name = "Trouble"
-definition = "Any."
-[[harm_domains]]
-name = "Mischief"
-definition = "Some."
-[[task_types]]
-name = "Task"
-definition = "Any."
-"""
-
-
-def test_dataset_may_bring_its_own_taxonomy(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(_TAXONOMY)
-    records = [json.loads(line) for line in STARTER.read_text().splitlines()[:2]]
-    for record, domain in zip(records, ("Trouble", "Mischief"), strict=True):
-        record |= {"harm_domain": domain, "task_type": "Task", "language": "de"}
-    dataset = tmp_path / "own.jsonl"
-    dataset.write_text("".join(json.dumps(record) + "\n" for record in records))
-    own = ["--taxonomy", tmp_path / "own.toml"]
-    assert "Mischief" in osi("dataset", "info", dataset, *own).out
-    assert osi("dataset", "validate", dataset).code == 2
-    run = tmp_path / "run"
-    ran = osi(
-        "evaluate",
-        "baseline/redirect",
-        "--judge",
-        JUDGED_BY_RULES,
-        "--dataset",
-        dataset,
-        *own,
-        "--out",
-        run,
-    )
-    assert ran.code == 0
-    assert metrics(run)["strata"]["harm_domain"].keys() == {"Trouble", "Mischief"}
-    assert osi("report", run).code == 0  # the run remembers its taxonomy
-
-
-def test_dry_run_shows_what_it_would_cost(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.json"
-    prices.write_text('{"baseline/redirect": {"input": 0, "output": 1e6}}')
-    dataset = some_sets(tmp_path, 2, paraphrases=0)
-    options = ["--dataset", dataset, "--prices", prices, "--probe", "none", "--dry-run"]
-    ran = osi("evaluate", "baseline/redirect", "--judge", JUDGED_BY_RULES, *options)
-    (line,) = [line for line in ran.out.splitlines() if " generate " in line]
-    # 2 sets x 3 prompts, a response taken as 600 tokens, at a dollar a token
-    assert line.split()[2] == "6"
-    assert line.split()[-2:] == ["3,600", "3,600.00"]
-
-
-def test_dry_run_names_what_is_not_set(tmp_path: Path) -> None:
-    dataset, models = (
-        some_sets(tmp_path, 2, paraphrases=0),
-        ["openai/a", "openai/b", "openai-api/my-lab/c", "vllm/d"],
-    )
-    judges = ["--judge", "mistral/e", "--judge", JUDGED_BY_RULES]
-    command = [
-        "evaluate",
-        *models,
-        "baseline/redirect",
-        *judges,
-        "--dataset",
-        dataset,
-        "--out",
-        tmp_path / "run",
-        "--dry-run",
-    ]
-    ran = osi(*command, MY_LAB_BASE_URL="http://127.0.0.1:9/v1", MISTRAL_API_KEY=" ")
-    assert ran.code == 0
-    assert [
-        line for line in " ".join(ran.out.split()).split("note: ")[1:] if "not set" in line
-    ] == [
-        "OPENAI_API_KEY is not set: openai/a, openai/b cannot be asked without it ",
-        "MY_LAB_API_KEY is not set: openai-api/my-lab/c cannot be asked without it ",
-        "MISTRAL_API_KEY is not set: mistral/e cannot be asked without it",
-    ]
-    keys = {
-        "OPENAI_API_KEY": KEY,
-        "MY_LAB_BASE_URL": "http://127.0.0.1:9/v1",
-        "MY_LAB_API_KEY": KEY,
-        "MISTRAL_API_KEY": KEY,
-    }
-    assert "not set" not in osi(*command, **keys).out
-    build = [
-        "build",
-        "--generator",
-        "openai/a",
-        "--judge",
-        "openai/a",
-        "--per-cell",
-        1,
-        "--out",
-        tmp_path / "built",
-    ]
-    built = osi(*build, "--dry-run")
-    assert (built.code, built.out.count("OPENAI_API_KEY is not set: openai/a cannot")) == (0, 1)
-
-
-def test_a_model_without_a_price_is_not_free(tmp_path: Path) -> None:
-    prices = tmp_path / "prices.json"
-    prices.write_text('{"openai-api/loop/a": {"input": 0, "output": 1e6}}')
-    given = [
-        "--dataset",
-        some_sets(tmp_path, 2, paraphrases=0),
-        "--prices",
-        prices,
-        "--probe",
-        "none",
-        "--dry-run",
-    ]
-    models = ["openai-api/loop/a", "openai-api/loop/b", "baseline/redirect"]
-    endpoint = {"LOOP_BASE_URL": "http://127.0.0.1:9/v1", "LOOP_API_KEY": "none-at-all"}
-    ran = osi("evaluate", *models, "--judge", "openai-api/loop/c", *given, **endpoint)
-    assert ran.code == 0, ran.err
-    rows = [line.split() for line in ran.out.splitlines()]
-    dollars = {
-        (row[0], row[1]): row[-1]
-        for row in rows
-        if row and row[0].startswith(("openai-api", "baseline"))
-    }
-    # 6 responses of 600 tokens at a dollar each; what runs in this process costs nothing; the
-    # others are not known
-    assert dollars == {
-        ("openai-api/loop/a", "generate"): "3,600.00",
-        ("openai-api/loop/b", "generate"): "–",
-        ("baseline/redirect", "generate"): "0.00",
-        ("openai-api/loop/c", "helpfulness"): "–",
-        ("openai-api/loop/c", "harm"): "–",
-        ("openai-api/loop/c", "mode"): "–",
-    }
-    (total,) = [row for row in rows if row[:1] == ["All"]]
-    assert total[-1] == "3,600.00"
-    told = (
-        "no price is given for openai-api/loop/b, openai-api/loop/c: what it costs is not in"
-        " the sum"
-    )
-    assert told in " ".join(ran.out.split())
-
-
-def test_a_part_of_a_dataset_is_said_to_be_one(demo: tuple[Path, str], tmp_path: Path) -> None:
-    assert "starter: 42 prompt-sets, judged by" in demo[1]
-    ran = osi(
-        "evaluate",
-        "baseline/redirect",
-        "--judge",
-        JUDGED_BY_RULES,
-        "--limit",
-        5,
-        "--out",
-        tmp_path / "run",
-    )
-    assert "starter: 5 of 42 prompt-sets, judged by" in ran.out
-
-
-def test_a_page_that_went_out_of_date_is_said_to_be_gone(tmp_path: Path) -> None:
-    command = [
-        "evaluate",
-        "baseline/redirect",
-        "--judge",
-        JUDGED_BY_RULES,
-        "--limit",
-        2,
-        "--out",
-        tmp_path / "run",
-    ]
-    assert "was removed" not in osi(*command).out
-    assert osi("report", tmp_path / "run").code == 0
-    assert f"note: the earlier {tmp_path}/run/report.html was removed" in " ".join(
-        osi(*command).out.split()
-    )
-    assert not (tmp_path / "run" / "report.html").exists()
-
-
-def test_a_built_dataset_goes_by_its_folders_name(tmp_path: Path) -> None:
-    folder = tmp_path / "mine"
-    folder.mkdir()
-    (folder / "dataset.jsonl").write_bytes(Path(some_sets(tmp_path, 2, paraphrases=0)).read_bytes())
-    assert "mine: 2 prompt-sets, valid" in osi("dataset", "validate", folder / "dataset.jsonl").out
 
 
 # The program

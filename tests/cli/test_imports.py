@@ -92,6 +92,15 @@ def test_help_loads_nothing_heavy(command: list[str]) -> None:
     assert loaded_by(_HELP, *command, "--help") & HEAVY == {"msgspec"}  # the settings are records
 
 
+def test_a_report_loads_nothing_of_other_commands() -> None:
+    code = (
+        "import sys, opensafeintent.workflows.reporting; print(*(name for name in sys.modules if"
+        " name.startswith(('ray', 'opensafeintent.construction', 'opensafeintent.annotation',"
+        " 'opensafeintent.interop'))))"
+    )
+    assert python(code).split() == []
+
+
 def test_heavy_modules_are_seen_when_they_are_loaded() -> None:
     assert {"numpy", "sqlite3", "msgspec"} <= loaded_by(
         "import opensafeintent; opensafeintent.evaluate; import numpy"
@@ -179,11 +188,3 @@ def test_the_package_runs_without_its_source(tmp_path: Path) -> None:
         run, cwd=tmp_path, env=environment(PYTHONPATH=""), text=True, timeout=60
     )
     assert said == "evaluate\n"
-
-
-def test_every_public_function_says_what_it_does() -> None:
-    assert not [
-        name
-        for name in opensafeintent.__all__
-        if not name.startswith("_") and not getattr(opensafeintent, name).__doc__
-    ]

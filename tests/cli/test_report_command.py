@@ -15,18 +15,7 @@ from typing import Any
 
 import pytest
 
-from endtoend import (
-    JUDGE,
-    TARGET,
-    begin,
-    coverage,
-    environment,
-    evaluate,
-    finish,
-    metrics,
-    osi,
-    wait_until,
-)
+from endtoend import JUDGE, TARGET, begin, coverage, evaluate, finish, metrics, osi, wait_until
 from loopback import HARM, HELPFULNESS, Fault, LoopbackProcess, LoopbackServer, Match
 from opensafeintent import EvaluateSettings, ImportSettings, import_files
 from opensafeintent import evaluate as evaluate_here
@@ -172,17 +161,6 @@ def test_one_model_and_one_set(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_responses_that_nobody_graded(tmp_path: Path) -> None:
-    run = import_into(tmp_path / "run", SETS, m=lines_of(SETS, ""))
-    ran = osi("report", run)
-    assert ran.code == 0  # nothing was asked for, nothing is missing
-    assert "11 responses have no grades yet" in ran.out
-    is_whole(run)
-    assert all(entry["value"] is None for entry in metrics(run)["models"]["m"].values())
-    assert "have no grades yet" in page(run)
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_every_grade_missing(tmp_path: Path) -> None:
     silent = [
         Fault(action="completion", match=Match(purpose=purpose), content="Well.")
@@ -236,15 +214,6 @@ def named(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder / "out", ran.out
 
 
-@pytest.mark.slow
-def test_every_name_is_whole_in_what_programs_read(named: tuple[Path, str]) -> None:
-    is_whole(named[0])
-    assert metrics(named[0])["models"].keys() == set(NAMES)
-    assert all(metrics(named[0])["models"][name]["mean_safety"]["value"] == 1.0 for name in NAMES)
-    with (named[0] / "tables" / "coverage.csv").open(newline="", encoding="utf-8") as file:
-        assert {row["model"].removeprefix("'") for row in csv.DictReader(file)} == set(NAMES)
-
-
 def test_no_name_is_markup_in_what_browsers_read(named: tuple[Path, str]) -> None:
     for name, raw in contents(named[0]).items():
         if name.endswith((".html", ".svg", ".md")):
@@ -289,30 +258,6 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Path],
     return folder / "out", runs, ran.out
 
 
-def test_every_model_of_every_run_is_in_metrics(several: tuple[Path, list[Path], str]) -> None:
-    out, runs, _ = several
-    hashes = [metrics(run)["groups"][0]["dataset"]["hash"][:8] for run in runs[:2]]
-    expected = {
-        f"{COMPLY}@{hashes[0]}": (runs[0], COMPLY),
-        REFUSE: (runs[0], REFUSE),
-        f"{COMPLY}@{hashes[1]}": (runs[1], COMPLY),
-        "m [wednesday]": (runs[2], "m"),
-        "m [thursday]": (runs[3], "m"),
-    }
-    found = metrics(out)
-    assert found["models"].keys() == found["coverage"].keys() == expected.keys()
-    for shown, (run, model) in expected.items():
-        alone = metrics(run)["models"][model]
-        assert {
-            name: (entry["value"], entry["n"]) for name, entry in found["models"][shown].items()
-        } == {name: (entry["value"], entry["n"]) for name, entry in alone.items()}
-    assert [group["models"] for group in found["groups"]] == [
-        [f"{COMPLY}@{hashes[0]}", REFUSE],
-        [f"{COMPLY}@{hashes[1]}"],
-        ["m [wednesday]", "m [thursday]"],
-    ]
-
-
 def test_what_cannot_be_compared_is_in_parts_with_the_reason(
     several: tuple[Path, list[Path], str],
 ) -> None:
@@ -331,16 +276,6 @@ def test_what_cannot_be_compared_is_in_parts_with_the_reason(
     ]
     assert len(pairs) == 2
     assert {"m [wednesday]", "m [thursday]"} in pairs
-
-
-def test_files_that_are_said_to_be_written_are_there(several: tuple[Path, list[Path], str]) -> None:
-    out, _, screen = several
-    (said,) = re.findall(r"^Results in .*?: (.+)$", screen, re.MULTILINE)
-    assert [name for name in said.split(", ") if not (out / name).exists()] == []
-    footer = page(out).split("<footer")[1]
-    assert [
-        name for name in re.findall(r"<code>([^<]+)</code>", footer) if not (out / name).exists()
-    ] == []
 
 
 def test_runs_without_a_place_and_without_a_run_are_refused(
@@ -502,28 +437,6 @@ def test_what_grows_a_run_takes_its_old_page_and_figures_away(
     assert [path.name for path in drawn if path.exists()] == []
 
 
-@pytest.mark.usefixtures("undrawn")
-def test_a_real_page_is_taken_away_and_made_again(tmp_path: Path) -> None:
-    run = baselines(tmp_path / "run", SETS, COMPLY)
-    assert osi("report", run).code == 0
-    is_whole(run)
-    ran = osi(
-        "evaluate",
-        REFUSE,
-        "--judge",
-        RULES,
-        "--dataset",
-        dataset_file(tmp_path, SETS),
-        "--out",
-        run,
-    )
-    assert ran.code == 0, ran.err
-    assert not (run / "report.html").exists()
-    assert not list((run / "figures").glob("*"))
-    assert f"opensafeintent report {run}" in "".join(ran.out.splitlines())
-    assert metrics(run)["models"].keys() == {COMPLY, REFUSE}
-
-
 @pytest.mark.parametrize("theirs", ["figures/drawn-by-hand.pdf", "figures/old/notes.txt"])
 def test_a_report_leaves_the_users_own_files_alone(theirs: str, tmp_path: Path) -> None:
     """`--out` may be the folder of a paper, which has figures of its own."""
@@ -532,9 +445,3 @@ def test_a_report_leaves_the_users_own_files_alone(theirs: str, tmp_path: Path) 
     (paper / theirs).write_text("mine")
     write_results(read_studies([run])[0], paper, 1.0)
     assert (paper / theirs).read_text() == "mine"
-
-
-def test_the_environment_names_no_provider() -> None:
-    assert not [
-        name for name in environment() if name.endswith("_API_KEY")
-    ]  # a report needs no key

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from annotation.forms import WHO, Sheet, as_answers, expected_labels, filled, found_labels
+from annotation.forms import WHO, Sheet, expected_labels, filled, found_labels
 from endtoend import JUDGE, TARGET, grades, osi, some_sets
 from endtoend import evaluate as finished_evaluation
 from loopback import HARM as HARM_PURPOSE
@@ -75,14 +74,6 @@ def round_trip(study: Path, tmp_path: Path) -> AnnotationKey:
 # ------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_four_people_judge_the_published_dataset(tmp_path: Path, published: Path) -> None:
-    dataset, study = published / "opensafeintent-115.json", tmp_path / "study"
-    ran = osi("annotate", "export", "quality", dataset, "--out", study, "--annotators", NAMES)
-    assert ran.code == 0, ran.err
-    assert len(round_trip(study, tmp_path).items) == 115
-
-
 def test_four_people_judge_the_shipped_dataset(tmp_path: Path) -> None:
     study = tmp_path / "study"
     given = ("--out", study, "--annotators", NAMES, "--limit", 10)
@@ -122,17 +113,6 @@ def test_a_folder_holds_one_study(tmp_path: Path) -> None:
     assert (tmp_path / "key.json").read_bytes() == before
 
 
-def test_a_return_for_another_dataset_version_is_refused(tmp_path: Path) -> None:
-    for name, more in (("old", 0), ("new", 1)):
-        made = made_dataset(*(prompt_set(f"s{n}") for n in range(4 + more)), name=name)
-        dataset, out = dataset_file(tmp_path, made), tmp_path / name
-        annotate_dataset(AnnotateDatasetSettings(dataset=dataset, out=out, annotators=("ana",)))
-    file, key, out = fill(tmp_path / "old", "ana"), tmp_path / "new" / "key.json", tmp_path / "out"
-    ran = osi("annotate", "import", file, "--key", key, "--out", out)
-    assert ran.code == 2 and "another dataset version" in ran.err
-    assert not out.exists()
-
-
 def test_bad_answers_and_no_answers_write_nothing(tmp_path: Path) -> None:
     key = annotate_dataset(dataset_settings(tmp_path, "ana")).key
     path, out = tmp_path / "ana.csv", tmp_path / "labels.jsonl"
@@ -151,17 +131,6 @@ def test_bad_answers_and_no_answers_write_nothing(tmp_path: Path) -> None:
         f"{path}, item {second}, same_topic",
     ]
     assert not out.exists()
-
-
-def test_what_was_meant_is_worked_out_again() -> None:
-    assert as_answers(
-        {"benign": "dual_use", "dual_use": "dual_use", "malicious": "unsure", "same_topic": "no"}
-    ) == {
-        "benign_is_benign": "no",
-        "dual_use_has_both": "yes",
-        "malicious_is_malicious": "unsure",
-        "same_topic": "no",
-    }
 
 
 # Responses
@@ -269,12 +238,6 @@ def test_bad_options_exit_with_2(
     ran = osi("annotate", "export", "judge", baselines, "--out", out, *given, *options)
     assert ran.code == 2 and said in ran.err
     assert not list(out.glob("*"))
-
-
-def test_no_run_and_no_dataset_exit_with_2(tmp_path: Path) -> None:
-    given = ("--out", tmp_path / "study", "--annotators", "ana")
-    assert osi("annotate", "export", "judge", tmp_path, *given).code == 2
-    assert osi("annotate", "export", "quality", tmp_path / "none.jsonl", *given).code == 2
 
 
 # Agreement
@@ -475,39 +438,6 @@ def test_agreement_json_holds_every_number(written: tuple[Path, list[Path]]) -> 
     assert found["judges"]["judges"][0]["mae"]["value"] == 0.5
 
 
-def test_tables_are_there_in_every_format(written: tuple[Path, list[Path]]) -> None:
-    tables = written[0] / "tables"
-    names = ("table_3_quality", "table_7_judges", "safe_calls")
-    assert {path.name for path in tables.iterdir()} == {
-        f"{name}.{suffix}" for name in names for suffix in ("csv", "md", "tex")
-    }
-    text = (tables / "table_7_judges.md").read_text()
-    assert "Table 7" in text and "| imported | Helpfulness (1–4) | 0.50 [" in text
-    with (tables / "table_7_judges.csv").open(newline="", encoding="utf-8") as file:
-        _, judge = csv.DictReader(file)
-    assert float(judge["mae"]) == pytest.approx(1 / 6)
-    assert float(judge["mae_low"]) <= float(judge["mae"]) <= float(judge["mae_high"])
-    assert judge["mae_n"] == "18"
-
-
-def test_same_labels_give_the_same_bytes_in_whatever_order(
-    run: Path, written: tuple[Path, list[Path]], tmp_path: Path
-) -> None:
-    out, files = written
-    labels = [one.label for one in read_labels(*files)]
-    names = sorted({label.annotator for label in labels})
-    by_person = [
-        labels_file(tmp_path, [one for one in labels[::-1] if one.annotator == name], f"{n}.jsonl")
-        for n, name in enumerate(names)
-    ]
-    told(*reversed(by_person), by_person[0], run=run, out=tmp_path / "out")
-    first, second = (
-        {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-        for folder in (out, tmp_path / "out")
-    )
-    assert first == second
-
-
 def test_the_command_prints_the_tables(run: Path, tmp_path: Path) -> None:
     path, out = labels_file(tmp_path, [*PEOPLE, *quality_labels()]), tmp_path / "out"
     ran = osi("agreement", path, "--run", run, "--out", out, "--seed", 3)
@@ -516,13 +446,6 @@ def test_the_command_prints_the_tables(run: Path, tmp_path: Path) -> None:
         assert words in ran.out
     assert "\x1b" not in ran.out
     assert json.loads((out / "agreement.json").read_text())["seed"] == 3
-
-
-def test_one_annotator_is_told_that_agreement_is_undefined(tmp_path: Path) -> None:
-    ran = osi("agreement", labels_file(tmp_path, [judged("ana", "s1", "good")]))
-    assert ran.code == 0, ran.err
-    assert "One annotator: agreement between people is undefined" in ran.out
-    assert "nan" not in ran.out.lower()
 
 
 @pytest.mark.parametrize(

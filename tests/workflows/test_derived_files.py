@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from endtoend import REPO, begin, environment, finish, grades, osi
-from loopback import LoopbackServer
+from endtoend import REPO, environment, grades, osi
 from opensafeintent import files
-from opensafeintent.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -163,45 +161,6 @@ def test_a_report_beside_an_evaluation_is_refused_or_put_elsewhere(
     assert " has been writing a report into this folder since " in twice.err
 
 
-@pytest.mark.slow
-def test_reports_in_a_loop_beside_an_evaluation_leave_what_the_ledger_holds(tmp_path: Path) -> None:
-    out = tmp_path / "run"
-    target, judge = "openai-api/loop/target", "openai-api/loop/judge"
-    with LoopbackServer(latency=0.05) as server:
-        running = begin(
-            *(
-                "evaluate",
-                target,
-                "--judge",
-                judge,
-                "--limit",
-                20,
-                "--max-connections",
-                8,
-                "--out",
-                out,
-            ),
-            server=server,
-        )
-        refused = 0
-        while running.poll() is None:
-            refused += "evaluating into" in osi("report", out).err
-        assert finish(running).code == 0
-    assert refused
-    assert osi("report", out).code == 0
-    assert agree(out) == {target}
-    names = ("metrics.json", "grades.csv.gz", "report.html")
-    for again in ("once", "twice"):
-        assert osi("report", out, "--out", tmp_path / again).code == 0
-    assert [(tmp_path / "once" / name).read_bytes() for name in names] == [
-        (tmp_path / "twice" / name).read_bytes() for name in names
-    ]
-    shown = {
-        name: (out / name).read_bytes() for name in names[:2]
-    }  # a page names its run from where it lies
-    assert shown == {name: (tmp_path / "once" / name).read_bytes() for name in shown}
-
-
 def test_what_stands_in_the_way_is_said_before_anything_is_moved(
     tmp_path: Path, grown: Path
 ) -> None:
@@ -214,23 +173,3 @@ def test_what_stands_in_the_way_is_said_before_anything_is_moved(
     assert f"{out / 'metrics.json'}: is a folder; expected a file" in ran.err
     assert (out / "report.html").exists()
     assert not (out / _NOTE).exists()
-
-
-def test_only_what_is_named_goes(tmp_path: Path) -> None:
-    for name in ("kept", "gone", "changed"):
-        (tmp_path / name).write_text("old")
-    with files.replaced_together(
-        tmp_path, lambda: [tmp_path / "gone", tmp_path / "changed"]
-    ) as new:
-        files.write_private(new / "changed", "new")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "kept": "old",
-        "changed": "new",
-    }
-    with pytest.raises(InputError, match="no"), files.replaced_together(tmp_path) as new:
-        files.write_private(new / "kept", "new")
-        raise InputError("no")
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        "kept": "old",
-        "changed": "new",
-    }

@@ -8,7 +8,6 @@ import csv
 import gzip
 import io
 import json
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -33,52 +32,15 @@ TRAINS = PromptSet(
     prompts=Prompts(benign="trains, kindly", dual_use="trains, in between", malicious=SECRET),
 )
 DATASET = made_dataset(prompt_set("boats", 1, "Fraud and Deception"), TRAINS)
-METRICS = [
-    *(
-        "group",
-        "model",
-        "kind",
-        "dataset",
-        "judge",
-        "metric",
-        "value",
-        "value_low",
-        "value_high",
-        "ci_method",
-        "n",
-    ),
-    *("bounds_low", "bounds_high", "models", "pooled", "rerun_se"),
-]
-COMPARISONS = [
-    *(
-        "group",
-        "model_a",
-        "model_b",
-        "dataset",
-        "judge",
-        "metric",
-        "difference",
-        "difference_low",
-        "difference_high",
-        "n",
-    ),
-    *("p", "p_adjusted", "detectable"),
-]
-GRADES = [
-    *(
-        "model",
-        "id",
-        "variant",
-        "epoch",
-        "harm_domain",
-        "task_type",
-        "helpfulness",
-        "harm_severity",
-        "mode",
-        "strategy",
-    ),
-    *("stop_reason", "truncated", "refused", "missing", "judge", "mode_judge"),
-]
+_METRICS = """group model kind dataset judge metric value value_low value_high ci_method n bounds_low
+bounds_high models pooled rerun_se"""
+METRICS = _METRICS.split()
+_COMPARISONS = """group model_a model_b dataset judge metric difference difference_low difference_high n p
+p_adjusted detectable"""
+COMPARISONS = _COMPARISONS.split()
+_GRADES = """model id variant epoch harm_domain task_type helpfulness harm_severity mode strategy
+stop_reason truncated refused missing judge mode_judge"""
+GRADES = _GRADES.split()
 BY_JUDGE = [
     f"{what}[{judge}]"
     for judge in ("baseline/judge", "imported")
@@ -335,15 +297,6 @@ def test_several_runs_are_told_apart(folder: Path, tmp_path: Path) -> None:
     assert one_line(both.metrics(), model="two [second]", metric="triplet_safety").value == 1
 
 
-def test_columns_have_one_type_whatever_they_hold(run: Run) -> None:
-    for frame in (run.metrics(), run.metrics(strata=True)):
-        assert {str(frame[name].dtype) for name in ("group", "n", "models")} == {"Int64"}
-        assert {
-            str(frame[name].dtype)
-            for name in ("value", "value_low", "bounds_high", "pooled", "rerun_se")
-        } == {"float64"}
-
-
 # Figures
 # ------------------------------------------------------------------------------
 
@@ -368,14 +321,6 @@ def test_a_figure_is_a_drawing_elsewhere(run: Run, monkeypatch: pytest.MonkeyPat
     assert ">two<" in svg
     assert 'id="clip' not in svg  # several drawings go into one page
     assert repr(drawing) == "fig_frontier: Triplet Safety against Mean Utility"
-
-
-def test_a_figure_that_is_not_there_names_those_that_are(run: Run) -> None:
-    with pytest.raises(
-        InputError, match="figure 'fronteer': there is none; valid: frontier, 2_safety, 3_strata"
-    ):
-        run.figure("fronteer")
-    assert "judges" not in run.figures  # one judge
 
 
 def test_every_figure_can_be_had_by_its_name(run: Run, undrawn: None) -> None:
@@ -410,21 +355,3 @@ def test_without_pandas_the_error_names_the_extra(
             frame()
     assert load_run(folder).figure("frontier", as_svg=True)
     assert run._repr_html_()
-
-
-def test_a_run_that_was_taken_away_has_no_texts(folder: Path, tmp_path: Path) -> None:
-    moved = Path(shutil.copytree(folder, tmp_path / "moved"))
-    run = load_run(moved)
-    (moved / "ledger.sqlite").unlink()
-    with pytest.raises(InputError, match=r"ledger\.sqlite"):
-        run.responses()
-    with pytest.raises(InputError, match="the run's ledger is not there"):
-        load_run(moved)
-    assert len(run.grades()) == 28
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no run here \(no run.json\)"):
-        load_run(tmp_path)
-    with pytest.raises(InputError, match="expected a path or its text, got int"):
-        load_run(3)  # type: ignore[arg-type]

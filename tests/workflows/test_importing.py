@@ -5,18 +5,14 @@ metrics.
 from __future__ import annotations
 
 import copy
-import csv
-import gzip
-import io
 import json
 import random
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
+from endtoend import grades, metrics
 from loopback import LoopbackServer
 from opensafeintent import (
     EvaluateSettings,
@@ -32,7 +28,7 @@ from opensafeintent import (
 from opensafeintent.calls.ledger import Ledger
 from opensafeintent.errors import InputError, Stopped
 from opensafeintent.metrics import METRICS
-from opensafeintent.promptsets import Dataset, load_dataset
+from opensafeintent.promptsets import Dataset
 from plain_metrics import Place, Response, plain_metric
 from samples import dataset_file, exit_code, json_file, json_lines, made_dataset, prompt_set
 
@@ -77,22 +73,9 @@ def take_in(out: Path, *files: Path, **settings: Any) -> Outcome:
     return import_files(ImportSettings(files=files, out=out, **settings))
 
 
-def metrics_in(folder: Path) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))
-    return metrics
-
-
 def values(folder: Path, model: str) -> dict[str, tuple[float | None, int]]:
-    entries = metrics_in(folder)["models"][model]
+    entries = metrics(folder)["models"][model]
     return {name: (entries[name]["value"], entries[name]["n"]) for name in METRICS}
-
-
-def grades_in(folder: Path) -> list[dict[str, str]]:
-    return list(
-        csv.DictReader(
-            io.StringIO(gzip.decompress((folder / "grades.csv.gz").read_bytes()).decode())
-        )
-    )
 
 
 def results(folder: Path) -> dict[str, bytes]:
@@ -205,7 +188,7 @@ def test_sample_misses_more_than_five_percent(
 ) -> None:
     run, outcome = sample_run
     assert outcome.exit_code == 1
-    coverage = metrics_in(run)["coverage"]["scored-sample"]
+    coverage = metrics(run)["coverage"]["scored-sample"]
     assert coverage["missing_core"] == pytest.approx(
         (2 + 6) / (4 * 3 * 2)
     )  # r2's dual-use; r4's three
@@ -227,38 +210,6 @@ def test_sample_warns_of_zeros_read_as_one(sample_run: tuple[Path, Outcome]) -> 
     assert warning.startswith("1 ")  # r3's benign; the others are failures
 
 
-def test_sample_grades_have_reasons_where_they_are_empty(sample_run: tuple[Path, Outcome]) -> None:
-    grades = grades_in(sample_run[0])
-    empty = [line for line in grades if "" in (line["helpfulness"], line["harm_severity"])]
-    assert len(empty) == 4 + 9
-    assert all(line["helpfulness"] == line["harm_severity"] == "" for line in empty)
-    assert all(
-        "helpfulness:" in line["missing"] and "harm_severity:" in line["missing"] for line in empty
-    )
-    assert Counter(line["strategy"] for line in grades) == {"constrained": 1, "": 27}
-    labels = Counter(
-        reason.split(":")[0] for line in grades for reason in line["missing"].split("; ") if reason
-    )
-    assert (labels["mode"], labels["strategy"]) == (1, 1)
-
-
-def test_sample_from_the_command_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    scored_sample: Path,
-    sample_run: tuple[Path, Outcome],
-) -> None:
-    assert (
-        exit_code(
-            monkeypatch, "import", scored_sample, "--out", tmp_path / "run", "--model", "lab/model"
-        )
-        == 1
-    )
-    assert "read as 1" in capsys.readouterr().out
-    assert values(tmp_path / "run", "lab/model") == values(sample_run[0], "scored-sample")
-
-
 # A whole scored file against the authors' formulas
 # ----------------------------------------------------------------------
 #
@@ -276,13 +227,13 @@ def scored_at_random(records: list[dict[str, Any]], seed: int) -> list[dict[str,
         count = len(record["dual_use_paraphrases"])
         listed = "dual_use_paraphrases"
         record["model_responses"] = dict.fromkeys(CORE, "a text") | {listed: ["a text"] * count}
-        for field, grades in (
+        for field, scale in (
             ("helpfulness", (0, 1, 2, 3, 4, 4)),
             ("harmfulness", (0, 0, 0, 0, 1, 2, 3)),
         ):
-            one = {name: chance.choice(grades) for name in CORE}
+            one = {name: chance.choice(scale) for name in CORE}
             record[f"response_scores_{field}"] = one | {
-                listed: [chance.choice(grades) for _ in range(count)]
+                listed: [chance.choice(scale) for _ in range(count)]
             }
         names = [*CORE, *(f"{listed}[{n}]" for n in range(count)), listed, "datapoint"]
         failed = [name for name in names if chance.random() < 0.03]
@@ -366,7 +317,7 @@ def test_scored_file_is_what_the_formulas_give(scored: Scored) -> None:
 
 
 def test_scored_file_by_domain_and_type(scored: Scored) -> None:
-    strata = metrics_in(scored.run)["strata"]
+    strata = metrics(scored.run)["strata"]
     for kind in ("harm_domain", "task_type"):
         labels = {record["generation_metadata"][kind] for record in scored.records}
         assert strata[kind].keys() == labels
@@ -378,49 +329,6 @@ def test_scored_file_by_domain_and_type(scored: Scored) -> None:
             assert found == {
                 name: same(*scored.expected(name, **{kind: label})) for name in METRICS
             }
-
-
-def test_scored_file_by_cell(scored: Scored) -> None:
-    cells = metrics_in(scored.run)["strata"]["cell"]
-    labels = [record["generation_metadata"] for record in scored.records]
-    assert cells.keys() == {f"{label['harm_domain']} | {label['task_type']}" for label in labels}
-    for cell, models in cells.items():
-        domain, task_type = cell.split(" | ")
-        for name, entry in models["some-model"].items():
-            expected = scored.expected(name, harm_domain=domain, task_type=task_type)
-            assert (entry["value"], entry["n"]) == same(*expected)
-
-
-def test_scored_file_is_the_dataset_that_it_scores(scored: Scored) -> None:
-    (group,) = metrics_in(scored.run)["groups"]
-    assert group["dataset"]["hash"] == load_dataset(str(scored.dataset)).hash
-
-
-def test_scored_zeros_are_counted(scored: Scored) -> None:
-    zeros = 0
-    for record in scored.records:
-        kept, raw = as_the_authors_read(record), record["response_scores_helpfulness"]
-        by_variant = {name.removesuffix("_prompt"): raw[name] for name in CORE}
-        by_variant |= {
-            f"dual_use_paraphrase_{n + 1}": grade
-            for n, grade in enumerate(raw["dual_use_paraphrases"])
-        }
-        zeros += sum(
-            by_variant[variant] == 0 and item.helpfulness is not None
-            for variant, item in kept.items()
-        )
-    assert any(
-        note.startswith(f"{zeros} ") and "read as 1" in note for note in scored.outcome.notes
-    )
-
-
-def test_named_dataset_holds_a_part_of_it(scored: Scored, tmp_path: Path) -> None:
-    part = json_file(tmp_path / "part.json", scored.records[:10])
-    outcome = take_in(tmp_path / "run", part, dataset=str(scored.dataset))
-    coverage = metrics_in(tmp_path / "run")["coverage"]["part"]
-    assert (coverage["sets"], coverage["planned"], coverage["responses"]) == (115, 115 * 7, 10 * 7)
-    assert metrics_in(tmp_path / "run")["partial"] is True
-    assert any("partial" in note for note in outcome.notes)
 
 
 # Our JSONL
@@ -446,39 +354,9 @@ def test_graded_lines_with_labels_and_epochs(dataset: str, tmp_path: Path) -> No
     assert found["safety_flip"] == same(1 / 2, 1)  # boats alone has two wordings
     assert found["unsafe_rate_A4"] == same(1.0, 1)
     assert found["detection_failure"] == same(1.0, 1)
-    (line,) = [line for line in grades_in(tmp_path / "run") if line["mode"]]
+    (line,) = [line for line in grades(tmp_path / "run") if line["mode"]]
     assert (line["id"], line["variant"], line["epoch"]) == ("boats", "dual_use", "1")
     assert (line["strategy"], line["stop_reason"]) == ("full", "length")
-
-
-def test_grades_without_texts(dataset: str, tmp_path: Path) -> None:
-    lines = [
-        {field: value for field, value in line.items() if field != "response"}
-        for line in graded_lines()
-    ]
-    take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines), dataset=dataset)
-    assert values(tmp_path / "run", "m")["mean_utility"] == same(2 / 3, 2)
-
-
-@pytest.mark.parametrize(
-    "missing",
-    [
-        ["response:truncated", "helpfulness:unparsed", "response:server"],
-        "helpfulness:unparsed;response:truncated",
-        " response:truncated ; ",
-    ],
-)
-def test_what_a_missing_response_lacks_is_counted_once(
-    dataset: str, tmp_path: Path, missing: object
-) -> None:
-    lines = graded_lines()
-    lines[0] = {field: lines[0][field] for field in ("id", "variant")} | {"missing": missing}
-    run = tmp_path / "run"
-    take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
-    assert [row["missing"] for row in grades_in(run) if row["missing"]] == ["response:truncated"]
-    found = metrics_in(run)["coverage"]["m"]["missing"]
-    counts = {reason: count for reasons in found.values() for reason, count in reasons.items()}
-    assert counts == {"truncated": 2}  # helpfulness and harm
 
 
 def test_what_is_missing_is_taken_over_with_its_reason(dataset: str, tmp_path: Path) -> None:
@@ -499,70 +377,24 @@ def test_what_is_missing_is_taken_over_with_its_reason(dataset: str, tmp_path: P
         line["missing"] = missing
     run = tmp_path / "run"
     take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
-    found = {
-        (row["id"], row["variant"]): row["missing"] for row in grades_in(run) if row["missing"]
-    }
+    found = {(row["id"], row["variant"]): row["missing"] for row in grades(run) if row["missing"]}
     assert found == {
         (lines[0]["id"], lines[0]["variant"]): "response:truncated",
         (lines[1]["id"], lines[1]["variant"]): "helpfulness:unparsed",
     }
-    missing = metrics_in(run)["coverage"]["m"]["missing"]
+    missing = metrics(run)["coverage"]["m"]["missing"]
     assert (
         sum(sum(reasons.values()) for reasons in missing.values()) == 2 + 1
     )  # both grades of the first, one of the second
     assert imported_count(run) == len(lines)
 
 
-def test_grades_that_are_exported_come_back_with_their_reasons(
-    dataset: str, tmp_path: Path
-) -> None:
-    lines = graded_lines()
-    lines[0] = {
-        "id": lines[0]["id"],
-        "variant": lines[0]["variant"],
-        "missing": ["response:failed:server"],
-    }
-    first, again = tmp_path / "first", tmp_path / "again"
-    take_in(first, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset, max_missing=1.0)
-    columns = ("id", "variant", "missing")
-    copied = [
-        {name: row[name] for name in columns if row[name]}
-        | {name: int(row[name]) for name in ("helpfulness", "harm_severity") if row[name]}
-        for row in grades_in(first)
-    ]
-    take_in(again, json_lines(tmp_path / "m.jsonl", copied), dataset=dataset, max_missing=1.0)
-    assert metrics_in(again)["coverage"] == metrics_in(first)["coverage"]
-    assert metrics_in(again)["models"] == metrics_in(first)["models"]
-
-
 def test_epochs_counted_from_zero_are_all_planned(dataset: str, tmp_path: Path) -> None:
     lines = graded_lines(epoch=0) + graded_lines(epoch=1)[:-1]
     take_in(tmp_path / "run", json_lines(tmp_path / "m.jsonl", lines), dataset=dataset)
-    metrics = metrics_in(tmp_path / "run")
-    assert metrics["coverage"]["m"]["planned"] == 2 * 7
-    assert metrics["partial"] is True
-
-
-@pytest.mark.parametrize("name", ["=cmd()", "@cmd()"])
-def test_a_models_name_is_no_formula_in_any_table(name: str, dataset: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    take_in(run, json_lines(tmp_path / "m.jsonl", graded_lines()), dataset=dataset, model=name)
-    with gzip.open(run / "grades.csv.gz", "rt", newline="") as grades:
-        tables = {"grades": grades.read()}
-    tables |= {path.name: path.read_bytes().decode() for path in (run / "tables").glob("*.csv")}
-    shown = f"'{name}"
-    for text in tables.values():
-        cells = [cell for row in csv.reader(io.StringIO(text, newline="")) for cell in row]
-        assert shown in cells or "model" not in cells
-        assert not [cell for cell in cells if cell.startswith(("=", "@"))]
-    assert len(tables) > 1
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.5, 5.0])
-def test_max_missing_is_a_share(share: float, dataset: str, tmp_path: Path) -> None:
-    path = json_lines(tmp_path / "m.jsonl", graded_lines())
-    with pytest.raises(InputError, match="--max-missing"):
-        take_in(tmp_path / "run", path, dataset=dataset, max_missing=share)
+    found = metrics(tmp_path / "run")
+    assert found["coverage"]["m"]["planned"] == 2 * 7
+    assert found["partial"] is True
 
 
 GRADES = {"helpfulness": 3, "harm_severity": 0}
@@ -572,13 +404,9 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
     ("line", "words"),
     [
         ({"helpfulness": "3"}, ["field helpfulness", "'3'", "whole number from 1 to 4"]),
-        ({"harm_severity": "0"}, ["field harm_severity", "'0'", "whole number from 0 to 3"]),
         ({"helpfulness": 0}, ["field helpfulness", "0", "from 1 to 4"]),
-        ({"helpfulness": 5}, ["field helpfulness", "5", "from 1 to 4"]),
         ({"harm_severity": 4}, ["field harm_severity", "4", "from 0 to 3"]),
-        ({"harm_severity": -1}, ["field harm_severity", "-1", "from 0 to 3"]),
         ({"helpfulness": 2.5}, ["field helpfulness", "2.5", "whole number"]),
-        ({"helpfulness": True}, ["field helpfulness", "true", "whole number"]),
         ({"mode": "A5"}, ["field mode", "'A5'", "A4"]),
         ({"strategy": "FULL"}, ["field strategy", "'FULL'", "did you mean 'full'"]),
         ({"variant": "dualuse"}, ["field variant", "'dualuse'", "did you mean 'dual_use'"]),
@@ -587,10 +415,8 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
             ["field variant", "'dual_use_paraphrase_0'", "did you mean"],
         ),
         ({"variant": None}, ["field variant", "missing"]),
-        ({"id": None}, ["field id", "missing"]),
         ({"id": 7}, ["field id", "expected a text"]),
         ({"epoch": "1"}, ["field epoch", "'1'", "whole number"]),
-        ({"epoch": -1}, ["field epoch", "-1", "whole number"]),
         ({"response": ["text"]}, ["field response", "expected a text"]),
         ({"response": None, "helpfulness": None}, ["field response", "missing"]),
         (
@@ -598,8 +424,6 @@ GRADES = {"helpfulness": 3, "harm_severity": 0}
             ["field missing", "'helpfulness'", "what:reason", "response:truncated"],
         ),
         ({"missing": ["helpfulness:"]}, ["field missing", "no reason"]),
-        ({"missing": ["mood:bad"]}, ["field missing", "'mood:bad'", "what:reason"]),
-        ({"missing": 3}, ["field missing", "expected a text"]),
         (
             {"missing": ["helpfulness:unparsed"]},
             ["field missing", "has a helpfulness", "one of the two"],
@@ -622,32 +446,6 @@ def test_bad_line_is_refused_with_its_place(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-@pytest.mark.parametrize(
-    ("line", "words"),
-    [
-        ({"id": "boat"}, ["'boat'", "not a prompt-set of made", "did you mean 'boats'"]),
-        (
-            {"id": "trains", "variant": "dual_use_paraphrase_1"},
-            ["trains", "dual_use_paraphrase_1", "'dual_use'"],
-        ),
-        (
-            {"id": "boats", "variant": "dual_use_paraphrase_2"},
-            ["boats", "did you mean 'dual_use_paraphrase_1'"],
-        ),
-    ],
-)
-def test_response_to_no_prompt_is_refused(
-    line: dict[str, Any], words: list[str], dataset: str, tmp_path: Path
-) -> None:
-    path = json_lines(
-        tmp_path / "m.jsonl",
-        [*graded_lines(), {"response": "text", **GRADES, "variant": "benign", **line}],
-    )
-    with pytest.raises(InputError) as error:
-        take_in(tmp_path / "run", path, dataset=dataset)
-    assert [word for word in [str(path), *words] if word not in str(error.value)] == []
-
-
 @pytest.mark.parametrize("again", [{}, {"helpfulness": 1}, {"response": "another"}])
 def test_duplicate_lines_are_refused(again: dict[str, Any], dataset: str, tmp_path: Path) -> None:
     lines = graded_lines()
@@ -662,7 +460,6 @@ def test_duplicate_lines_are_refused(again: dict[str, Any], dataset: str, tmp_pa
     ("text", "words"),
     [
         ("", ["no responses"]),
-        ("[]", ["no responses"]),
         ('{"id": "boats", "variant": "benign"', ["not valid JSON"]),
         (
             '{"id": "boats", "variant": "benign", "response": "x", "helpfulness": NaN}',
@@ -713,17 +510,6 @@ def test_score_in_an_authors_file_is_refused_with_its_place(
         assert word in str(error.value)
 
 
-def test_an_unscored_record_may_come_first(tmp_path: Path, scored_sample: Path) -> None:
-    """A file that was scored in part is read whichever record lacks its responses."""
-    scored, *others = json.loads(scored_sample.read_text("utf-8"))
-    bare = {
-        field: value for field, value in scored.items() if field not in ("model_responses", *SCORES)
-    }
-    take_in(tmp_path / "last", json_file(tmp_path / "last.json", [*others, bare]), model="m")
-    take_in(tmp_path / "first", json_file(tmp_path / "first.json", [bare, *others]), model="m")
-    assert values(tmp_path / "first", "m") == values(tmp_path / "last", "m")
-
-
 # Importing again, and more
 # ------------------------------------------------------------------------------
 
@@ -735,17 +521,6 @@ def test_same_file_twice_changes_nothing(dataset: str, tmp_path: Path) -> None:
     outcome = take_in(run, path)
     assert outcome.exit_code == 0
     assert results(run) == before
-    assert imported_count(run) == 7
-
-
-def test_more_of_the_same_model_is_added(dataset: str, tmp_path: Path) -> None:
-    run, lines = tmp_path / "run", graded_lines()
-    take_in(run, json_lines(tmp_path / "a.jsonl", lines[:4]), dataset=dataset, model="m")
-    assert values(run, "m")["mean_safety"] == same(1.0, 1)
-    take_in(
-        run, json_lines(tmp_path / "b.jsonl", lines[3:]), model="m"
-    )  # line 3 is there already, and the same
-    assert values(run, "m")["mean_safety"] == same(1.0, 2)
     assert imported_count(run) == 7
 
 
@@ -775,24 +550,10 @@ def test_what_a_second_file_adds_is_put_together(dataset: str, tmp_path: Path) -
     lines[at] |= {"mode": "A2"}
     take_in(run, json_lines(tmp_path / "modes.jsonl", lines), model="m")
     place = (lines[at]["id"], "dual_use")
-    assert [line["mode"] for line in grades_in(run) if (line["id"], line["variant"]) == place] == [
+    assert [line["mode"] for line in grades(run) if (line["id"], line["variant"]) == place] == [
         "A2"
     ]
-    assert len(grades_in(run)) == 7
-
-
-def test_two_models_in_one_run(dataset: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    good = json_lines(tmp_path / "good.jsonl", graded_lines())
-    bad = json_lines(tmp_path / "bad.jsonl", graded_lines(harm_severity=3))
-    take_in(run, good, dataset=dataset)
-    alone = values(run, "good")
-    take_in(run, bad)
-    assert values(run, "good") == alone
-    assert values(run, "bad")["triplet_safety"] == same(0.0, 2)
-    together = tmp_path / "together"
-    take_in(together, good, bad, dataset=dataset)
-    assert (together / "metrics.json").read_bytes() == (run / "metrics.json").read_bytes()
+    assert len(grades(run)) == 7
 
 
 def test_run_of_another_dataset_is_refused(dataset: str, tmp_path: Path) -> None:
@@ -811,15 +572,6 @@ def test_run_of_another_dataset_is_refused(dataset: str, tmp_path: Path) -> None
     assert results(run) == before
 
 
-def test_same_dataset_under_another_name_is_the_same(dataset: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    take_in(run, json_lines(tmp_path / "m.jsonl", graded_lines()), dataset=dataset)
-    turned = made_dataset(*reversed(DATASET.prompt_sets), name="turned")
-    path = json_lines(tmp_path / "n.jsonl", graded_lines())
-    take_in(run, path, dataset=dataset_file(tmp_path, turned))
-    assert metrics_in(run)["models"].keys() == {"m", "n"}
-
-
 def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path, scored_sample: Path) -> None:
     records = json.loads(scored_sample.read_text("utf-8"))
     halves = [
@@ -834,12 +586,6 @@ def test_authors_files_of_different_sets_do_not_mix(tmp_path: Path, scored_sampl
     }
 
 
-def test_set_that_is_twice_in_a_file_is_refused(tmp_path: Path, scored_sample: Path) -> None:
-    records = json.loads(scored_sample.read_text("utf-8"))
-    with pytest.raises(InputError, match=r"item 5.*twice"):
-        take_in(tmp_path / "run", json_file(tmp_path / "m.json", [*records, records[0]]))
-
-
 def test_model_that_was_evaluated_is_not_imported(dataset: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     evaluate(
@@ -849,20 +595,7 @@ def test_model_that_was_evaluated_is_not_imported(dataset: str, tmp_path: Path) 
     with pytest.raises(InputError, match="evaluated in this run"):
         take_in(run, path, model="baseline/refuse-all")
     take_in(run, path)
-    assert metrics_in(run)["models"].keys() == {"baseline/refuse-all", "m"}
-
-
-def test_when_one_file_is_bad_nothing_is_imported(dataset: str, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    good = json_lines(tmp_path / "good.jsonl", graded_lines())
-    bad = json_lines(
-        tmp_path / "bad.jsonl", [{"id": "planes", "variant": "benign", "response": "text"}]
-    )
-    with pytest.raises(InputError, match="planes"):
-        take_in(run, good, bad, dataset=dataset)
-    mended = json_lines(tmp_path / "good.jsonl", graded_lines(helpfulness=4))
-    take_in(run, mended, dataset=dataset)
-    assert values(run, "good")["mean_utility"] == same(1.0, 2)
+    assert metrics(run)["models"].keys() == {"baseline/refuse-all", "m"}
 
 
 def test_a_refused_import_leaves_the_run_usable(dataset: str, tmp_path: Path) -> None:
@@ -875,7 +608,7 @@ def test_a_refused_import_leaves_the_run_usable(dataset: str, tmp_path: Path) ->
     with pytest.raises(InputError, match="planes"):
         take_in(run, good, bad)
     grade(GradeSettings(run=run, judges=(JUDGE,)))
-    assert metrics_in(run)["models"].keys() == {"first"}
+    assert metrics(run)["models"].keys() == {"first"}
 
 
 # Responses first, grades later
@@ -888,8 +621,8 @@ def test_responses_wait_for_a_judge(dataset: str, tmp_path: Path) -> None:
     assert outcome.exit_code == 0  # nothing was tried for yet
     assert any("grade" in note for note in outcome.notes)
     assert set(values(run, "m").values()) == {(None, 0)}
-    assert metrics_in(run)["coverage"]["m"]["not_graded"] == 7
-    assert {line["missing"] for line in grades_in(run)} == {"grades:not_graded"}
+    assert metrics(run)["coverage"]["m"]["not_graded"] == 7
+    assert {line["missing"] for line in grades(run)} == {"grades:not_graded"}
 
 
 def test_grade_judges_what_has_no_grades(dataset: str, tmp_path: Path) -> None:
@@ -923,15 +656,6 @@ def test_grading_again_makes_no_call_and_the_same_results(dataset: str, tmp_path
     assert results(run).items() >= before.items()  # the page and the figures come on top
 
 
-def test_importing_again_keeps_the_judges_grades(dataset: str, tmp_path: Path) -> None:
-    run, path = tmp_path / "run", json_lines(tmp_path / "m.jsonl", bare_lines())
-    take_in(run, path, dataset=dataset)
-    grade(GradeSettings(run=run, judges=(JUDGE,)))
-    before = results(run)
-    take_in(run, path)
-    assert results(run) == before
-
-
 def test_grade_leaves_imported_grades_alone(dataset: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
     lines = bare_lines("I can't help with that.")
@@ -944,7 +668,7 @@ def test_grade_leaves_imported_grades_alone(dataset: str, tmp_path: Path) -> Non
     found = values(run, "m")
     assert found["benign_harm_severity"] == same(3 / 2, 2)
     assert found["mean_safety"] == same((2 / 3 + 1) / 2, 2)
-    assert metrics_in(run)["groups"][0]["judges"] == [JUDGE, "imported"]
+    assert metrics(run)["groups"][0]["judges"] == [JUDGE, "imported"]
 
 
 def test_grade_keeps_the_labels_that_came_with_a_response(dataset: str, tmp_path: Path) -> None:
@@ -957,7 +681,7 @@ def test_grade_keeps_the_labels_that_came_with_a_response(dataset: str, tmp_path
     take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset)
     grade(GradeSettings(run=run, judges=(JUDGE,)))
     (line,) = [
-        line for line in grades_in(run) if (line["id"], line["variant"]) == ("boats", "dual_use")
+        line for line in grades(run) if (line["id"], line["variant"]) == ("boats", "dual_use")
     ]
     assert (line["harm_severity"], line["strategy"]) == ("1", "constrained")
     assert values(run, "m")["execution_failure"] == same(1.0, 1)
@@ -989,7 +713,7 @@ def test_grade_in_a_shared_ledger_sees_its_own_run_only(dataset: str, tmp_path: 
     ]
     take_in(runs[1], json_lines(tmp_path / "m.jsonl", planes))
     grade(GradeSettings(run=runs[1], judges=(JUDGE,)))
-    assert metrics_in(runs[1])["coverage"]["m"]["responses"] == 2
+    assert metrics(runs[1])["coverage"]["m"]["responses"] == 2
 
 
 def test_a_cut_response_without_a_text_is_missing(dataset: str, tmp_path: Path) -> None:
@@ -1002,7 +726,7 @@ def test_a_cut_response_without_a_text_is_missing(dataset: str, tmp_path: Path) 
     lines[2] |= {"stop_reason": "length"}
     take_in(run, json_lines(tmp_path / "m.jsonl", lines), dataset=dataset)
     outcome = grade(GradeSettings(run=run, judges=(JUDGE,)))
-    coverage = metrics_in(run)["coverage"]["m"]
+    coverage = metrics(run)["coverage"]["m"]
     assert coverage["missing"]["core"] == {"truncated": 2}
     assert coverage["missing_core"] == pytest.approx(2 / 12)
     assert coverage["truncated"] == 1  # the other was cut and graded as it stands
@@ -1024,7 +748,7 @@ def test_a_judge_that_never_answered_does_not_stay_in_the_panel(
             grade(GradeSettings(run=run, judges=("openai-api/loop/jugde",)))
         outcome = grade(GradeSettings(run=run, judges=("openai-api/loop/judge",)))
     assert outcome.exit_code == 0
-    assert {line["judge"] for line in grades_in(run)} == {"openai-api/loop/judge"}
+    assert {line["judge"] for line in grades(run)} == {"openai-api/loop/judge"}
 
 
 # By the prompt's text
@@ -1045,7 +769,7 @@ def test_responses_are_found_by_the_text_of_their_prompt(tmp_path: Path, dataset
     take_in(
         tmp_path / "other", json_lines(tmp_path / "mine.jsonl", graded_lines()), dataset=dataset
     )
-    by_text, by_name = grades_in(tmp_path / "run"), grades_in(tmp_path / "other")
+    by_text, by_name = grades(tmp_path / "run"), grades(tmp_path / "other")
     assert {(row["id"], row["variant"]) for row in by_text} == {
         (row["id"], row["variant"]) for row in by_name
     }
@@ -1071,16 +795,3 @@ def test_a_prompt_that_leads_nowhere_is_named(
         take_in(tmp_path / "run", json_lines(tmp_path / "mine.jsonl", lines), dataset=dataset)
     assert words in str(caught.value)
     assert not (tmp_path / "run").exists()
-
-
-def test_a_prompt_of_two_sets_asks_for_its_id(tmp_path: Path) -> None:
-    first = prompt_set("a")
-    both = made_dataset(first, msgspec.structs.replace(prompt_set("b"), prompts=first.prompts))
-    with pytest.raises(
-        InputError, match="is that of a, benign and b, benign; name id and variant in its place"
-    ):
-        take_in(
-            tmp_path / "run",
-            json_lines(tmp_path / "mine.jsonl", prompted(both)),
-            dataset=dataset_file(tmp_path, both),
-        )

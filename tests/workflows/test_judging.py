@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,6 @@ import pytest
 from endtoend import JUDGE, TARGET, Ran, calls, evaluate, metrics, osi, some_sets
 from evaluation.examiner import CASES, Said, judge, wrong
 from loopback import GENERATE, HARM, HELPFULNESS, PROBE, Fault, LoopbackServer, Match
-from opensafeintent import JudgeCheckSettings, OpenSafeIntentError, check_judges
 from opensafeintent.evaluation.judge_check import GRADE_NAMES
 from opensafeintent.promptsets import Prompts
 from opensafeintent.templates import load_templates
@@ -107,23 +106,6 @@ def test_running_again_asks_nothing(server: LoopbackServer, tmp_path: Path) -> N
     assert (tmp_path / "check" / "judge-check.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("errors", "options", "code"),
-    [
-        (MAY_FAIL, [], 0),
-        (MAY_FAIL + 1, [], 4),
-        (MAY_FAIL, ["--pass", 0.81], 4),
-        (MAY_FAIL + 1, ["--pass", 0.78], 0),
-    ],
-)
-def test_the_pass_mark(
-    server: LoopbackServer, tmp_path: Path, errors: int, options: list[object], code: int
-) -> None:
-    ran = checked(server, tmp_path, erring(errors), *options)
-    assert ran.code == code
-    assert (found(tmp_path)["accepted"], found(tmp_path)["cases"]) == (COUNTED - errors, COUNTED)
-
-
 def test_failed_cases_are_named_with_what_was_said_and_what_was_acceptable(
     server: LoopbackServer, tmp_path: Path
 ) -> None:
@@ -158,27 +140,6 @@ def test_a_judge_that_does_as_a_response_says_fails_though_it_is_right_in_all_el
     assert "Failed: gave 1 response the grade that the response asked for." in ran.out
 
 
-def test_several_judges_are_checked_each_by_itself(server: LoopbackServer, tmp_path: Path) -> None:
-    bad = Fault(action="completion", content="3", match=Match(model="second"))
-    server.set_faults(bad, *judge())
-    ran = osi(
-        "judge-check",
-        "--judge",
-        JUDGE,
-        "--judge",
-        SECOND,
-        "--out",
-        tmp_path / "check",
-        server=server,
-    )
-    assert ran.code == 4
-    checks = json.loads((tmp_path / "check" / "judge-check.json").read_text())["checks"]
-    assert [(check["judge"], check["passed"]) for check in checks] == [
-        (JUDGE, True),
-        (SECOND, False),
-    ]
-
-
 @pytest.mark.slow
 def test_a_case_is_asked_about_exactly_as_an_evaluation_asks(
     server: LoopbackServer, tmp_path: Path
@@ -201,12 +162,7 @@ def test_a_case_is_asked_about_exactly_as_an_evaluation_asks(
     osi(
         "import",
         json_lines(tmp_path / "r.jsonl", lines),
-        "--dataset",
-        dataset,
-        "--out",
-        run,
-        "--model",
-        "m",
+        *f"--dataset {dataset} --out {run} --model m".split(),
     )
     assert osi("grade", run, "--judge", JUDGE, server=server).code in (0, 1)
     server.reset()
@@ -231,45 +187,6 @@ def test_other_rubrics_and_another_limit_reach_the_judge(
     assert setting["templates"]["harm"] == load_templates(rubrics).harm.hash
     assert setting["templates"]["mode"] == load_templates().mode.hash
     assert setting["sampling"] == {"max_tokens": 77, "temperature": 0.0}
-
-
-def test_the_demonstration_judge_does_not_pass(tmp_path: Path) -> None:
-    ran = osi("judge-check", "--judge", "baseline/judge", "--out", tmp_path / "check")
-    assert ran.code == 4
-    assert found(tmp_path)["accepted"] < 0.5 * COUNTED
-
-
-def test_a_judge_with_a_wrong_key_stops_the_check(tmp_path: Path) -> None:
-    with LoopbackServer(api_key="another") as server:
-        ran = checked(server, tmp_path)
-    assert ran.code == 3
-    assert len(ran.errors) == 1
-    assert not (tmp_path / "check" / "judge-check.json").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--pass", 1.5], "--pass 1.5: expected float <= 1.0"),
-        (["--pass", "nan"], "--pass nan: expected float >= 0.0"),
-        (["--judge-max-tokens", 0], "--judge-max-tokens 0: expected int >= 1"),
-        (["--rubrics", "nowhere"], "nowhere: no such folder of rubrics"),
-    ],
-)
-def test_options_that_cannot_be_used(
-    tmp_path: Path, options: Sequence[object], message: str
-) -> None:
-    ran = osi("judge-check", "--judge", "baseline/judge", "--out", tmp_path / "check", *options)
-    assert ran.code == 2
-    assert message in ran.err
-
-
-def test_the_same_from_python(tmp_path: Path) -> None:
-    checks = check_judges(JudgeCheckSettings(judges=("baseline/judge",), out=tmp_path))
-    assert checks.exit_code == 4
-    assert checks.out == tmp_path
-    with pytest.raises(OpenSafeIntentError, match="no judge"):
-        JudgeCheckSettings(judges=())
 
 
 # evaluate --check-judge
@@ -432,17 +349,6 @@ def test_a_dry_run_counts_the_check(two: Path, tmp_path: Path, server: LoopbackS
     assert at_most(with_check) == at_most(plain) + 3 * len(CASES)
     assert server.stats()["total"] == 0
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_of_an_earlier_version_has_no_checks(
-    server: LoopbackServer, two: Path, tmp_path: Path
-) -> None:
-    evaluate(server, two, tmp_path / "run")
-    content = manifest(tmp_path / "run")
-    assert content.pop("judge_checks") == []
-    (tmp_path / "run" / "run.json").write_text(json.dumps(content))
-    assert osi("report", tmp_path / "run", server=server).code == 0
-    assert state(tmp_path / "run") == "unchecked"
 
 
 def test_a_budget_holds_for_the_check_too(

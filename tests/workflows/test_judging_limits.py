@@ -38,13 +38,7 @@ def imported(tmp_path: Path) -> Path:
     ]
     responses, run = json_lines(tmp_path / "responses.jsonl", lines), tmp_path / "run"
     ran = osi(
-        "import",
-        responses,
-        "--out",
-        run,
-        "--model",
-        "m",
-        "--dataset",
+        *f"import {responses} --out {run} --model m --dataset".split(),
         dataset_file(tmp_path, SETS),
         "--max-missing",
         1,
@@ -92,35 +86,9 @@ def test_grading_is_foretold_and_nobody_is_asked(
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
-def test_tokens_of_grading_are_those_of_the_responses(
-    server: LoopbackServer, imported: Path, tmp_path: Path
-) -> None:
-    longer = tmp_path / "longer"
-    lines = [
-        {"id": item.id, "variant": variant, "response": 2 * RESPONSE}
-        for item in SETS.prompt_sets
-        for variant in item.wordings()
-    ]
-    file, dataset = json_lines(tmp_path / "longer.jsonl", lines), dataset_file(tmp_path, SETS)
-    osi("import", file, "--out", longer, "--model", "m", "--dataset", dataset, "--max-missing", 1)
-    runs = [
-        foretold(osi("grade", run, "--judge", JUDGE, "--dry-run", server=server))
-        for run in (imported, longer)
-    ]
-    short, long = (int(found["harm"][1].replace(",", "")) for found in runs)
-    assert long - short == 7 * 100
-
-
 def test_grading_stops_at_its_budget_and_goes_on(server: LoopbackServer, imported: Path) -> None:
     stopped = osi(
-        "grade",
-        imported,
-        "--judge",
-        JUDGE,
-        "--budget-calls",
-        5,
-        "--max-connections",
-        1,
+        *f"grade {imported} --judge {JUDGE} --budget-calls 5 --max-connections 1".split(),
         server=server,
     )
     assert stopped.code == 3
@@ -147,15 +115,6 @@ def test_a_check_is_foretold_and_nobody_is_asked(
     assert foretold(osi(*command, "--dry-run", server=server)) == {}
 
 
-def test_a_check_stops_at_its_budget(server: LoopbackServer, tmp_path: Path) -> None:
-    server.set_faults(*judge())
-    out = ("--out", tmp_path / "check", "--budget-tokens", 1, "--max-connections", 1)
-    ran = osi("judge-check", "--judge", JUDGE, *out, server=server)
-    assert ran.code == 3
-    assert "the budget of 1 tokens is used up" in ran.err
-    assert server.stats()["total"] == 1
-
-
 @pytest.mark.parametrize("command", ["grade", "judge-check"])
 def test_what_is_not_set_or_has_no_price_is_said(
     server: LoopbackServer, imported: Path, tmp_path: Path, command: str
@@ -171,11 +130,3 @@ def test_what_is_not_set_or_has_no_price_is_said(
     server.set_faults(*judge())
     told = osi(command, *run, "--judge", JUDGE, "--prices", other, server=server).out
     assert f"No price is given for {JUDGE}: the sum is without it." in " ".join(told.split())
-
-
-@pytest.mark.parametrize("option", ["--budget-calls", "--budget-tokens"])
-@pytest.mark.parametrize("command", ["grade", "judge-check"])
-def test_no_budget_below_one(imported: Path, tmp_path: Path, command: str, option: str) -> None:
-    run = [imported] if command == "grade" else ["--out", tmp_path / "check"]
-    ran = osi(command, *run, "--judge", "baseline/judge", option, 0)
-    assert (ran.code, ran.errors) == (2, [f"error: {option} 0: expected int >= 1"])

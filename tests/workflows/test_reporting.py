@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from endtoend import metrics
 from opensafeintent import (
     EvaluateSettings,
     GradeSettings,
@@ -20,7 +20,6 @@ from opensafeintent import (
     import_files,
     write_report,
 )
-from opensafeintent.errors import InputError
 from opensafeintent.metrics import METRICS
 from opensafeintent.promptsets import Dataset
 from samples import dataset_file, json_lines, made_dataset, prompt_set
@@ -80,11 +79,6 @@ def told(*runs: Path, **settings: Any) -> Outcome:
     return write_report(ReportSettings(runs=runs, **settings))
 
 
-def metrics_in(folder: Path) -> dict[str, Any]:
-    metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_text("utf-8"))
-    return metrics
-
-
 @pytest.fixture(scope="module")
 def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_run(tmp_path_factory.mktemp("made"))
@@ -98,24 +92,6 @@ def run(made_once: Path, tmp_path: Path) -> Path:
 
 # metrics.json
 # ------------------------------------------------------------------------------
-
-
-def test_undefined_is_null(run: Path) -> None:
-    entry = metrics_in(run)["models"]["m"]["benign_over_refusal"]
-    assert (entry["value"], entry["n"], entry["ci"]) == (None, 0, None)
-    assert "NaN" not in (run / "metrics.json").read_text()
-
-
-def test_keys_are_sorted_throughout(run: Path) -> None:
-    unsorted = []
-
-    def check(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        keys = [key for key, _ in pairs]
-        unsorted.extend([keys] if keys != sorted(keys) else [])
-        return dict(pairs)
-
-    assert json.loads((run / "metrics.json").read_text(), object_pairs_hook=check)
-    assert unsorted == []
 
 
 def test_same_input_gives_the_same_bytes(
@@ -147,11 +123,11 @@ def test_an_evaluated_run_is_rebuilt_byte_for_byte(tmp_path: Path) -> None:
         (run / name).unlink()
     told(run)
     assert {name: (run / name).read_bytes() for name in names} == before
-    assert metrics_in(run)["models"].keys() == set(models)
+    assert metrics(run)["models"].keys() == set(models)
 
 
 def test_strata_hold_the_sets_of_their_label(run: Path) -> None:
-    strata = metrics_in(run)["strata"]
+    strata = metrics(run)["strata"]
     found = {
         kind: {
             label: (entry["m"]["mean_safety"]["value"], entry["m"]["mean_safety"]["n"])
@@ -174,20 +150,8 @@ def test_strata_hold_the_sets_of_their_label(run: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("kind", ["harm_domain", "task_type"])
-def test_strata_add_up_to_the_whole(kind: str, run: Path) -> None:
-    metrics = metrics_in(run)
-    for name in METRICS:
-        whole = metrics["models"]["m"][name]
-        parts = [models["m"][name] for models in metrics["strata"][kind].values()]
-        assert sum(part["n"] for part in parts) == whole["n"]
-        if whole["n"]:  # one epoch: a denominator is a number of sets
-            total = sum(part["value"] * part["n"] for part in parts if part["n"])
-            assert total == pytest.approx(whole["value"] * whole["n"])
-
-
 def test_domain_macro_is_the_mean_over_domains_that_have_a_value(run: Path) -> None:
-    macro = metrics_in(run)["strata"]["domain_macro"]["m"]
+    macro = metrics(run)["strata"]["domain_macro"]["m"]
     # Fraud 5/6 over two sets, Cyber 1/3 over one: the macro average weighs them alike, the plain
     # one (2/3) does not.
     assert macro["mean_safety"]["value"] == pytest.approx((5 / 6 + 1 / 3) / 2)
@@ -209,50 +173,29 @@ def test_a_name_on_two_datasets_gets_their_hashes(tmp_path: Path) -> None:
     runs = make_run(tmp_path / "a", "lab/m"), make_run(tmp_path / "b", "lab/m", OTHER, OTHER_GRADES)
     make_run(tmp_path / "b", "lab/n", OTHER, OTHER_GRADES)
     told(*runs, out=tmp_path / "report")
-    metrics = metrics_in(tmp_path / "report")
+    found = metrics(tmp_path / "report")
     one, two = f"lab/m@{DATASET.hash[:8]}", f"lab/m@{OTHER.hash[:8]}"
-    assert metrics["models"].keys() == {one, two, "lab/n"}  # a name that is unique stays as it is
-    for part in (metrics["coverage"], metrics["strata"]["domain_macro"]):
-        assert part.keys() == metrics["models"].keys()
-    assert metrics["models"][one]["triplet_safety"]["value"] == pytest.approx(1 / 3)
-    assert metrics["models"][two]["triplet_safety"]["value"] == 1.0
-    assert metrics["strata"]["harm_domain"][PRIVACY].keys() == {two, "lab/n"}
+    assert found["models"].keys() == {one, two, "lab/n"}  # a name that is unique stays as it is
+    for part in (found["coverage"], found["strata"]["domain_macro"]):
+        assert part.keys() == found["models"].keys()
+    assert found["models"][one]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert found["models"][two]["triplet_safety"]["value"] == 1.0
+    assert found["strata"]["harm_domain"][PRIVACY].keys() == {two, "lab/n"}
 
 
 def test_a_name_in_two_runs_of_one_dataset_gets_theirs(tmp_path: Path) -> None:
     good = dict.fromkeys(GRADES, "40 40 10 40")
     runs = make_run(tmp_path / "a"), make_run(tmp_path / "b", grades=good)
     told(*runs, out=tmp_path / "report")
-    models = metrics_in(tmp_path / "report")["models"]
+    models = metrics(tmp_path / "report")["models"]
     assert len(models) == 2
     assert sorted(entry["triplet_safety"]["value"] for entry in models.values()) == pytest.approx(
         [1 / 3, 1.0]
     )
 
 
-def test_several_runs_need_a_place_of_their_own(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--out"):
-        told(make_run(tmp_path / "a"), make_run(tmp_path / "b"))
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no run here"):
-        told(tmp_path)
-
-
-@pytest.mark.parametrize("share", [-0.1, 5.0])
-def test_max_missing_is_a_share(share: float, run: Path) -> None:
-    with pytest.raises(InputError, match="--max-missing"):
-        told(run, max_missing=share)
-
-
 # --fail-under
 # ------------------------------------------------------------------------------
-
-
-def test_equal_is_not_below(tmp_path: Path) -> None:
-    run = make_run(tmp_path, grades=dict.fromkeys(GRADES, "40 40 40 40"))
-    assert told(run, fail_under="mean_utility=1.0").exit_code == 0
 
 
 def test_too_many_missing_grades_do_not_hide_a_verdict(tmp_path: Path) -> None:
@@ -284,13 +227,13 @@ def test_baselines_do_not_fail_a_release(tmp_path: Path) -> None:
 
 
 def test_every_metric_of_every_model_has_value_and_n(run: Path) -> None:
-    metrics = metrics_in(run)
-    assert metrics["schema"] == 1
-    assert metrics["models"].keys() == metrics["coverage"].keys() == {"m"}
-    assert metrics["models"]["m"].keys() == METRICS.keys() | {"wording_excess"}
-    for entry in metrics["models"]["m"].values():
+    found = metrics(run)
+    assert found["schema"] == 1
+    assert found["models"].keys() == found["coverage"].keys() == {"m"}
+    assert found["models"]["m"].keys() == METRICS.keys() | {"wording_excess"}
+    for entry in found["models"]["m"].values():
         assert entry.keys() >= {"value", "n", "ci", "ci_method", "bounds"}
         assert (entry["value"] is None) is (entry["n"] == 0)
-    assert metrics["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
-    assert metrics["models"]["m"]["triplet_safety"]["n"] == 3
-    assert metrics["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades
+    assert found["models"]["m"]["triplet_safety"]["value"] == pytest.approx(1 / 3)
+    assert found["models"]["m"]["triplet_safety"]["n"] == 3
+    assert found["models"]["m"]["stable_safe"]["n"] == 2  # c1's paraphrase has no grades

@@ -135,12 +135,6 @@ def test_rows_are_the_ledgers_own(evaluated: Path) -> None:
                 assert row.model == (row.subject if row.purpose in ("generate", "probe") else JUDGE)
 
 
-def test_every_row_of_the_ledger_is_behind_some_response(evaluated: Path) -> None:
-    assert traced_rows(evaluated, "calls") == {
-        number for (number,) in sql(evaluated, "SELECT id FROM calls")
-    }
-
-
 def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path) -> None:
     texts = set()
     with Ledger(evaluated / "ledger.sqlite", readonly=True) as ledger:
@@ -168,21 +162,6 @@ def test_rows_put_the_prompt_and_hold_the_text_of_their_response(evaluated: Path
     assert len(texts) == 2 * len(PLACES) - 1  # the server says the same in both epochs
 
 
-def test_epochs_are_of_their_own_rows(evaluated: Path) -> None:
-    found = trace(evaluated, "one")
-    made = {
-        (item.grades.model, item.grades.variant, item.grades.epoch): next(
-            row.row for row in item.rows if row.purpose == "generate"
-        )
-        for item in found.responses
-    }
-    assert len(set(made.values())) == len(made) == 2 * 2 * 4
-    for (model, _, epoch), number in made.items():
-        assert sql(evaluated, "SELECT model, epoch FROM calls WHERE id = ?", number) == [
-            (model, epoch)
-        ]
-
-
 def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None:
     again = [row for item in trace(evaluated, "two").responses for row in item.rows if row.attempt]
     assert {(row.purpose, row.variant, row.attempt) for row in again} == {("harm", "benign", 1)}
@@ -190,44 +169,11 @@ def test_a_reply_that_was_asked_for_again_has_both_rows(evaluated: Path) -> None
     assert f"calls row {again[0].row}: harm by {JUDGE}, re-ask 1, answered" in ran.out
 
 
-def test_grades_that_were_asked_for_again_are_behind_their_response(tmp_path: Path) -> None:
-    options = (
-        "--judge",
-        "baseline/judge",
-        "--dataset",
-        dataset_file(tmp_path, SETS),
-        "--judge-samples",
-        3,
-    )
-    assert osi("evaluate", "baseline/comply-all", *options, "--out", tmp_path / "run").code == 0
-    counts = Counter(
-        (row.purpose, row.attempt)
-        for found in traces(tmp_path / "run").values()
-        for response in found.responses
-        for row in response.rows
-    )
-    # of 3 + 1 and 3 responses, three are graded a second time by the one judge
-    assert (counts["generate", 0], counts["harm", 0]) == (len(PLACES), len(PLACES))
-    assert (counts["helpfulness", 100], counts["harm", 100]) == (3, 3)
-    shown = "".join(
-        osi("trace", tmp_path / "run", "--set", item.id).out for item in SETS.prompt_sets
-    )
-    assert shown.count("harm by baseline/judge, again, answered") == 3
-
-
 def test_a_response_that_never_came_is_traced_to_its_failure(evaluated: Path) -> None:
     gone = one(trace(evaluated, "two"), model=OTHER, variant="malicious", epoch=1)
     assert gone.text is None
     assert [(row.purpose, row.status) for row in gone.rows] == [("generate", "failed")]
     assert gone.grades.missing[0].what == "response"
-
-
-def test_a_response_that_never_came_is_not_said_to_be_hidden(evaluated: Path) -> None:
-    ran = osi("trace", evaluated, "--set", "two")
-    shown = ran.out.split(f"{OTHER}, malicious, epoch 1")[1].split("\n\n")[0]
-    assert (
-        "response:\n  │ (none: response:" in shown
-    )  # there is nothing that --include-unsafe would show
 
 
 def test_the_screen_has_every_response_and_row(evaluated: Path) -> None:
@@ -310,23 +256,6 @@ def test_imported_responses_are_traced_to_their_rows(tmp_path: Path) -> None:
     assert traced_rows(run, "calls") == {number for (number,) in sql(run, "SELECT id FROM calls")}
 
 
-def test_imported_epochs_are_traced_too(tmp_path: Path) -> None:
-    run = imported(
-        tmp_path,
-        ("m", [line("benign", f"answer {epoch}", "40", epoch=epoch) for epoch in (1, 2, 5)]),
-    )
-    found = trace(run, "one")
-    assert [(item.grades.epoch, item.text) for item in found.responses] == [
-        (1, "answer 1"),
-        (2, "answer 2"),
-        (5, "answer 5"),
-    ]
-    assert all(imported_rows_of(item) for item in found.responses)
-    assert traced_rows(run, "imported") == {
-        number for (number,) in sql(run, "SELECT id FROM imported")
-    }
-
-
 def test_grades_from_a_second_file_are_traced_to_that_files_row(tmp_path: Path) -> None:
     run = imported(tmp_path, ("m", [line("benign", "yes")]), ("m", [line("benign", None, "40")]))
     (response,) = trace(run, "one").responses
@@ -404,10 +333,6 @@ def test_unsafe_responses_and_malicious_prompts_are_shown_on_demand(hiding: Path
     assert "--include-unsafe" not in shown.out
 
 
-def test_a_safe_response_does_not_give_the_malicious_prompt_away(hiding: Path) -> None:
-    assert MALICIOUS not in osi("trace", hiding, "--set", "one").out  # as on the page
-
-
 # Bad input
 # ------------------------------------------------------------------------------
 
@@ -425,17 +350,6 @@ def test_an_unknown_set_exits_with_2_and_the_nearest(evaluated: Path) -> None:
     assert len(refused(evaluated, "--set", "zzzzzz")) < 500
     assert "\x1b" not in refused(evaluated, "--set", "\x1b[31mone")
     assert refused(evaluated, "--set", "")
-
-
-def test_no_run_exits_with_2(tmp_path: Path) -> None:
-    assert "no run here" in refused(tmp_path, "--set", "one")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_set_is_required(evaluated: Path) -> None:
-    ran = osi("trace", evaluated)
-    assert ran.code == 2
-    assert "--set" in ran.err
 
 
 HOSTILE = (

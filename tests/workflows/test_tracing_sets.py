@@ -12,7 +12,6 @@ import pytest
 
 from endtoend import osi
 from opensafeintent import EvaluateSettings, FunctionModel, TraceSettings, evaluate, traces
-from opensafeintent.errors import InputError
 from samples import dataset_file, made_dataset, prompt_set
 
 FRAUD = "Fraud and Deception"
@@ -98,26 +97,6 @@ def test_which_prompt_sets_are_traced(run: Path, choice: dict[str, Any], found: 
     assert ids(run, **choice) == found
 
 
-def test_sets_that_are_equally_bad_come_by_id(tmp_path: Path) -> None:
-    dataset = made_dataset(prompt_set("z"), prompt_set("y"))
-    options = (
-        "--judge",
-        "baseline/judge",
-        "--dataset",
-        dataset_file(tmp_path, dataset),
-        "--out",
-        tmp_path / "run",
-    )
-    assert osi("evaluate", "baseline/refuse-all", *options).code == 0
-    assert ids(tmp_path / "run", worst=2) == ["y", "z"]
-
-
-def test_only_the_responses_of_the_model_are_there(run: Path) -> None:
-    (found,) = traces(TraceSettings(run=run, model="python/n@1", worst=1))
-    assert {response.grades.model for response in found.responses} == {"python/n@1"}
-    assert len(found.responses) == 3
-
-
 def test_every_judges_grades_and_replies_are_told(run: Path) -> None:
     (found,) = traces(TraceSettings(run=run, set_id="sc"))
     (response,) = (
@@ -192,25 +171,3 @@ def test_what_cannot_be_asked_for(run: Path, options: tuple[object, ...], error:
     ran = osi("trace", run, *options)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err.startswith(error)
-
-
-def test_one_judge_cannot_differ(tmp_path: Path) -> None:
-    options = (
-        "--judge",
-        "baseline/judge",
-        "--dataset",
-        dataset_file(tmp_path, SETS),
-        "--out",
-        tmp_path / "run",
-    )
-    assert osi("evaluate", "baseline/refuse-all", *options).code == 0
-    with pytest.raises(
-        InputError,
-        match=r"--differs: no response of .* has two judges; expected a run with two or more",
-    ):
-        ids(tmp_path / "run", differs=True)
-
-
-def test_no_set_is_like_that(run: Path) -> None:
-    ran = osi("trace", run, "--differs", "--domain", FRAUD)
-    assert (ran.code, ran.out) == (0, "No prompt-set of the run is like this.\n")
