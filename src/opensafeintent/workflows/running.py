@@ -37,9 +37,7 @@ from opensafeintent.evaluation.pipeline import ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, ResponseKey
 from opensafeintent.evaluation.replay import replay
 from opensafeintent.evaluation.run import (
-    expected_regrades,
     missing_grades,
-    regrade,
     run_work,
 )
 from opensafeintent.evaluation.spending import spent_of_run
