@@ -250,14 +250,8 @@ AGAINST = "--baseline old --fail-if-worse"
         ("--fail-under triplet_safety=inf", "expected a number"),
         ("--fail-under triplet_safety=1 --confidence 0.95", "above 0 and below 1"),
         ("--fail-over stable_unsafe=0 --confidence 0.95", "above 0 and below 1"),
-<<<<<<< HEAD
         (f"{UNDER} --confidence 1", "--confidence"),
         (f"{UNDER} --confidence 0.5", "--confidence"),
-=======
-        (f"{UNDER} --confidence 1", "expected float"),
-        (f"{UNDER} --confidence nan", "expected float"),
-        (f"{UNDER} --confidence 0.5", "expected float"),
->>>>>>> febf83c (Gating: the limits of --confidence are told as other limits are)
         ("--confidence 0.95", "there is no gate"),
         ("--junit j.xml", "there is no gate"),
         ("--fail-if-worse triplet_safety=0.1", "give --baseline RUN"),
