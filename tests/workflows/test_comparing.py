@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import random
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from scipy.stats import binom, binomtest
 from endtoend import Ran, osi
 from opensafeintent import CompareSettings, ImportSettings, compare, import_files
 from opensafeintent.analysis.numbers import COMPARED
-from opensafeintent.errors import InputError
 from opensafeintent.promptsets import Dataset
 from opensafeintent.statistics import Comparison, Resamples, compare_models, rank_intervals
 from samples import dataset_file, json_lines, made_dataset, prompt_set
@@ -122,8 +120,14 @@ def from_the_library(metric: str) -> Comparison:
 @pytest.mark.parametrize("metric", ["triplet_safety", "mean_utility"])
 def test_differences_intervals_and_p_are_the_librarys(metric: str, shown: tuple[Ran, Path]) -> None:
     expected, names = from_the_library(metric), list(MODELS)
-    rows = [row for row in pairs_in(shown[1]) if row["metric"] == metric]
-    assert len(rows) == 3
+    every = pairs_in(shown[1])
+    assert len(every) == 3 * len(COMPARED)
+    rows = [row for row in every if row["metric"] == metric]
+    assert [(row["model_a"], row["model_b"]) for row in rows] == [
+        ("best", "middle"),
+        ("best", "worst"),
+        ("middle", "worst"),
+    ]
     for row in rows:
         a, b = names.index(row["model_a"]), names.index(row["model_b"])
         assert int(row["n"]) == expected.n[a, b] < len(SETS)
@@ -160,16 +164,12 @@ def test_triplet_safety_by_mcnemar_by_hand(shown: tuple[Ran, Path]) -> None:
 
 def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
     ran, out = shown
-    assert ran.code == 0, ran.err
     for row in pairs_in(out):
         if row["metric"] not in ("triplet_safety", "mean_utility"):
             continue
-        after = ran.out.split(f"{row['metric']}: ")[1]
-        line = next(
-            line
-            for line in after.splitlines()
-            if line.split()[:2] == [row["model_a"], row["model_b"]]
-        )
+        after = ran.out.split(f"{row['metric']}: ")[1].splitlines()
+        models = [row["model_a"], row["model_b"]]
+        line = next(line for line in after if line.split()[:2] == models)
         value, low, high = (
             f"{float(row[f'difference{end}']):+.2f}".replace("-", "−")
             for end in ("", "_low", "_high")
@@ -177,24 +177,11 @@ def test_the_screen_tells_the_same(shown: tuple[Ran, Path]) -> None:
         assert f"{value} [{low}, {high}]" in line
         p = float(row["p_adjusted"])
         assert (f"{p:.3f}" if p >= 0.001 else "<0.001") in line.split()
-    found = from_the_library("triplet_safety")
     lines = ran.out.split("triplet_safety: ")[1].split("Rank")[1].splitlines()
-    for name, rank in zip(MODELS, rank_intervals(found), strict=True):
+    for name, rank in zip(MODELS, rank_intervals(from_the_library("triplet_safety")), strict=True):
+        assert rank is not None
         line = next(line.split() for line in lines if line.split()[:1] == [name])
-        assert line[2:] == [
-            f"{low}–{high}" if low != high else f"{low}" for low, high in filter(None, (rank,))
-        ]
-
-
-def test_every_pair_in_every_compared_metric_in_the_order_of_names(shown: tuple[Ran, Path]) -> None:
-    rows = pairs_in(shown[1])
-    assert len(rows) == 3 * len(COMPARED)
-    assert {row["metric"] for row in rows} == set(COMPARED)
-    assert {(row["model_a"], row["model_b"]) for row in rows} == {
-        ("best", "middle"),
-        ("best", "worst"),
-        ("middle", "worst"),
-    }
+        assert line[2:] == ["–".join(map(str, dict.fromkeys(rank)))]
 
 
 # Where they go
@@ -209,31 +196,22 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
-def test_out_has_the_table_in_every_format_and_nothing_else(shown: tuple[Ran, Path]) -> None:
+def test_the_table_is_written_in_every_format_where_out_says_and_nowhere_else(
+    run: Path, shown: tuple[Ran, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ran, out = shown
     assert contents(out).keys() == {f"comparisons.{ending}" for ending in ("csv", "md", "tex")}
     assert str(out / "comparisons.csv") in ran.out
-    for name, raw in contents(out).items():
-        assert all(model.encode() in raw for model in MODELS), name
-
-
-def test_nothing_is_written_without_out(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
+    # a run that is named twice is one run, and gives the same bytes
+    assert osi("compare", run, run, "--out", tmp_path / "again").code == 0
+    assert contents(tmp_path / "again") == contents(out)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     before = contents(run)
     assert osi("compare", run).code == 0
     assert contents(run) == before
-    assert contents(tmp_path) == {}
-
-
-def test_the_same_runs_give_the_same_bytes(
-    run: Path, shown: tuple[Ran, Path], tmp_path: Path
-) -> None:
-    assert (
-        osi("compare", run, run, "--out", tmp_path / "again").code == 0
-    )  # a run that is named twice is one run
-    assert contents(tmp_path / "again") == contents(shown[1])
+    assert contents(here) == {}
 
 
 # What may be compared
@@ -249,14 +227,11 @@ def refused(*arguments: object) -> str:
 
 
 def test_two_runs_on_one_dataset(tmp_path: Path) -> None:
-    runs = (
-        run_of(tmp_path / "a", {"first": MODELS["worst"]}),
-        run_of(tmp_path / "b", {"second": MODELS["best"]}),
-    )
-    apart = compared(*runs, out=tmp_path / "apart")
+    first = run_of(tmp_path / "a", {"first": MODELS["worst"]})
+    second = run_of(tmp_path / "b", {"second": MODELS["best"]})
     both = run_of(tmp_path / "c", {"first": MODELS["worst"], "second": MODELS["best"]})
-    together = compared(both, out=tmp_path / "together")
-    assert apart == together
+    apart = compared(first, second, out=tmp_path / "apart")
+    assert apart == compared(both, out=tmp_path / "together")
     assert names_in(apart) == {"first", "second"}
 
 
@@ -290,92 +265,36 @@ def test_sets_that_newly_fail_and_newly_pass_between_two_runs(tmp_path: Path) ->
 
 
 def test_a_difference_is_the_later_runs_value_minus_the_earlier_ones(tmp_path: Path) -> None:
-    best, worst = (
-        run_of(tmp_path / "a", {"m": MODELS["best"]}),
-        run_of(tmp_path / "b", {"k": MODELS["worst"]}),
-    )
-    forth, back = (
-        compared(best, worst, out=tmp_path / "1"),
-        compared(worst, best, out=tmp_path / "2"),
-    )
+    best = run_of(tmp_path / "a", {"m": MODELS["best"]})
+    worst = run_of(tmp_path / "b", {"k": MODELS["worst"]})
+    forth = compared(best, worst, out=tmp_path / "1")
+    back = compared(worst, best, out=tmp_path / "2")
     assert {(row["model_a"], row["model_b"]) for row in forth} == {("m", "k")}
     assert {(row["model_a"], row["model_b"]) for row in back} == {("k", "m")}
     for one, other in zip(forth, back, strict=True):
-        assert one["metric"] == other["metric"]
+        assert (one["metric"], one["p"], one["n"]) == (other["metric"], other["p"], other["n"])
         assert float(one["difference"]) == -float(other["difference"])
-        assert (float(one["difference_low"]), one["p"], one["n"]) == (
-            -float(other["difference_high"]),
-            other["p"],
-            other["n"],
-        )
+        assert float(one["difference_low"]) == -float(other["difference_high"])
         if one["metric"] in ("triplet_safety", "mean_utility"):
             assert float(one["difference"]) < 0, "the worse one was named last"
 
 
-def test_the_order_of_prompt_sets_in_a_dataset_changes_nothing(tmp_path: Path) -> None:
-    models = {name: MODELS[name] for name in ("middle", "best")}
-    turned = made_dataset(*reversed(SETS.prompt_sets))
-    one, other = run_of(tmp_path / "a", models), run_of(tmp_path / "b", models, turned)
-    assert compared(one, out=tmp_path / "1") == compared(other, out=tmp_path / "2")
-
-
-def test_one_model_in_two_runs_is_compared_with_itself_by_the_runs_names(tmp_path: Path) -> None:
-    runs = [
-        run_of(tmp_path / name, {"m": MODELS[grades]}).rename(tmp_path / name / name)
-        for name, grades in (("a", "best"), ("b", "worst"))
-    ]
-    first, second = sorted(names_in(compared(*runs, out=tmp_path / "out")))
-    assert (first, second) == ("m [a]", "m [b]")
-
-
-def test_no_model_is_lost_to_another_of_its_shown_name(tmp_path: Path) -> None:
-    runs = [
-        run_of(tmp_path / name, {model: MODELS[grades]}).rename(tmp_path / name / name)
-        for name, model, grades in (
-            ("a", "m", "best"),
-            ("b", "m", "worst"),
-            ("c", "m [a]", "middle"),
-        )
-    ]
-    assert len(names_in(compared(*runs, out=tmp_path / "out"))) == 3
-
-
 def test_one_model_exits_with_2(tmp_path: Path) -> None:
     run = run_of(tmp_path, {"alone": MODELS["best"]})
-    assert "nothing to compare" in refused(run)
     assert "nothing to compare" in refused(run, run, "--out", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
 def test_models_on_different_datasets_are_not_compared(tmp_path: Path) -> None:
-    runs = (
-        run_of(tmp_path / "a", {"m": MODELS["best"]}),
-        run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER),
-    )
-    assert "dataset" in refused(*runs)
+    here = run_of(tmp_path / "a", {"m": MODELS["best"]})
+    there = run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER)
+    assert "dataset" in refused(here, there)
     run_of(tmp_path / "a", {"k": MODELS["worst"]})
-    run_of(tmp_path / "b", {"o": given(6, 0.3, FEWER)}, FEWER)
-    ran = osi("compare", *runs, "--out", tmp_path / "out")
-    rows = pairs_in(tmp_path / "out")
-    assert {frozenset((row["model_a"], row["model_b"])) for row in rows} == {
-        frozenset("mk"),
-        frozenset("no"),
-    }
+    ran = osi("compare", here, there, "--out", tmp_path / "out")
+    assert names_in(pairs_in(tmp_path / "out")) == {"m", "k"}
     assert "made: 40 prompt-sets" in ran.out
-    assert "fewer: 4 prompt-sets" in ran.out
-
-
-def test_a_group_of_one_model_is_not_shown_as_an_empty_table(tmp_path: Path) -> None:
-    runs = (
-        run_of(tmp_path / "a", {"m": MODELS["best"], "k": MODELS["worst"]}),
-        run_of(tmp_path / "b", {"n": given(5, 0.3, FEWER)}, FEWER),
-    )
-    ran = osi("compare", *runs)
-    assert ran.code == 0
-    assert (
-        ran.out.count("second minus first") == 2
-    )  # the two primary metrics of the one group that has a pair
+    # the two primary metrics of the one group that has a pair
+    assert ran.out.count("second minus first") == 2
 
 
 def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:
@@ -413,32 +332,6 @@ def test_models_that_never_differ(tmp_path: Path) -> None:
     assert ("1–2",) in places
 
 
-@pytest.mark.slow
-def test_a_metric_undefined_in_half_the_sets(tmp_path: Path) -> None:
-    """Each pair is compared where it can be; two models without a set in common are not."""
-    halves = {
-        name: {
-            place: pair
-            for place, pair in MODELS["best"].items()
-            if place[1] != "malicious" or (place[0] < "s20") is early
-        }
-        for name, early in (("early", True), ("late", False))
-    }
-    rows = compared(run_of(tmp_path, halves | {"whole": MODELS["worst"]}), out=tmp_path / "out")
-    sets = {
-        (row["model_a"], row["model_b"]): int(row["n"])
-        for row in rows
-        if row["metric"] == "triplet_safety"
-    }
-    assert sets.keys() == {("early", "whole"), ("late", "whole")}
-    assert all(10 < n <= 20 for n in sets.values())
-    both = {(row["model_a"], row["model_b"]) for row in rows if row["metric"] == "dual_use_utility"}
-    assert (
-        "early",
-        "late",
-    ) in both, "what does not need the malicious prompts is compared on all sets"
-
-
 def test_hostile_names_are_never_raw_on_the_terminal(tmp_path: Path) -> None:
     names = {"]0;owned\u200b": MODELS["best"], "\u202e[bold]b": MODELS["worst"]}
     ran = osi("compare", run_of(tmp_path, names))
@@ -448,14 +341,4 @@ def test_hostile_names_are_never_raw_on_the_terminal(tmp_path: Path) -> None:
 
 
 def test_what_is_no_run_is_refused(tmp_path: Path, run: Path) -> None:
-    assert "no run here" in refused(tmp_path)
     assert "no run here" in refused(run, tmp_path / "nowhere")
-    with pytest.raises(InputError, match="no run here"):
-        compare(CompareSettings(runs=(tmp_path,)))
-
-
-def test_the_public_function_returns_the_groups(run: Path) -> None:
-    settings: dict[str, Any] = {"runs": (run,)}
-    (group,) = compare(CompareSettings(**settings)).groups
-    assert sorted(group.models) == sorted(MODELS)
-    assert group.numbers.comparisons.keys() == set(COMPARED)
