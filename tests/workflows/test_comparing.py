@@ -309,29 +309,6 @@ def test_models_without_a_set_in_common_have_no_numbers(tmp_path: Path) -> None:
     assert pairs_in(tmp_path / "out") == []
 
 
-def test_models_that_never_differ(tmp_path: Path) -> None:
-    ran = osi(
-        "compare",
-        run_of(tmp_path, {"one": MODELS["best"], "same": MODELS["best"]}),
-        "--out",
-        tmp_path / "out",
-    )
-    assert ran.code == 0, ran.err
-    for row in pairs_in(tmp_path / "out"):
-        assert (float(row["difference"]), row["p"], row["p_adjusted"], row["detectable"]) == (
-            0,
-            "1.0",
-            "1.0",
-            "",
-        )
-    places = {
-        tuple(line.split()[2:])
-        for line in ran.out.splitlines()
-        if line.split()[:1] in (["one"], ["same"])
-    }
-    assert ("1–2",) in places
-
-
 def test_hostile_names_are_never_raw_on_the_terminal(tmp_path: Path) -> None:
     names = {"]0;owned\u200b": MODELS["best"], "\u202e[bold]b": MODELS["worst"]}
     ran = osi("compare", run_of(tmp_path, names))

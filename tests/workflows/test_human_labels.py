@@ -17,7 +17,7 @@ from opensafeintent import ImportSettings, ReportSettings, import_files, write_r
 from opensafeintent.annotation.labels import Label, text_hash, write_labels
 from opensafeintent.errors import InputError
 from opensafeintent.taxonomy import CORE_VARIANTS
-from samples import dataset_file, exit_code, json_lines, made_dataset, prompt_set
+from samples import dataset_file, json_lines, made_dataset, prompt_set
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -93,17 +93,27 @@ def labels_file(tmp_path: Path) -> Path:
     return tmp_path / "labels.jsonl"
 
 
+@pytest.fixture
+def second_file(tmp_path: Path) -> Path:
+    """The same labels by another person."""
+    path = tmp_path / "second.jsonl"
+    write_labels(labels(lambda label: msgspec.structs.replace(label, annotator="ben")), path)
+    return path
+
+
 def metrics_of(folder: Path) -> dict[str, Any]:
     metrics: dict[str, Any] = json.loads((folder / "metrics.json").read_bytes())
     return metrics
 
 
 def test_raw_numbers_stay_as_they_are_and_leave_with_the_labels(
-    run: Path, labels_file: Path, tmp_path: Path
+    run: Path, labels_file: Path, second_file: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "report"
-    outcome = write_report(ReportSettings(runs=(run,), out=out, human_labels=(labels_file,)))
+    files = (labels_file, second_file)
+    outcome = write_report(ReportSettings(runs=(run,), out=out, human_labels=files))
     assert all(item.corrected for item in outcome.corrected)
+    assert {item.annotators for item in outcome.corrected} == {2}
     with_labels = metrics_of(out)
     entry = with_labels.pop("corrected")["models"][MODEL]["triplet_safety"]
     assert (entry["labels"], entry["units"]) == (40, "prompt-sets")
@@ -145,35 +155,3 @@ def test_labels_of_another_text_are_refused_and_nothing_is_written(
     with pytest.raises(InputError, match="another text than the one that was labelled"):
         write_report(ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=(path,)))
     assert [path.name for path in (tmp_path / "report").iterdir()] == [".lock"]
-
-
-def test_from_the_command_line(
-    run: Path,
-    labels_file: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    report = ("report", run, "--out", tmp_path / "report", "--human-labels")
-    assert exit_code(monkeypatch, *report, labels_file) == 0
-    assert (
-        metrics_of(tmp_path / "report")["corrected"]["models"][MODEL]["triplet_safety"]["value"]
-        is not None
-    )
-    capsys.readouterr()
-    assert exit_code(monkeypatch, *report, tmp_path / "nowhere.jsonl") == 2
-    assert "nowhere.jsonl: cannot read" in capsys.readouterr().err
-
-
-def test_labels_in_several_files_are_labels_of_one_study(run: Path, tmp_path: Path) -> None:
-    files = []
-    for name in ("ana", "ben"):
-        write_labels(
-            labels(lambda label, name=name: msgspec.structs.replace(label, annotator=name)),
-            tmp_path / name,
-        )  # type: ignore[misc]
-        files.append(tmp_path / name)
-    outcome = write_report(
-        ReportSettings(runs=(run,), out=tmp_path / "report", human_labels=tuple(files))
-    )
-    assert {item.annotators for item in outcome.corrected} == {2}

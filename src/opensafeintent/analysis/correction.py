@@ -74,11 +74,12 @@ class _Responses:
             {name: place for place, name in enumerate(group.array[dim].values.tolist())}
             for dim in ("prompt_set", "epoch")
         )
-        labels = [
-            _Label((sets[item.id], CORE_VARIANTS.index(item.variant), epochs[item.epoch]), truth)
-            for truth in truths
-            if (item := truth.item).variant in CORE_VARIANTS
-        ]
+        labels = []
+        for truth in truths:
+            item = truth.item
+            if item.variant in CORE_VARIANTS:
+                place = sets[item.id], CORE_VARIANTS.index(item.variant), epochs[item.epoch]
+                labels.append(_Label(place, truth))
         self.ungraded = sum(bool(np.isnan(self.safety[label.place])) for label in labels)
         self.labels = [label for label in labels if complete[label.place[0], label.place[2]]]
 
