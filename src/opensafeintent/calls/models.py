@@ -59,7 +59,12 @@ def open_models(
     problems: list[str] = []
     for name in names:
         try:
-            opened[name] = _open(name, http, others)
+            if (model := _in_process(name, http)) is not None:
+                opened[name] = model
+            elif others is not None and _is_foreign(name):
+                opened[name] = others.open(name, http)
+            else:
+                opened[name] = ChatModel(name, resolve_endpoint(name), http)
         except InputError as error:
             problems.append(str(error))
     if problems:
@@ -67,9 +72,7 @@ def open_models(
     return opened
 
 
-def _in_process(
-    name: str, http: HttpSession | None = None
-) -> ScriptedModel | ReplayModel | CalledFunction | None:
+def _in_process(name: str, http: HttpSession | None = None) -> Model | None:
     """Return what answers for a name without a provider; without `http` for its identity alone."""
     check_model_name(name)
     if name.startswith("baseline/"):
@@ -77,14 +80,6 @@ def _in_process(
     if name.startswith(PREFIX):
         return CalledFunction(function_named(name), http)
     return ReplayModel(name) if name.startswith("replay/") else None
-
-
-def _open(name: str, http: HttpSession, others: OtherProviders | None) -> Model:
-    if (model := _in_process(name, http)) is not None:
-        return model
-    if others is not None and _is_foreign(name):
-        return others.open(name, http)
-    return ChatModel(name, resolve_endpoint(name), http)
 
 
 def check_model_name(name: str, where: str = "model") -> None:
@@ -141,27 +136,17 @@ class Served(msgspec.Struct, frozen=True):
 
 def served_models() -> list[Served]:
     """List what can be named as a model, and which variables each needs."""
-    lines = [
-        Served(f"baseline/{name}", "in process", script.summary)
-        for name, script in BASELINES.items()
-    ]
-    lines.append(
-        Served("replay/FILE", "in process", "recorded responses: JSONL of id, variant, response")
-    )
-    lines.append(
-        Served(
-            "python/MODULE:FUNCTION@VERSION",
-            "in process",
-            "a function of yours: takes messages, returns text",
-        )
-    )
+    in_process = {
+        **{f"baseline/{name}": script.summary for name, script in BASELINES.items()},
+        "replay/FILE": "recorded responses: JSONL of id, variant, response",
+        "python/MODULE:FUNCTION@VERSION": "a function of yours: takes messages, returns text",
+    }
+    lines = [Served(name, "in process", about) for name, about in in_process.items()]
     for name, provider in ENDPOINTS.items():
         url, key = variables(name)
-        needs = () if provider.local else (key,)
-        about = (
-            f"{provider.base_url}  (or {url}{f'; {key} if it wants one' if provider.local else ''})"
-        )
-        lines.append(Served(f"{name}/MODEL", "native", about, needs))
+        optional = f"; {key} if it wants one" if provider.local else ""
+        about = f"{provider.base_url}  (or {url}{optional})"
+        lines.append(Served(f"{name}/MODEL", "native", about, () if provider.local else (key,)))
     about = "any chat-completions server; P in capitals, - and . as _"
     lines.append(Served("openai-api/P/MODEL", "native", about, ("P_BASE_URL", "P_API_KEY")))
     return lines
@@ -198,13 +183,9 @@ class ReplayModel:
             return Failure(kind="not_recorded", error=f"{self._path} holds responses only")
         recorded = self._responses.get((subject.set_id, subject.variant, subject.epoch))
         if recorded is None:
-            return Failure(
-                kind="not_recorded",
-                error=(
-                    f"{self._path} holds no response for {subject.set_id}, {subject.variant}, epoch"
-                    f" {subject.epoch}"
-                ),
-            )
+            asked = f"{subject.set_id}, {subject.variant}, epoch {subject.epoch}"
+            line = f"{self._path} holds no response for {asked}"
+            return Failure(kind="not_recorded", error=line)
         body = completion_body(recorded.response or "", self.identity, recorded.stop_reason)
         try:
             return Replied(read_reply(body), body)

@@ -91,7 +91,6 @@ class Prices:
         self._day = day or datetime.now(UTC).date()
         self._given = read_prices(file) if file else {}
         self._known: dict[str, Price | None] = dict(self._given)
-        self._sha256 = sha256_hex(read_bytes(file)) if file else ""
 
     @cached_property
     def _package(self) -> Any:
@@ -105,7 +104,7 @@ class Prices:
     def about(self) -> dict[str, str] | None:
         """Where the prices are from, by field of `cost.json`; None where there are none."""
         if self._file:
-            return {"source": self._file.name, "sha256": self._sha256}
+            return {"source": self._file.name, "sha256": sha256_hex(read_bytes(self._file))}
         if self._package is None:
             return None
         return {
@@ -127,13 +126,38 @@ class Prices:
     def of(self, model: str) -> Price | None:
         """Return a model's price; None where it is not known."""
         if model not in self._known:
-            if is_in_process(model):
-                self._known[model] = _FREE
-            else:
-                self._known[model] = (
-                    None if self._package is None else _listed(self._package, model, self._day)
-                )
+            self._known[model] = _FREE if is_in_process(model) else self._listed(model)
         return self._known[model]
+
+    def _listed(self, model: str) -> Price | None:
+        """Return what the package says of a model, by its name; None where it knows none.
+
+        A name of the generic kind says nothing of who serves it. Where a price depends on the hour,
+        it is the highest of the day.
+        """
+        package = self._package
+        prefix, _, name = model.removeprefix(FOREIGN).partition("/")
+        if package is None or not (prefix in ENDPOINTS or prefix in INSPECT_PROVIDERS):
+            return None
+        provider = _RENAMED.get(provider_of(model), provider_of(model))
+        usage, by_hour = package.Usage(input_tokens=_TOKENS, output_tokens=_TOKENS), []
+        for hour in range(24):
+            at = datetime(self._day.year, self._day.month, self._day.day, hour, tzinfo=UTC)
+            try:
+                asked = package.calc_price(
+                    usage, name, provider_id=provider, genai_request_timestamp=at
+                )
+            except LookupError:
+                return None
+            rates = asked.model_price
+            if (
+                getattr(rates, "input_mtok", None) is None
+                or getattr(rates, "output_mtok", None) is None
+            ):
+                return None  # it is paid for by the image, the second or the request
+            each = (asked.input_price, asked.output_price)
+            by_hour.append(Price(*(float(price * 1_000_000 / _TOKENS) for price in each)))
+        return max(by_hour, key=lambda price: price.input + price.output)
 
     def cost(self, tokens: Mapping[tuple[str, str], float]) -> float:
         """Return what tokens by (model, `input` or `output`) cost; those of models without a price
@@ -193,36 +217,3 @@ def _load() -> Any:
         return importlib.import_module("genai_prices")
     except ImportError:
         return None
-
-
-def _listed(package: Any, model: str, day: date) -> Price | None:
-    """Return what the package says of a model, by its name; None where it knows none.
-
-    A name of the generic kind says nothing of who serves it. Where a price depends on the hour, it
-    is the highest of the day.
-    """
-    provider, prefix = provider_of(model), model.removeprefix(FOREIGN).partition("/")[0]
-    if prefix not in ENDPOINTS and prefix not in INSPECT_PROVIDERS:
-        return None
-    name = model.removeprefix(FOREIGN).partition("/")[2]
-    usage, found = package.Usage(input_tokens=_TOKENS, output_tokens=_TOKENS), []
-    for hour in range(24):
-        at = datetime(day.year, day.month, day.day, hour, tzinfo=UTC)
-        try:
-            asked = package.calc_price(
-                usage,
-                name,
-                provider_id=_RENAMED.get(provider, provider),
-                genai_request_timestamp=at,
-            )
-        except LookupError:
-            return None
-        if any(
-            getattr(asked.model_price, kind, None) is None for kind in ("input_mtok", "output_mtok")
-        ):
-            return None  # it is paid for by the image, the second or the request
-        each = (
-            float(price * 1_000_000 / _TOKENS) for price in (asked.input_price, asked.output_price)
-        )
-        found.append(Price(*each))
-    return max(found, key=lambda price: price.input + price.output)

@@ -44,12 +44,10 @@ class Spending(msgspec.Struct, kw_only=True):
 
     def add(self, attempt: Attempted) -> None:
         """Count an attempt."""
-        told = attempt.input_tokens + attempt.output_tokens > 0
-        if attempt.status == "failed":
-            self.failed += 1
-        else:
-            self.calls += 1
-            self.without_usage += not told
+        answered = attempt.status != "failed"
+        self.calls += answered
+        self.failed += not answered
+        self.without_usage += answered and not attempt.input_tokens + attempt.output_tokens
         self.input_tokens += attempt.input_tokens
         self.output_tokens += attempt.output_tokens
 
