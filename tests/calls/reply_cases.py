@@ -79,11 +79,8 @@ CASES: Mapping[str, Case] = {
     "text among parts": reply("answered", {"content": [THOUGHT, {"type": "text", "text": GOOD}]}),
     "text after thinking": reply("answered", {"content": f"<think>plan</think>{GOOD}"}),
     "refusal field": reply("answered", {"content": None, "refusal": GOOD}),
-    "refusal field, empty content": reply("answered", {"content": "", "refusal": GOOD}),
     "text, abort": reply("broken_off", TEXT, "abort"),
-    "text, timeout": reply("broken_off", TEXT, "timeout"),
     "text, error": reply("broken_off", TEXT, "error"),
-    "text, network_error": reply("broken_off", TEXT, "network_error"),
     "text, error beside choices": reply(
         "broken_off", TEXT, error={"message": "upstream is gone", "code": 502}
     ),
@@ -93,7 +90,6 @@ CASES: Mapping[str, Case] = {
     ),
     # A good answer is not thrown away for what stands beside it
     "usage is a list": reply("answered", TEXT, usage=[]),
-    "usage is a text": reply("answered", TEXT, usage="many"),
     "usage holds objects": reply(
         "answered", TEXT, usage={"prompt_tokens": {}, "completion_tokens": [1]}
     ),
@@ -101,7 +97,6 @@ CASES: Mapping[str, Case] = {
         "answered", TEXT, usage={"prompt_tokens": -5, "completion_tokens": -0.5}
     ),
     "usage is 1e400": raw("answered", ODD_USAGE + "1e400}}"),
-    "usage is NaN": raw("answered", ODD_USAGE + "NaN}}"),
     "usage is endless": raw("answered", ODD_USAGE + "9" * 6000 + "}}"),
     "model is an object": reply("answered", TEXT, model={"id": "m"}),
     "error is null": reply("answered", TEXT, error=None),
@@ -147,11 +142,9 @@ CASES: Mapping[str, Case] = {
     "delta": choice("no_answer", delta={"content": GOOD}, finish_reason="stop"),
     "empty choice": choice("no_answer"),
     "empty, abort": reply("broken_off", {"content": ""}, "abort"),
-    "null, timeout": reply("broken_off", {"content": None}, "timeout"),
     "image parts": reply(
         "malformed", {"content": [{"type": "image_url", "image_url": {"url": "u"}}]}
     ),
-    "no parts": reply("malformed", {"content": []}),
     "parts of another protocol": reply(
         "malformed", {"content": [{"type": "output_text", "text": GOOD}]}
     ),
@@ -165,7 +158,6 @@ CASES: Mapping[str, Case] = {
     "code": error("refused", 400, code="content_filter", message="The response was filtered."),
     "type": error("refused", 422, type="content_policy_violation", message="No."),
     "Azure": error("refused", 400, code=None, innererror=AZURE, message="Filtered."),
-    "Azure, category": error("refused", 400, innererror={"content_filter_result": FOUND}),
     "DashScope": error(
         "refused",
         400,
@@ -196,7 +188,6 @@ CASES: Mapping[str, Case] = {
     "code without a wrapper": Case(
         "refused", json_body({"object": "error", "code": "content_filter", "message": "m"}), 400
     ),
-    "code in a 200": error("refused", 200, code="content_filter", message="Filtered."),
     "OpenRouter in a 200": error(
         "refused", 200, code=403, message="Flagged.", metadata={"flagged_input": "a b"}
     ),
@@ -213,9 +204,6 @@ CASES: Mapping[str, Case] = {
     ),
     "prose alone": error(
         "rejected", 400, code="invalid_request_error", message="Content Exists Risk"
-    ),
-    "prose alone, 403": error(
-        "rejected", 403, message="Content violates usage guidelines: SAFETY_CHECK_TYPE_BIO"
     ),
     "filter not applied": error(
         "rejected", 400, code="content_filter_error", message="The contents are not filtered"

@@ -11,7 +11,6 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable
-from email.utils import formatdate
 
 import pytest
 
@@ -126,17 +125,6 @@ def test_a_field_that_is_not_supported_is_left_out_from_then_on(
     assert sent == [everything, everything - {field}, everything - {field}]
 
 
-def test_a_limit_that_is_taken_by_neither_name_is_left_out() -> None:
-    call = user_call(sampling=Sampling(max_tokens=9))
-    faults = [
-        status(400, code="unsupported_parameter", param=name, match=Match(has=name))
-        for name in ("max_tokens", "max_completion_tokens")
-    ]
-    with LoopbackServer(faults=faults) as server:
-        results = attempts(server.base_url, [call] * 3)
-    assert [type(result) for result in results] == [Failure, Failure, Replied]
-
-
 def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
     call = user_call(sampling=Sampling(max_tokens=9, temperature=0.0))
     faults = [
@@ -164,25 +152,32 @@ def test_calls_that_were_on_their_way_learn_of_it_too() -> None:
 # ------------------------------------------------------------------------------
 
 
+ONCE_MORE, FATAL, ALONE = (True, False, False), (False, True, False), (False, False, False)
+LATER = (True, False, True)
+
+
 @pytest.mark.parametrize(
-    ("fault", "kind"),
+    ("fault", "kind", "what"),
     [
-        (status(500), "server"),
-        (status(503), "server"),
-        (status(529), "server"),
-        (status(408), "server"),
-        (Fault(action="drop"), "connection"),
-        (Fault(action="reset"), "connection"),
-        (Fault(action="truncate"), "connection"),
-        (Fault(action="malformed"), "malformed"),
-        (Fault(action="html"), "malformed"),
-        (Fault(action="completion", empty_choices=True), "malformed"),
-        (status(200, message="try later", code=503), "server"),  # as some gateways put it
+        *((status(number), "server", ONCE_MORE) for number in (500, 529, 408)),
+        *((Fault(action=how), "connection", ONCE_MORE) for how in ("drop", "reset", "truncate")),
+        *((Fault(action=how), "malformed", ONCE_MORE) for how in ("malformed", "html")),
+        (Fault(action="completion", empty_choices=True), "malformed", ONCE_MORE),
+        (status(200, message="try later", code=503), "server", ONCE_MORE),  # as some gateways do
+        *((status(number), "unauthorized", FATAL) for number in (401, 403)),
+        (status(402), "no_credit", FATAL),
+        (status(404), "unknown_model", FATAL),
+        (status(400, message="The model `m` does not exist"), "unknown_model", FATAL),
+        (status(429, code="insufficient_quota"), "no_credit", FATAL),
+        (status(200, code=401), "unauthorized", FATAL),
+        (status(400, code="context_length_exceeded"), "rejected", ALONE),
+        *((status(429, message=said), "rate_limited", LATER) for said in (None, GROQ, OPENAI)),
     ],
+    ids=repr,
 )
-def test_what_may_pass_is_worth_another_try(fault: Fault, kind: str) -> None:
+def test_what_an_attempt_comes_to(fault: Fault, kind: str, what: tuple[bool, ...]) -> None:
     result = failure(fault)
-    assert (result.kind, result.retry, result.fatal, result.throttled) == (kind, True, False, False)
+    assert (result.kind, (result.retry, result.fatal, result.throttled)) == (kind, what)
 
 
 def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,38 +187,6 @@ def test_a_reply_without_end_is_not_heard_out(monkeypatch: pytest.MonkeyPatch) -
     assert result.error.startswith("200 from http://127.0.0.1:") and result.error.endswith(
         "a reply of more than 1 MiB"
     )
-
-
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [
-        (status(401), "unauthorized"),
-        (status(403), "unauthorized"),
-        (status(402, message="Payment required"), "no_credit"),
-        (status(404), "unknown_model"),
-        (
-            status(400, code="model_not_found", message="The model `m` does not exist"),
-            "unknown_model",
-        ),
-        (status(429, code="insufficient_quota"), "no_credit"),
-        (status(200, message="No auth credentials found", code=401), "unauthorized"),
-    ],
-)
-def test_what_will_not_pass_is_fatal(fault: Fault, kind: str) -> None:
-    result = failure(fault)
-    assert (result.kind, result.retry, result.fatal) == (kind, False, True)
-
-
-@pytest.mark.parametrize("message", [None, GROQ, OPENAI])
-def test_a_rate_limit_is_waited_out(message: str | None) -> None:
-    result = failure(status(429, code="rate_limit_exceeded", message=message, retry_after=7))
-    assert (result.kind, result.retry, result.fatal, result.throttled) == (
-        "rate_limited",
-        True,
-        False,
-        True,
-    )
-    assert result.retry_after == 7.0
 
 
 @pytest.mark.parametrize(
@@ -241,13 +204,6 @@ def test_a_rate_limit_is_waited_out(message: str | None) -> None:
 def test_retry_after_is_read_in_seconds(value: str, seconds: float | None) -> None:
     # Five minutes are the most that is waited: a provider that names a day is asked again before.
     assert failure(status(429, headers={"Retry-After": value})).retry_after == seconds
-
-
-def test_retry_after_is_read_as_a_date() -> None:
-    when = int(time.time()) + 30
-    result = failure(status(429, headers={"Retry-After": formatdate(when, usegmt=True)}))
-    assert result.retry_after is not None
-    assert 20 < result.retry_after <= 30
 
 
 def test_silence_ends_at_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,12 +91,12 @@ def test_a_reply_without_an_answer_is_tried_twice_and_stops_no_model(tmp_path: P
         for name, case in CASES.items()
         if case.outcome in TWICE and b'"choices": [{' in case.body
     ]
-    assert len(names) == 19
+    assert len(names) == 18
     calls = [user_call(f"{name}, in between", epoch=epoch) for name in names for epoch in (1, 2)]
     with replying() as server, Ledger(tmp_path / "ledger.sqlite") as ledger:
         outcomes = ask_all(ledger, server.base_url, calls)
         assert set(server.asked.values()) == {4}  # two calls of each, twice
-    # 38 in a row are more than the 20 that stop a model: they are none of those
+    # 36 in a row are more than the 20 that stop a model: they are none of those
     assert [outcome.kind for outcome in outcomes if isinstance(outcome, Failed)] == [
         CASES[name].outcome for name in names for _ in (1, 2)
     ]
