@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from operator import attrgetter
 from pathlib import PurePath
 from typing import NamedTuple
 
@@ -13,9 +12,6 @@ from opensafeintent.calls.baselines import is_baseline
 from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.construction.folder import BuildManifest
 from opensafeintent.construction.pipeline import Built
-from opensafeintent.construction.records import (
-    StageResult,
-)
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.writing import (
@@ -70,20 +66,19 @@ def funnel_table(built: Built) -> Table:
         title="Items through the stages",
         columns=(
             Column("stage", "Stage", "name"),
-            Column("in", "In", "count", attrgetter("count_in")),
-            Column("kept", "Kept", "count", _kept),
-            Column("dropped", "Dropped, and why", get=StageResult.why_dropped),
+            Column("in", "In", "count"),
+            Column("kept", "Kept", "count"),
+            Column("dropped", "Dropped, and why"),
         ),
-        rows=built.stages,
+        rows=[
+            (result.stage, result.count_in, len(result.kept), result.why_dropped())
+            for result in built.stages
+        ],
         notes=(
             "The back-fill takes in the topics from seeds, which it keeps, and what the generator"
             " proposes.",
         ),
     )
-
-
-def _kept(result: StageResult[object]) -> int:
-    return len(result.kept)
 
 
 def _coverage(cells: Sequence[Cell]) -> Table:

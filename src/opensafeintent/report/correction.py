@@ -5,11 +5,11 @@ in their place.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from opensafeintent.analysis.correction import Correction
 from opensafeintent.analysis.groups import Group
 from opensafeintent.metrics import METRICS
+from opensafeintent.report.metrics_json import Json
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.report.tables.grouped import UNDEFINED, group_notes, lead, lead_of
 
@@ -68,15 +68,15 @@ def _basis(item: Correction) -> str | None:
     return f"{item.corrected.n:,} {item.units}, by {people}"
 
 
-def corrected_json(corrections: Sequence[Correction]) -> dict[str, Any]:
+def corrected_json(corrections: Sequence[Correction]) -> Json:
     """Return what `metrics.json` holds under `corrected` (docs/correction.md)."""
-    models: dict[str, dict[str, Any]] = {}
+    models: dict[str, Json] = {}
     for item in corrections:
         models.setdefault(item.model, {})[item.metric] = _entry(item)
     return {"models": models}
 
 
-def _entry(item: Correction) -> dict[str, Any]:
+def _entry(item: Correction) -> Json:
     corrected = item.corrected
     if corrected is None:
         return {"value": None, "ci": None, "refused": item.refused}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -150,7 +149,7 @@ def cost_tables(costs: Costs | None) -> list[Table]:
 def cost_json(costs: Costs) -> bytes:
     """Return `cost.json` (docs/formats.md)."""
 
-    def line_json(line: Spending, dollars: float | None) -> dict[str, Any]:
+    def line_json(line: Spending, dollars: float | None) -> dict[str, object]:
         return {
             **msgspec.to_builtins(line),
             "dollars": None if dollars is None else round(dollars, 9),

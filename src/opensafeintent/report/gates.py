@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 from opensafeintent.analysis.gates import GateResult, Gates
 from opensafeintent.analysis.pairing import Transitions
 from opensafeintent.analysis.reference import reference_values
 from opensafeintent.hostile import one_line
-from opensafeintent.report.metrics_json import estimate_json
+from opensafeintent.report.metrics_json import Json, estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
 from opensafeintent.statistics.gates import Verdict
 
@@ -192,7 +191,7 @@ def transitions_table(transitions: Sequence[Transitions]) -> Table:
     )
 
 
-def gates_json(gates: Gates | None) -> dict[str, Any]:
+def gates_json(gates: Gates | None) -> Json:
     """Return what `metrics.json` says of gates (docs/formats.md); nothing where there are none."""
     if gates is None:
         return {}
@@ -206,7 +205,7 @@ def gates_json(gates: Gates | None) -> dict[str, Any]:
     }
 
 
-def _result_json(result: GateResult) -> dict[str, Any]:
+def _result_json(result: GateResult) -> Json:
     reference = result.reference
     return {
         "option": result.gate.option,

@@ -116,7 +116,9 @@ def render_page(
         library=vega_script(),
         title=_title(groups),
         parts=parts,
-        banners=_banners(parts),
+        banners=list(
+            dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
+        ),  # what nobody may overlook
         verdict=headline(gates) if gates else "",
         gates=shared.get("gates"),
         sampled=_sampled(browser),
@@ -151,10 +153,11 @@ def _figures(groups: Sequence[Group], index: int, figures: Sequence[Figure]) -> 
 def _drawn(figures: Sequence[Figure], folder: Path | None) -> dict[str, str]:
     from opensafeintent.report.figures.writing import drawing
 
-    there = [
-        figure.name for figure in figures if folder and (folder / f"{figure.name}.svg").is_file()
-    ]
-    return {name: drawing(name, folder) for name in there if folder}
+    return {
+        figure.name: drawing(figure.name, folder)
+        for figure in figures
+        if folder and (folder / f"{figure.name}.svg").is_file()
+    }
 
 
 def _part(
@@ -174,7 +177,7 @@ def _part(
     own = [
         table if alone else _of_group(table, index) for table in tables if _GROUP in table.fields
     ]
-    own = [
+    shown = [
         table
         for table in (*own, with_and_without(sensitivity))
         if table.rows and table.name not in drawn
@@ -188,7 +191,7 @@ def _part(
         facts=_facts(group, studies),
         findings=findings(group),
         cautions=cautions(group, sensitivity, corrected=_corrected(own), max_missing=max_missing),
-        content=page.sections(own, figures, prefix=prefix, said=said, drawings=drawings),
+        content=page.sections(shown, figures, prefix=prefix, said=said, drawings=drawings),
     )
 
 
@@ -203,21 +206,8 @@ def _of_group(table: Table, index: int) -> Table:
 
 def _corrected(tables: Sequence[Table]) -> bool:
     """Tell whether human labels have corrected any of the numbers."""
-    return any(
-        record["corrected"] is not None
-        for table in tables
-        if table.name == "corrected"
-        for record in table.records()
-    )
-
-
-def _banners(parts: Sequence[_Part]) -> list[Sentence]:
-    """Return what nobody may overlook: a demonstration judge, and responses that are still to
-    come.
-    """
-    return list(
-        dict.fromkeys(sentence for part in parts for sentence in part.cautions if sentence.loud)
-    )
+    records = (table.records() for table in tables if table.name == "corrected")
+    return any(record["corrected"] is not None for of_table in records for record in of_table)
 
 
 def _sampled(browser: Browser) -> str:

@@ -6,7 +6,7 @@ A column says what programs call its values and how people are shown them. Every
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -57,8 +57,6 @@ class Column(msgspec.Struct, frozen=True):
     heading: str | None = None
     """What people are shown above it; None where they are not shown it."""
     style: Style = "text"
-    get: Callable[..., object] | None = None
-    """How a row that is a record gives the value: its attribute `name` where None."""
     order: int = 0
     """People are shown columns of a lower order first."""
     part: Part | None = None
@@ -121,18 +119,14 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def _cells_of(self, row: object) -> list[tuple[Cell, ...]]:
         own = [column for column in self.columns if column.part is None]
-        values: Iterator[object]
-        if type(row) is tuple:
-            values = iter(row)
-        else:
-            values = (
-                column.get(row) if column.get else getattr(row, column.name) for column in own
-            )
+        values = row if type(row) is tuple else tuple(getattr(row, column.name) for column in own)
+        assert len(values) == len(own), self.name
+        rest = iter(values)
         cells = []
         value: object = None
         for column in self.columns:
             if column.part is None:
-                value = next(values)
+                value = next(rest)
             cells.append(column.cells(value))
         return cells
 
@@ -176,7 +170,6 @@ _PART_STYLES: dict[Part, Style] = {
 def estimate_columns(
     name: str,
     heading: str | None,
-    get: Callable[..., object] | None = None,
     *,
     style: Literal["interval", "signed"] = "interval",
     parts: Iterable[Part] = ("n",),
@@ -189,7 +182,6 @@ def estimate_columns(
     Args:
         name: of the value; a part is called `NAME_PART`.
         heading: of the value.
-        get: how a record gives the estimate: its attribute `name` where None.
         style: of the value.
         parts: which parts files have.
         headings: of the parts that people are shown.
@@ -206,4 +198,4 @@ def estimate_columns(
         )
         for part in parts
     )
-    return Column(name, heading, style, get), *of_parts
+    return Column(name, heading, style), *of_parts

@@ -16,6 +16,7 @@ from opensafeintent.report.formats import interval, shortened
 
 Spec = dict[str, Any]
 Datum = dict[str, Any]
+"""Both plain JSON."""
 
 
 # The look: colours that are told apart without colour vision and stand out on white and on black
@@ -34,7 +35,7 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross"
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 """Faces of the same widths, so that a figure is laid out alike everywhere."""
 
-LAYOUT: dict[str, Any] = {
+LAYOUT: Spec = {
     "background": "transparent",
     "font": FONT,
     "view": {"stroke": None},
@@ -71,7 +72,7 @@ LAYOUT: dict[str, Any] = {
 """What holds in every theme."""
 
 
-def _theme(ink: str, quiet: str, background: str) -> dict[str, Any]:
+def _theme(ink: str, quiet: str, background: str) -> Spec:
     return {
         "background": background,
         "axis": {"labelColor": ink, "titleColor": quiet},
@@ -100,12 +101,12 @@ def data(rows: Sequence[Datum]) -> Spec:
     return {"data": {"values": list(rows)}}
 
 
-def quantity(field: str, **more: Any) -> Spec:
+def quantity(field: str, **more: object) -> Spec:
     """Return the encoding of a number."""
     return {"field": field, "type": "quantitative", **more}
 
 
-def nominal(field: str, **more: Any) -> Spec:
+def nominal(field: str, **more: object) -> Spec:
     """Return the encoding of a name."""
     return {"field": field, "type": "nominal", **more}
 
@@ -116,7 +117,12 @@ def pixels(number: float) -> Spec:
 
 
 def mark(
-    kind: str, encoding: Spec, *, where: str = "", rows: Sequence[Datum] | None = None, **look: Any
+    kind: str,
+    encoding: Spec,
+    *,
+    where: str = "",
+    rows: Sequence[Datum] | None = None,
+    **look: object,
 ) -> Spec:
     """Return one mark; text is of the size of axis labels where nothing else is said.
 
@@ -134,7 +140,7 @@ def mark(
     return found | {"mark": {"type": kind, **size, **look}, "encoding": encoding}
 
 
-def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: Any) -> Spec:
+def layer(marks: Sequence[Spec], rows: Sequence[Datum], **more: object) -> Spec:
     """Return marks on top of one another."""
     return data(rows) | {"layer": list(marks)} | more
 

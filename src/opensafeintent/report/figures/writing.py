@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from textwrap import wrap
-from typing import Any, Literal, get_args
+from typing import Literal, cast, get_args
 from xml.etree import ElementTree
 
 import msgspec
@@ -125,13 +125,11 @@ def titled(figure: Figure) -> Spec:
         "subtitlePadding": 4,
         "offset": 14,
     }
-    spec: Spec = _visible(
-        figure.spec | {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
-    )
-    return spec
+    look = {"title": title, "padding": 12, "background": THEMES["light"]["background"]}
+    return cast("Spec", _visible(figure.spec | look))
 
 
-def _visible(spec: Any) -> Any:
+def _visible(spec: object) -> object:
     """Return a specification whose texts can be drawn: the converter ends the process over some
     characters.
     """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import string
 from collections.abc import Sequence
-from operator import attrgetter
 
-from opensafeintent.construction.controls.records import Accuracy, DatasetCheck
+from opensafeintent.construction.controls.records import DatasetCheck
 from opensafeintent.hostile import one_line
 from opensafeintent.report.formats import to_markdown
 from opensafeintent.report.table import Column, Table
@@ -56,16 +55,22 @@ def check_tables(found: DatasetCheck) -> list[Table]:
                 Column("measure", "Measure", "name"),
                 Column("first", "First"),
                 Column("second", "Second"),
-                Column("n", "Sets", "count", attrgetter("mean.n")),
+                Column("n", "Sets", "count"),
                 Column("mean", "Mean difference", "signed"),
-                Column("d_z", "d_z", "number", attrgetter("standardised")),
+                Column("d_z", "d_z", "number"),
                 Column("greater", "Greater in", "share"),
                 Column("less", "Less in", "share"),
                 Column("p"),
                 Column("p_adjusted", "p", "p"),
                 Column("detectable", "Detectable", "number"),
             ),
-            rows=found.differences,
+            rows=[
+                (
+                    *(row.measure, row.first, row.second, row.mean.n, row.mean, row.standardised),
+                    *(row.greater, row.less, row.p, row.p_adjusted, row.detectable),
+                )
+                for row in found.differences
+            ],
             notes=(
                 "With 95 % intervals; p is adjusted for the three pairs of a measure; detectable is"
                 " the difference that so many sets find four times in five. Readability is the"
@@ -76,11 +81,11 @@ def check_tables(found: DatasetCheck) -> list[Table]:
             name="classifier",
             title="How often words alone tell the intent",
             columns=(
-                Column("intents", "Among", "name", _intents),
+                Column("intents", "Among", "name"),
                 Column("chance", "Chance", "number"),
                 Column("accuracy", "Accuracy", "interval"),
             ),
-            rows=found.classifier,
+            rows=[(", ".join(row.intents), row.chance, row.accuracy) for row in found.classifier],
             notes=("In prompt-sets that the classifier has not seen.",),
         ),
         Table(
@@ -119,7 +124,3 @@ def check_tables(found: DatasetCheck) -> list[Table]:
             ),
         ),
     ]
-
-
-def _intents(row: Accuracy) -> str:
-    return ", ".join(row.intents)
