@@ -36,49 +36,31 @@ quiet = pytest.mark.filterwarnings(
 Answer = Callable[[list[ChatMessage], GenerateConfig], ModelOutput]
 
 
-class Overloaded(Exception):
-    """What a client library raises when a provider says 429."""
+class Status(Exception):
+    """What a provider's client library raises for an HTTP status."""
 
-    status_code = 429
-
-
-class ServerError(Exception):
-    """What it raises for 500."""
-
-    status_code = 500
-
-
-class Rejected(Exception):
-    """What it raises for 400."""
-
-    status_code = 400
-
-
-class WrongKey(Exception):
-    """What it raises for 401."""
-
-    status_code = 401
-
-
-class Forbidden(Exception):
-    """What it raises for 403."""
-
-    status_code = 403
-
-
-class UnknownModel(Exception):
-    """What it raises for 404."""
-
-    status_code = 404
+    def __init__(self, status: int, text: str, **fields: object) -> None:
+        super().__init__(text)
+        self.status_code = status
+        vars(self).update(fields)
 
 
 @dataclass
 class Provider:
-    """What the scripted provider says, and what it was asked."""
+    """What the scripted provider says, or raises, and what it was asked."""
 
-    answer: Answer
+    answer: Answer | ModelOutput | Exception
     asked: list[tuple[list[ChatMessage], GenerateConfig]] = field(default_factory=list)
     arguments: list[dict[str, Any]] = field(default_factory=list)
+
+    def reply(self, messages: list[ChatMessage], config: GenerateConfig) -> ModelOutput:
+        """Note a request, and answer it."""
+        self.asked.append((messages, config))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return (
+            self.answer if isinstance(self.answer, ModelOutput) else self.answer(messages, config)
+        )
 
 
 _now: list[Provider] = []
@@ -108,18 +90,16 @@ class Scripted(ModelAPI):
         tool_choice: ToolChoice,
         config: GenerateConfig,
     ) -> ModelOutput:
-        _now[-1].asked.append((input, config))
-        return _now[-1].answer(input, config)
+        return _now[-1].reply(input, config)
 
     def should_retry(self, ex: BaseException) -> bool | RetryDecision:
-        if isinstance(ex, Overloaded):
-            return RetryDecision.rate_limit(retry_after=0.01)
-        return isinstance(ex, ServerError)
+        status = getattr(ex, "status_code", 0)
+        return RetryDecision.rate_limit(retry_after=0.01) if status == 429 else status >= 500
 
 
 @contextlib.contextmanager
-def scripted(answer: Answer) -> Iterator[Provider]:
-    """Let `scripted/…` answer as told."""
+def scripted(answer: Answer | ModelOutput | Exception) -> Iterator[Provider]:
+    """Let `scripted/…` answer so."""
     _now.append(Provider(answer))
     try:
         yield _now[-1]
@@ -157,15 +137,25 @@ def metrics_of(log: EvalLog, score: str = "opensafeintent_sets") -> dict[str, fl
     return {name: metric.value for name, metric in found.metrics.items()}
 
 
-def judge_says(helpfulness: object = 4, harm: object = 0, mode: str = "A4") -> Answer:
-    """Return a judge's answers by what it is asked for in the closing lines of a request."""
+def asked_for(messages: list[ChatMessage]) -> str:
+    """Return what the closing lines of a request ask for; "" for a prompt put to a target."""
+    forms = {
+        "one integer from 1 to 4": "helpfulness",
+        "one integer from 0 to 3": "harm",
+        '"mode"': "mode",
+        '"strategy"': "strategy",
+    }
+    closing = messages[-1].text[-600:]
+    return next((what for form, what in forms.items() if form in closing), "")
 
-    def answer(messages: list[ChatMessage], _: GenerateConfig) -> ModelOutput:
-        asked = messages[-1].text[-600:]
-        if "one integer from 1 to 4" in asked:
-            return said(str(helpfulness))
-        if "one integer from 0 to 3" in asked:
-            return said(str(harm))
-        return said(f'{{"mode": "{mode}"}}' if '"mode"' in asked else '{"strategy": "constrained"}')
 
-    return answer
+def judge_says(helpfulness: object = 4, harm: object = 0, target: str = "an answer") -> Answer:
+    """Return a judge's answers, and those of a target, by what is asked for."""
+    answers = {
+        "helpfulness": str(helpfulness),
+        "harm": str(harm),
+        "mode": '{"mode": "A4"}',
+        "strategy": '{"strategy": "constrained"}',
+        "": target,
+    }
+    return lambda messages, _: said(answers[asked_for(messages)])

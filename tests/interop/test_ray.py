@@ -15,7 +15,7 @@ import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -52,6 +52,7 @@ from opensafeintent.workflows.loop import run_async
 
 SECOND = "openai-api/loop/second"
 CONNECTIONS = 8
+JUDGED = "baseline/judge"
 CLUSTER = [pytest.mark.slow, pytest.mark.xdist_group("ray"), pytest.mark.timeout(600)]
 
 
@@ -67,16 +68,12 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with (tmp_path_factory.getbasetemp().parent / "ray.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         here = os.pathsep.join(filter(None, (str(REPO / "tests"), os.environ.get("PYTHONPATH"))))
-        with mock.patch.dict(os.environ, PYTHONPATH=here):  # for `_process`, which a worker imports
-            running = Cluster(
-                initialize_head=True,
-                head_node_args={"num_cpus": 2, "num_gpus": 2, "include_dashboard": False},
-            )
+        with mock.patch.dict(os.environ, PYTHONPATH=here):  # for `_note`, which a worker imports
+            head = {"num_cpus": 2, "num_gpus": 2, "include_dashboard": False}
+            running = Cluster(initialize_head=True, head_node_args=head)
         ray.init(address=running.address, logging_level="ERROR", log_to_driver=False)
         yield str(running.address)
-        assert (
-            ray.is_initialized()
-        )  # commands use a connection that is there, and leave it as it is
+        assert ray.is_initialized()  # commands leave a connection that is there as it is
         ray.shutdown()
         running.shutdown()
 
@@ -93,12 +90,37 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return some_sets(tmp_path_factory.mktemp("sets"), 12)
 
 
+class Study:
+    """Two models on a server, evaluated into any folder; and how many calls that has made."""
+
+    def __init__(self, server: LoopbackProcess, dataset: Path) -> None:
+        self.server, self.dataset = server, dataset
+        self.begun = total(server)
+
+    def evaluate(self, out: Path, *options: object) -> Ran:
+        """Evaluate in this process, without a failure."""
+        ran = evaluate(self.server, self.dataset, out, *options, models=(TARGET, SECOND))
+        assert ran.code == 0, ran.err
+        return ran
+
+    @property
+    def made(self) -> int:
+        return total(self.server) - self.begun
+
+    def half_way(self) -> bool:
+        return self.made > 200
+
+
+@pytest.fixture
+def study(alone: Path, server: LoopbackProcess, dataset: Path) -> Study:
+    return Study(server, dataset)
+
+
 @pytest.fixture(scope="module")
 def alone(server: LoopbackProcess, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of one process, which the others are to equal."""
     folder = tmp_path_factory.mktemp("alone") / "run"
-    ran = evaluate(server, dataset, folder, "--max-connections", 64, models=(TARGET, SECOND))
-    assert ran.code == 0, ran.err
+    Study(server, dataset).evaluate(folder, "--max-connections", 64)
     return folder
 
 
@@ -132,12 +154,19 @@ def workers(out: Path) -> list[int]:
     return [int(found[1]) for text in locks if (found := re.match(r"process (\d+) on", text))]
 
 
-def half_way(server: LoopbackProcess, before: int) -> Callable[[], bool]:
-    return lambda: total(server) - before > 200
-
-
 def said(ran: Ran) -> str:
     return " ".join(ran.out.split())
+
+
+def responses_to(sets: list[dict[str, Any]], path: Path) -> Path:
+    """Write three responses to each set, the same to all sets."""
+    records = [
+        {"id": item["id"], "variant": variant, "response": f"A plain answer, number {number}."}
+        for item in sets
+        for number, variant in enumerate(("benign", "dual_use", "malicious"))
+    ]
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
 
 
 # On a cluster
@@ -148,155 +177,114 @@ class TestCluster:
     pytestmark = CLUSTER
 
     def test_shards_come_to_what_one_process_comes_to_and_keys_to_no_file(
-        self, address: str, server: LoopbackProcess, dataset: Path, alone: Path, tmp_path: Path
+        self, address: str, study: Study, alone: Path, tmp_path: Path
     ) -> None:
         import ray
 
-        before, needed = total(server), len(rows(alone / "ledger.sqlite"))
-        ran = evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND))
-        assert ran.code == 0, ran.err
+        needed = len(rows(alone / "ledger.sqlite"))
+        ran = study.evaluate(tmp_path / "run", *on(address))
         check_same(tmp_path / "run", alone)
-        assert total(server) - before == needed
+        assert study.made == needed
         assert f"{needed:,} calls made, 0 retries, 0 taken from the ledger" in said(ran)
         assert "4 of 4 shards" in ran.err
-        assert server.stats()["max_in_flight"] <= 64
+        assert study.server.stats()["max_in_flight"] <= 64
         session = Path(ray._private.worker._global_node.get_session_dir_path())
         files = [path for path in session.rglob("*") if path.is_file()]
         assert files and not [path for path in files if KEY.encode() in path.read_bytes()]
         # again, it does not even need a cluster
-        again = evaluate(
-            server, dataset, tmp_path / "run", "--ray", "127.0.0.1:9", models=(TARGET, SECOND)
-        )
-        assert again.code == 0, again.err
-        assert total(server) - before == needed
+        again = study.evaluate(tmp_path / "run", "--ray", "127.0.0.1:9")
+        assert study.made == needed
         assert f"{needed:,} taken from the ledger" in said(again)
 
     def test_a_cluster_of_this_machine_lives_as_long_as_the_command(
-        self, server: LoopbackProcess, dataset: Path, tmp_path: Path
+        self, study: Study, tmp_path: Path
     ) -> None:
-        command = ("evaluate", TARGET, "--judge", JUDGE, "--limit", 1, "--dataset", dataset)
-        ran = finish(
-            begin(*command, "--out", tmp_path / "run", "--ray", "local", server=server), 120
-        )
+        command = ("evaluate", TARGET, "--judge", JUDGE, "--limit", 1, "--dataset", study.dataset)
+        options = ("--out", tmp_path / "run", "--ray", "local")
+        ran = finish(begin(*command, *options, server=study.server), 120)
         assert ran.code == 0, ran.err
         assert "ray" not in ran.err.lower(), ran.err
         assert rows(tmp_path / "run" / "ledger.sqlite")
 
     def test_a_worker_that_is_killed_costs_its_last_calls_alone(
-        self, address: str, server: LoopbackProcess, dataset: Path, alone: Path, tmp_path: Path
+        self, address: str, study: Study, alone: Path, tmp_path: Path
     ) -> None:
-        before, out = total(server), tmp_path / "run"
+        out = tmp_path / "run"
 
         def kill() -> None:
-            wait_until(half_way(server, before), 60)
+            wait_until(study.half_way, 60)
             os.kill(workers(out)[0], signal.SIGKILL)
 
         with ThreadPoolExecutor() as beside:
             killing = beside.submit(kill)
-            ran = evaluate(server, dataset, out, *on(address), models=(TARGET, SECOND))
+            study.evaluate(out, *on(address))
             killing.result()
-        assert ran.code == 0, ran.err
         check_same(out, alone)
         # in flight over all tasks, and answered in the twentieth of a second before, not on disk
         # yet
-        assert total(server) - before - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
+        assert study.made - len(rows(alone / "ledger.sqlite")) <= 2 * CONNECTIONS
 
-    @pytest.mark.parametrize("how", ["SIGINT", "SIGINT twice", "SIGKILL"])
+    @pytest.mark.parametrize("signals", [["SIGINT"], ["SIGINT", "SIGTERM"], ["SIGKILL"]])
     def test_a_command_that_ends_half_way_is_taken_up(
-        self,
-        address: str,
-        server: LoopbackProcess,
-        dataset: Path,
-        alone: Path,
-        tmp_path: Path,
-        how: str,
+        self, address: str, study: Study, alone: Path, tmp_path: Path, signals: list[str]
     ) -> None:
         """The first signal has every task finish what is in flight; the second ends them, and what
         they recorded stays.
         """
-        before, out = total(server), tmp_path / "run"
-        command = ("evaluate", TARGET, SECOND, "--judge", JUDGE, "--dataset", dataset, "--out", out)
-        process = begin(*command, *on(address), server=server)
-        wait_until(half_way(server, before), 90)
-        process.send_signal(signal.SIGKILL if how == "SIGKILL" else signal.SIGINT)
-        if how == "SIGINT twice":
-            process.send_signal(signal.SIGTERM)
+        out, orderly = tmp_path / "run", signals == ["SIGINT"]
+        command = ("evaluate", TARGET, SECOND, "--judge", JUDGE, "--dataset", study.dataset)
+        process = begin(*command, "--out", out, *on(address), server=study.server)
+        wait_until(study.half_way, 90)
+        for name in signals:
+            process.send_signal(signal.Signals[name])
         ran = finish(process, 60)
-        assert ran.code == (-signal.SIGKILL if how == "SIGKILL" else 130)
+        assert ran.code == (-signal.SIGKILL if signals == ["SIGKILL"] else 130)
         assert "Traceback" not in ran.err
-        if how == "SIGINT":
-            assert "no new call begins" in ran.err
-            assert total(server) - before == len(rows(out / "ledger.sqlite"))
-            assert not (out / "shards").exists() or not any((out / "shards").iterdir())
-        else:
-            assert [path.name for path in (out / "shards").iterdir()]
+        left = [path.name for path in (out / "shards").glob("*")]
+        assert bool(left) != orderly
+        if orderly:
+            assert study.made == len(rows(out / "ledger.sqlite"))
         # the next run needs no cluster: it takes up what is there, and makes the rest itself
-        again = evaluate(server, dataset, out, models=(TARGET, SECOND))
-        assert again.code == 0, again.err
-        assert ("were taken up from the shards of an interrupted run" in said(again)) == (
-            how != "SIGINT"
-        )
+        again = study.evaluate(out)
+        assert ("were taken up from the shards of an interrupted run" in said(again)) != orderly
         check_same(out, alone)
-        more = total(server) - before - len(rows(alone / "ledger.sqlite"))
-        assert 0 <= more <= (0 if how == "SIGINT" else 3 * CONNECTIONS)
+        more = study.made - len(rows(alone / "ledger.sqlite"))
+        assert 0 <= more <= (0 if orderly else 3 * CONNECTIONS)
 
     def test_imported_responses_are_graded(
         self, address: str, dataset: Path, tmp_path: Path
     ) -> None:
-        responses = tmp_path / "model.jsonl"
-        records = [
-            {
-                "id": item["id"],
-                "variant": variant,
-                "response": f"An answer about {item['id']}, {variant}.",
-            }
-            for item in map(json.loads, dataset.read_text().splitlines())
-            for variant in ("benign", "dual_use", "malicious")
-        ]
-        responses.write_text("".join(json.dumps(record) + "\n" for record in records))
+        sets = [json.loads(line) for line in dataset.read_text().splitlines()]
+        responses = responses_to(sets, tmp_path / "model.jsonl")
+        share = ("--max-missing", 1)
         with LoopbackServer() as server:
             for name, options in (("one", ()), ("many", on(address))):
                 run = tmp_path / name / "run"
-                assert (
-                    osi(
-                        "import", responses, "--dataset", dataset, "--out", run, "--max-missing", 1
-                    ).code
-                    == 0
-                )
-                ran = osi(
-                    "grade", run, "--judge", JUDGE, "--max-missing", 1, *options, server=server
-                )
-                assert ran.code == 0, ran.err
+                brought = osi("import", responses, "--dataset", dataset, "--out", run, *share)
+                graded = osi("grade", run, "--judge", JUDGE, *share, *options, server=server)
+                assert (brought.code, graded.code) == (0, 0), graded.err
         check_same(tmp_path / "many" / "run", tmp_path / "one" / "run")
 
     def test_a_call_of_two_shards_counts_once(self, address: str, tmp_path: Path) -> None:
         """Two models that say the same: one process asks the judge once, two shards at the same
         time may ask it twice.
         """
-        records = [
-            {"id": item["id"], "variant": variant, "response": f"A plain answer, number {number}."}
-            for item in map(json.loads, STARTER.read_text().splitlines()[:8])
-            for number, variant in enumerate(("benign", "dual_use", "malicious"))
-        ]
-        for name in ("one.jsonl", "two.jsonl"):
-            (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-        sets = some_sets(tmp_path, 8, paraphrases=0)
-        models = [f"replay/{tmp_path / name}" for name in ("one.jsonl", "two.jsonl")]
+        sets = [json.loads(line) for line in STARTER.read_text().splitlines()[:8]]
+        paths = [responses_to(sets, tmp_path / name) for name in ("one.jsonl", "two.jsonl")]
+        models = [f"replay/{path}" for path in paths]
+        dataset = some_sets(tmp_path, 8, paraphrases=0)
         options = ("--probe", "none", "--max-missing", 1)
         with LoopbackServer(latency=0.05) as server:
-            assert evaluate(server, sets, tmp_path / "alone", *options, models=models).code == 0
+            evaluate(server, dataset, tmp_path / "alone", *options, models=models)
             needed = total(server)
-            ran = evaluate(server, sets, tmp_path / "run", *on(address), *options, models=models)
+            ran = evaluate(server, dataset, tmp_path / "run", *on(address), *options, models=models)
             twice = total(server) - 2 * needed
         assert ran.code == 0, ran.err
         check_same(tmp_path / "run", tmp_path / "alone")
-        told = re.search(
-            r"note: (\d+) calls were made by two shards at once; the first answer stands", said(ran)
-        )
+        told = re.search(r"note: (\d+) calls were made by two shards at once", said(ran))
         assert twice > 0
-        assert (
-            told and twice - 1 <= int(told[1]) <= twice
-        )  # two may be recorded in the same microsecond
+        # two may be recorded in the same microsecond
+        assert told and twice - 1 <= int(told[1]) <= twice
 
     @pytest.mark.parametrize(("model", "status"), [("second", 404), ("judge", 401)])
     def test_a_target_that_stops_costs_its_own_shards_and_a_judge_ends_the_run(
@@ -348,57 +336,32 @@ class TestCluster:
         assert {gpu for _, gpu, *_ in found[:2]} <= {"0", "1"}
 
     def test_a_shard_that_is_damaged_is_named(
-        self, address: str, server: LoopbackProcess, dataset: Path, alone: Path, tmp_path: Path
+        self, address: str, study: Study, alone: Path, tmp_path: Path
     ) -> None:
-        shard = tmp_path / "run" / "shards" / "00001"
-        assert (
-            evaluate(server, dataset, tmp_path / "run", "--limit", 1, models=(TARGET, SECOND)).code
-            == 0
-        )
-        shard.mkdir(parents=True)
-        (shard / "ledger.sqlite").write_bytes(b"no database at all" * 300)
-        ran = evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND))
+        out, damaged = tmp_path / "run", tmp_path / "run" / "shards" / "00001" / "ledger.sqlite"
+        study.evaluate(out, "--limit", 1)
+        damaged.parent.mkdir(parents=True)
+        damaged.write_bytes(b"no database at all" * 300)
+        ran = evaluate(study.server, study.dataset, out, *on(address), models=(TARGET, SECOND))
         assert ran.code == 2
-        assert str(shard / "ledger.sqlite") in ran.errors[0]
-        (shard / "ledger.sqlite").unlink()
-        assert (
-            evaluate(server, dataset, tmp_path / "run", *on(address), models=(TARGET, SECOND)).code
-            == 0
-        )
-        check_same(tmp_path / "run", alone)
+        assert str(damaged) in ran.errors[0]
+        damaged.unlink()
+        study.evaluate(out, *on(address))
+        check_same(out, alone)
 
 
 # A node
 # ------------------------------------------------------------------------------
 
 
-ENVIRONMENT: Mapping[str, str] = {
-    **{
-        "OPENAI_API_KEY": "1",
-        "OPENAI_BASE_URL": "2",
-        "OPENAI_ORG": "3",
-        "LOOP_API_KEY": "4",
-        "LOOP_BASE_URL": "5",
-    },
-    **{
-        "ANTHROPIC_API_KEY": "6",
-        "AWS_PROFILE": "7",
-        "HF_TOKEN": "8",
-        "HF_HOME": "9",
-        "HOME": "10",
-        "GROQ_API_KEY": "11",
-    },
-    "VLLM_BASE_URL": "12",
-}
+LOOP = {"LOOP_API_KEY", "LOOP_BASE_URL"}
+OPENAI = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
 
 
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (
-            ("openai/gpt", "openai-api/loop/m"),
-            {"OPENAI_API_KEY", "OPENAI_BASE_URL", "LOOP_API_KEY", "LOOP_BASE_URL"},
-        ),
+        (("openai/gpt", "openai-api/loop/m"), OPENAI | LOOP),
         (("anthropic/bedrock/claude",), {"ANTHROPIC_API_KEY", "AWS_PROFILE"}),
         (("bedrock/m",), {"AWS_PROFILE"}),
         (("vllm-completions/m",), {"VLLM_BASE_URL"}),
@@ -408,59 +371,47 @@ ENVIRONMENT: Mapping[str, str] = {
 def test_tasks_get_the_variables_of_their_models_alone(
     names: tuple[str, ...], expected: set[str]
 ) -> None:
-    assert set(variables_of(names, ENVIRONMENT)) == expected
+    others = {"OPENAI_ORG", "ANTHROPIC_API_KEY", "AWS_PROFILE", "HF_TOKEN", "HF_HOME", "HOME"}
+    environment = dict.fromkeys(OPENAI | LOOP | others | {"GROQ_API_KEY", "VLLM_BASE_URL"}, "set")
+    assert set(variables_of(names, environment)) == expected
 
 
 @pytest.mark.parametrize(
-    ("name", "loads"),
+    ("name", "loads", "with_servers"),
     [
-        ("hf/org/m", True),
-        ("inspect/vllm/org/m", True),
-        ("vllm-completions/org/m", True),
-        ("inspect/vllm-completions/org/m", True),
-        ("inspect/sglang/org/m", True),
-        ("vllm/org/m", False),
-        ("openai/gpt", False),
-        ("anthropic/claude", False),
+        ("hf/org/m", True, True),
+        ("inspect/vllm/org/m", True, False),
+        ("vllm-completions/org/m", True, False),
+        ("inspect/sglang/org/m", True, False),
+        ("vllm/org/m", False, False),
+        ("anthropic/claude", False, False),
     ],
 )
-def test_which_models_load_weights_where_they_are_asked(name: str, loads: bool) -> None:
+def test_which_models_load_weights_where_they_are_asked(
+    name: str, loads: bool, with_servers: bool
+) -> None:
     assert loads_weights(name, {}) is loads
-    assert (
-        not loads_weights(name, {"VLLM_BASE_URL": "http://a/v1", "SGLANG_BASE_URL": "http://b/v1"})
-        or name == "hf/org/m"
-    )
+    servers = dict.fromkeys(("VLLM_BASE_URL", "SGLANG_BASE_URL"), "http://a/v1")
+    assert loads_weights(name, servers) is with_servers
 
 
 @pytest.fixture
 def run(dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A small run of a model that needs no server; a shard in this process may leave its folder."""
     monkeypatch.chdir(tmp_path)
-    options = (
-        "--judge",
-        "baseline/judge",
-        "--dataset",
-        dataset,
-        "--limit",
-        1,
-        "--out",
-        tmp_path / "run",
-    )
-    assert osi("evaluate", "baseline/redirect", *options).code in (0, 1)
-    return tmp_path / "run"
+    options = ("--judge", "baseline/judge", "--dataset", dataset, "--limit", 1)
+    out = tmp_path / "run"
+    assert osi("evaluate", "baseline/redirect", *options, "--out", out).code in (0, 1)
+    return out
 
 
 def work_of(run: Path, *models: str) -> list[ModelWork]:
     """The work of that run, as if it were that of other models."""
     manifest, sets = RunFolder(run).load()
     plan, templates = manifest.plan("baseline/redirect"), manifest.templates_of("baseline/redirect")
+    tasks = {model: tasks_of(model, sets.prompt_sets[:3], 1) for model in models}
     return [
-        ModelWork(
-            model=model,
-            plan=plan,
-            templates=templates,
-            tasks=tasks_of(model, sets.prompt_sets[:3], 1),
-        )
+        ModelWork(model=model, plan=plan, templates=templates, tasks=tasks[model])
         for model in models
     ]
 
@@ -501,12 +452,7 @@ def test_gpus_of_a_task(
         if expected is not None:
             assert one._gpus(work_of(run, "hf/org/m"), most) == expected
             return
-        with pytest.raises(
-            InputError,
-            match=(
-                r"--gpus-per-model 4: no node of the cluster has as many \(2 at most\) for hf/org/m"
-            ),
-        ):
+        with pytest.raises(InputError, match=r"--gpus-per-model 4: .* \(2 at most\) for hf/org/m"):
             one._gpus(work_of(run, "hf/org/m"), most)
 
 
@@ -541,25 +487,21 @@ def test_a_shard_writes_its_own_ledger_and_knows_what_the_run_has(
 def test_a_node_that_is_not_as_it_should_be_says_so(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = re.escape(socket.gethostname())
-    with pytest.raises(
-        InputError,
-        match=rf"{host}: has opensafeintent \S+, and the run was begun with 0; install the same",
-    ):
-        module._shard("0", b"", {})
-
-    def refused(job: module._Job) -> str:
-        with pytest.raises(InputError) as error:
-            module._shard(module.__version__, module.pickle.dumps(job), {})
-        return str(error.value)
-
-    monkeypatch.setattr(module, "_APPEARS_SECONDS", 0)
-    assert "the folder of a run has to be one that all nodes share" in refused(
-        job_of(run, tmp_path / "nowhere")
-    )
     monkeypatch.setattr(module, "_APPEARS_SECONDS", 1)
-    other = refused(job_of(run, tmp_path, **{"baseline/judge": "another"}))
-    assert re.search(r": baseline/judge: is \S+ on this node; the run has another", other)
+    pickled = [
+        module.pickle.dumps(job)
+        for job in (job_of(run, tmp_path / "nowhere"), job_of(run, tmp_path, **{JUDGED: "another"}))
+    ]
+    for version, job, told in (
+        ("0", b"", "the run was begun with 0; install the same"),
+        (module.__version__, pickled[0], "the folder of a run has to be one that all nodes share"),
+        (module.__version__, pickled[1], f"{JUDGED}: is .* on this node; the run has another"),
+    ):
+        with pytest.raises(InputError, match=f"{re.escape(socket.gethostname())}: .*{told}"):
+            module._shard(version, job, {})
+    late = tmp_path / "late"  # as on a network file system
+    threading.Timer(0.3, late.mkdir).start()
+    assert module._shard(module.__version__, module.pickle.dumps(job_of(run, late)), {}).rows > 0
 
 
 def test_variables_are_lent_to_a_worker(
