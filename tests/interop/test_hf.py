@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calls.support import rows
-from endtoend import coverage, grades, osi
+from endtoend import Ran, coverage, grades, osi
 from interop.support import quiet
 
 pytest.importorskip("torch", reason="needs torch and transformers")
@@ -31,24 +31,18 @@ def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def evaluate(out: Path, sets: int, *options: object) -> Ran:
+    settings = ("--judge", "baseline/judge", "--limit", sets, "--out", out)
+    home = os.environ["HOME"]
+    return osi("evaluate", NAME, *settings, *options, HF_HUB_OFFLINE="1", HOME=home)
+
+
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("temperature", [None, 0])
 def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: float | None) -> None:
     options = [] if temperature is None else ["--temperature", temperature]
-    arguments = [
-        *options,
-        "-M",
-        f"model_path={weights}",
-        "-M",
-        "device=cpu",
-        "--max-tokens",
-        12,
-        "--max-connections",
-        35,
-    ]
-    variables = {"HF_HUB_OFFLINE": "1", "HOME": os.environ["HOME"]}
-    settings = ("--judge", "baseline/judge", "--limit", 10, "--out", tmp_path / "run")
-    ran = osi("evaluate", NAME, *settings, *arguments, **variables)
+    options += ["-M", f"model_path={weights}", "-M", "device=cpu"]
+    ran = evaluate(tmp_path / "run", 10, *options, "--max-tokens", 12, "--max-connections", 35)
     assert (ran.code, [line for line in ran.errors if "Loading weights" not in line]) == (0, [])
     told = rows(
         tmp_path / "run" / "ledger.sqlite", "model, purpose, status, input_tokens, output_tokens"
@@ -65,16 +59,7 @@ def test_a_whole_run_on_ten_sets(tmp_path: Path, weights: Path, temperature: flo
 
 
 def test_weights_that_are_not_there_stop_the_model_with_a_line(tmp_path: Path) -> None:
-    variables = {"HF_HUB_OFFLINE": "1", "HOME": os.environ["HOME"]}
-    arguments = [
-        "-M",
-        f"model_path={tmp_path / 'nowhere'}",
-        "--judge",
-        "baseline/judge",
-        "--limit",
-        1,
-    ]
-    ran = osi("evaluate", NAME, *arguments, "--out", tmp_path / "run", **variables)
+    ran = evaluate(tmp_path / "run", 1, "-M", f"model_path={tmp_path / 'nowhere'}")
     assert ran.code == 3
     (line,) = ran.errors
     assert line.startswith(f"error: {NAME}: stopped: ") and "nowhere" in line

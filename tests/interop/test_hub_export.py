@@ -1,6 +1,4 @@
-"""Datasets written for the hub: what other programs and we read back, and what stands in card and
-metadata.
-"""
+"""Datasets written for the hub: what other programs and we read back, and what stands in the card."""
 
 from __future__ import annotations
 
@@ -13,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
+from endtoend import osi
 from opensafeintent import (
     Dataset,
     OpenSafeIntentError,
@@ -22,14 +20,12 @@ from opensafeintent import (
     load_dataset,
     load_taxonomy,
 )
-from opensafeintent.cli.commands import cli
 from opensafeintent.interop.hub import Publication
 from promptsets.samples import OURS, lines, ours
 
 pytest.importorskip("pyarrow")
 pytest.importorskip("huggingface_hub")
 
-SAID = Publication(title="Invented sets", license="cc-by-4.0", repo="someone/some-sets")
 READ_BACK = """
 import datasets, json, sys
 default = datasets.load_dataset(sys.argv[1])
@@ -37,7 +33,6 @@ prompts = datasets.load_dataset(sys.argv[1], "prompts", split="test")
 print(json.dumps({
     "configs": datasets.get_dataset_config_names(sys.argv[1]),
     "splits": list(default),
-    "columns": default["test"].column_names,
     "rows": default["test"].to_list(),
     "prompts": prompts.to_list(),
 }))
@@ -51,11 +46,8 @@ def export(
 
 
 def written(folder: Path) -> dict[str, bytes]:
-    return {
-        path.relative_to(folder).as_posix(): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-    }
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in files}
 
 
 def small(folder: Path, *records: dict[str, Any]) -> str:
@@ -63,6 +55,19 @@ def small(folder: Path, *records: dict[str, Any]) -> str:
     path = folder / "small.jsonl"
     path.write_bytes(lines(*(records or (ours(1), ours(2)))))
     return str(path)
+
+
+def taxonomy_of(folder: Path, name: str, domain: str) -> Path:
+    """Write a taxonomy of one domain and one type."""
+    path = folder / "labels.toml"
+    quoted = [json.dumps(text, ensure_ascii=False) for text in (name, domain)]
+    path.write_text(
+        f"name = {quoted[0]}\n[[harm_domains]]\nname = {quoted[1]}\n"
+        'definition = "d"\nincludes = ["i", "j"]\n'
+        '[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
+        "utf-8",
+    )
+    return path
 
 
 def front_matter(folder: Path) -> dict[str, Any]:
@@ -76,7 +81,7 @@ def body(folder: Path) -> str:
     return (folder / "README.md").read_text("utf-8").split("---\n", 2)[2]
 
 
-# Read back
+# The data
 # ------------------------------------------------------------------------------
 
 
@@ -109,92 +114,63 @@ def test_the_datasets_library_reads_both_configurations(tmp_path: Path) -> None:
         text: (item.id, variant) for item in sets for variant, text in item.wordings().items()
     }
     intents = [row["intent"] for row in read["prompts"][:7]]
-    assert intents == [
-        "benign",
-        "dual_use",
-        "malicious",
-        "dual_use",
-        "dual_use",
-        "dual_use",
-        "dual_use",
-    ]
+    assert intents == ["benign", "dual_use", "malicious", *["dual_use"] * 4]
     assert {row["canary"] for row in read["prompts"]} == {canary}
 
 
-def test_our_own_loader_reads_the_folder_as_the_same_dataset(tmp_path: Path) -> None:
-    exported = export(tmp_path / "out.v1")
+@pytest.mark.parametrize(
+    "name", ["starter", "odd", "opensafeintent-700.json", "opensafeintent-115.json"]
+)
+def test_the_folder_is_the_same_dataset_and_the_same_bytes(
+    tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    dataset = name
+    if name == "odd":
+        prompts = OURS["prompts"] | {"benign": "Zeilen\nund\tTab, 😀, =1+1, \u202e"}
+        dataset = small(tmp_path, OURS | {"prompts": prompts})
+    elif name != "starter":
+        dataset = str(request.getfixturevalue("published") / name)
+    exported = export(tmp_path / "out.v1", dataset)
+    first = written(tmp_path / "out.v1")
+    assert sorted(first) == ["README.md", "prompt_sets/test.parquet", "prompts/test.parquet"]
+    for folder in ("out.v1", "other"):
+        export(tmp_path / folder, dataset)
+        assert written(tmp_path / folder) == first
     again = load_dataset(str(tmp_path / "out.v1"))
-    assert again.hash == exported.hash == load_dataset("starter").hash
-    assert again.name == "out.v1"
+    assert (again.hash, again.name) == (exported.hash, "out.v1")
+    texts = [item.wordings() for item in load_dataset(dataset).prompt_sets]
+    assert [item.wordings() for item in again.prompt_sets] == texts
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "out.v1").rglob("*.*")}
+    assert modes == {0o600}
 
 
-@pytest.mark.parametrize("file", ["opensafeintent-700.json", "opensafeintent-115.json"])
-def test_the_published_files_keep_their_hash(tmp_path: Path, published: Path, file: str) -> None:
-    exported = export(tmp_path / "d", str(published / file))
-    assert load_dataset(str(tmp_path / "d")).hash == exported.hash
-
-
-def test_a_dataset_with_its_own_taxonomy_brings_it_along(tmp_path: Path) -> None:
+def test_a_dataset_brings_its_own_taxonomy_and_the_next_export_takes_it_away(
+    tmp_path: Path,
+) -> None:
     hostile = 'A "domain" \\ with quotes, \u202e and 😀'
-    taxonomy = tmp_path / "labels.toml"
-    text = json.dumps(hostile, ensure_ascii=False)
-    taxonomy.write_text(
-        f'name = "mine | <b>"\n[[harm_domains]]\nname = {text}\ndefinition = "d"\nincludes = ["i",'
-        ' "j"]\n[[task_types]]\nname = "Explanation"\ndefinition = "e"\nexcludes = ["x"]\n',
-        "utf-8",
-    )
+    taxonomy = taxonomy_of(tmp_path, "mine | <b>", hostile)
     exported = export(tmp_path / "d", small(tmp_path, ours(1, harm_domain=hostile)), taxonomy)
     assert load_taxonomy(tmp_path / "d" / "taxonomy.toml") == load_taxonomy(taxonomy)
     assert load_dataset(str(tmp_path / "d")).hash == exported.hash
     assert "mine \\| \\<b\\>" in body(tmp_path / "d")
     assert '| A "domain" \\\\ with quotes, \\\\u202e and 😀 | 1 | 1 |' in body(tmp_path / "d")
-
-
-# The files
-# ------------------------------------------------------------------------------
-
-
-def test_the_same_dataset_gives_the_same_bytes(tmp_path: Path) -> None:
-    export(tmp_path / "a")
-    first = written(tmp_path / "a")
-    assert sorted(first) == ["README.md", "prompt_sets/test.parquet", "prompts/test.parquet"]
-    export(tmp_path / "a")
-    export(tmp_path / "b")
-    assert first == written(tmp_path / "a") == written(tmp_path / "b")
-
-
-def test_files_are_private_to_their_user(tmp_path: Path) -> None:
     export(tmp_path / "d")
-    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "d").rglob("*.*")} == {0o600}
-
-
-def test_the_next_export_leaves_nothing_of_the_last(tmp_path: Path) -> None:
-    taxonomy = tmp_path / "labels.toml"
-    labels = (
-        "[[harm_domains]]\nname = 'Physical Harm and Weapons'\ndefinition ="
-        " 'd'\n[[task_types]]\nname = 'Explanation'\n"
-    )
-    taxonomy.write_text(f"name = 'mine'\n{labels}definition = 'e'\n")
-    export(tmp_path / "d", small(tmp_path), taxonomy)
-    export(tmp_path / "d")
-    assert load_dataset(str(tmp_path / "d")).hash == load_dataset("starter").hash
     assert not (tmp_path / "d" / "taxonomy.toml").exists()
 
 
-def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: Path) -> None:
-    export(tmp_path / "d")
-    card = tmp_path / "d" / "README.md"
-    card.write_text(card.read_text().replace("Written by", "Once written by"))
-    with pytest.raises(
-        OpenSafeIntentError,
-        match=r"README\.md: was not written by `dataset export`, or was edited since",
-    ):
-        export(tmp_path / "d")
-    (tmp_path / "e").mkdir()
-    (tmp_path / "e" / "README.md").write_text("mine")
+@pytest.mark.parametrize("edited", [True, False])
+def test_an_edited_card_and_the_files_of_others_are_not_written_over(
+    tmp_path: Path, edited: bool
+) -> None:
+    card = tmp_path / "README.md"
+    if edited:
+        export(tmp_path)
+    text = card.read_text().replace("Written by", "Once written by") if edited else "mine"
+    card.write_text(text)
+    before = written(tmp_path)
     with pytest.raises(OpenSafeIntentError, match=r"README\.md: was not written"):
-        export(tmp_path / "e")
-    assert written(tmp_path / "e") == {"README.md": b"mine"}
+        export(tmp_path)
+    assert written(tmp_path) == before
 
 
 # The card
@@ -202,53 +178,49 @@ def test_an_edited_card_and_the_files_of_others_are_not_written_over(tmp_path: P
 
 
 def test_the_card_says_what_the_dataset_is(tmp_path: Path) -> None:
-    export_dataset(small(tmp_path), tmp_path / "d", SAID)
+    said = {"title": "Invented sets", "license": "cc-by-4.0", "repo": "someone/some-sets"}
+    exported = export(tmp_path / "d", small(tmp_path), **said)
     front = front_matter(tmp_path / "d")
-    assert (front["license"], front["pretty_name"], front["size_categories"]) == (
-        "cc-by-4.0",
-        "Invented sets",
-        ["n<1K"],
-    )
+    stated = [front[name] for name in ("license", "pretty_name", "size_categories")]
+    assert stated == ["cc-by-4.0", "Invented sets", ["n<1K"]]
     assert "language" not in front  # no set states one
-    assert [(config["config_name"], config.get("default")) for config in front["configs"]] == [
-        ("prompt_sets", True),
-        ("prompts", None),
-    ]
+    configs = [(config["config_name"], config.get("default")) for config in front["configs"]]
+    assert configs == [("prompt_sets", True), ("prompts", None)]
     text = body(tmp_path / "d")
-    dataset = load_dataset(str(tmp_path / "d"))
-    assert dataset.hash in text
-    # Two sets of the same cell, the first domain and the first type, and nothing elsewhere.
-    assert "| Physical Harm and Weapons | 2 | – | – | – | – | – | 2 |" in text
-    assert "| all | 2 | 0 | 0 | 0 | 0 | 0 | 2 |" in text
-    assert "10 prompts" in text  # (3 + 2 paraphrases) × 2
-    assert "2 prompt-sets in 1 of 42 cells" in text
-    assert "made up for a test (2 sets)" in text
-    assert "--dataset hf:someone/some-sets\n" in text
-    assert 'load_dataset("someone/some-sets", "prompts", split="test")' in text
-    assert "spdx.org/licenses/CC-BY-4.0" in text
-    assert "Responsible use" in text
-    assert "Not meant for" in text
+    for part in (
+        exported.hash,
+        # two sets of the same cell, the first domain and the first type, and nothing elsewhere
+        "| Physical Harm and Weapons | 2 | – | – | – | – | – | 2 |",
+        "| all | 2 | 0 | 0 | 0 | 0 | 0 | 2 |",
+        "10 prompts",  # (3 + 2 paraphrases) × 2
+        "2 prompt-sets in 1 of 42 cells",
+        "made up for a test (2 sets)",
+        "--dataset hf:someone/some-sets\n",
+        'load_dataset("someone/some-sets", "prompts", split="test")',
+        "spdx.org/licenses/CC-BY-4.0",
+        "Responsible use",
+        "Not meant for",
+    ):
+        assert part in text
 
 
 def test_a_canary_is_made_where_the_records_have_none(tmp_path: Path) -> None:
     import pyarrow.parquet as pq
 
     export(tmp_path / "d", small(tmp_path))
-    (canary,) = set(
-        pq.read_table(tmp_path / "d" / "prompts" / "test.parquet")["canary"].to_pylist()
-    )
+    table = pq.read_table(tmp_path / "d" / "prompts" / "test.parquet")
+    (canary,) = set(table["canary"].to_pylist())
     assert f"canary {canary}" in body(tmp_path / "d")
     export(tmp_path / "e", small(tmp_path, ours(1), ours(3)))
     assert canary not in body(tmp_path / "e")
 
 
 def test_no_prompt_stands_in_the_card(tmp_path: Path) -> None:
-    export(tmp_path / "d")
+    exported = export(tmp_path / "d")
     shown = (tmp_path / "d" / "README.md").read_text()
-    for item in load_dataset("starter").prompt_sets:
-        assert not [
-            text for text in (*item.wordings().values(), item.underlying_task) if text in shown
-        ]
+    for item in exported.prompt_sets:
+        texts = (*item.wordings().values(), item.underlying_task)
+        assert not [text for text in texts if text in shown]
 
 
 def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
@@ -257,9 +229,9 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
     records = (ours(1, source=source, language="no"), ours(2, source=source, language='e"\n- x'))
     export(tmp_path / "d", small(tmp_path, *records), title=title)
     front = front_matter(tmp_path / "d")
-    assert (
-        front["pretty_name"] == '"x" license: mit --- # [a](http://b) <script> | `c` \\ufffe'
-    )  # one line, and nothing but text
+    # one line, and nothing but text
+    shown = '"x" license: mit --- # [a](http://b) <script> | `c` \\ufffe'
+    assert front["pretty_name"] == shown
     assert (front["license"], front["language"]) == ("other", ['e" - x', "no"])
     text = body(tmp_path / "d")
     assert '# "x" license: mit --- \\# \\[a\\](http:\\//b) \\<script\\> \\| \\`c\\`' in text
@@ -273,54 +245,42 @@ def test_text_from_outside_is_no_markup(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", [["{}"], ["--out", "{}"]])
 def test_the_command_takes_the_folder_either_way(tmp_path: Path, place: list[str]) -> None:
     named = [part.format(tmp_path / "d") for part in place]
-    ran = CliRunner().invoke(cli, ["dataset", "export", "starter", "--format", "hf", *named])
-    assert ran.exit_code == 0, ran.output
-    assert load_dataset("starter").hash in ran.output
+    ran = osi("dataset", "export", "starter", "--format", "hf", *named)
+    assert ran.code == 0, ran.err
+    assert load_dataset("starter").hash in ran.out
     assert len(written(tmp_path / "d")) == 3
 
 
 @pytest.mark.parametrize("place", [[], ["a", "--out", "b"]])
 def test_the_command_wants_one_folder(place: list[str]) -> None:
-    ran = CliRunner().invoke(cli, ["dataset", "export", "starter", *place])
-    assert ran.exit_code == 2
-    assert "Name the folder once" in ran.output
+    ran = osi("dataset", "export", "starter", *place)
+    assert ran.code == 2
+    assert "Name the folder once" in ran.err
 
 
 @pytest.mark.parametrize(
-    ("said", "complaint"),
+    ("said", "told"),
     [
-        ({"license": "cc-by-4"}, "--license cc-by-4: unknown; did you mean 'cc-by-4.0'"),
-        ({"repo": "some-sets"}, "--repo some-sets: expected owner/name"),
-        ({"repo": "a/b`; rm"}, "expected owner/name"),
+        ({"license": "cc-by-4"}, "did you mean 'cc-by-4.0'"),
+        ({"repo": "some-sets"}, "--repo some-sets"),
+        ({"repo": "a/b`; rm"}, "--repo a/b`; rm"),
     ],
 )
 def test_what_is_said_has_to_be_of_its_form(
-    tmp_path: Path, said: dict[str, str], complaint: str
+    tmp_path: Path, said: dict[str, str], told: str
 ) -> None:
-    with pytest.raises(OpenSafeIntentError) as caught:
+    with pytest.raises(OpenSafeIntentError) as error:
         export(tmp_path / "d", **said)
-    assert complaint in str(caught.value)
+    assert told in str(error.value)
     assert not (tmp_path / "d").exists()
 
 
-def test_without_the_extra_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(
-        OpenSafeIntentError, match=r'needs an extra: pip install "opensafeintent\[parquet\]"'
-    ):
-        export(tmp_path / "d")
-
-
-def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "d").write_text("")
+def test_without_the_extra_or_a_folder_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
     with pytest.raises(OpenSafeIntentError, match="expected a folder"):
+        export(tmp_path / "file")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(OpenSafeIntentError, match=r'pip install "opensafeintent\[parquet\]"'):
         export(tmp_path / "d")
-
-
-def test_prompts_stay_what_they_are(tmp_path: Path) -> None:
-    odd = "Zeilen\nund\tTab, 😀, =1+1, \u202e"
-    prompts = OURS["prompts"] | {"benign": odd}
-    exported = export(tmp_path / "d", small(tmp_path, OURS | {"prompts": prompts}))
-    again = load_dataset(str(tmp_path / "d"))
-    assert again.hash == exported.hash
-    assert again.prompt_sets[0].prompts.benign == odd
