@@ -76,7 +76,7 @@ def prepare(folder: Path) -> None:
     (folder / "responses.jsonl").write_text(
         json.dumps({"id": first, "variant": "benign", "response": "No."}) + "\n"
     )
-    starter = dataset_info("starter").hash
+    starter = dataset_info("starter").dataset.hash
     answers: dict[str, Answer] = {"overall_quality": "good", "sounds_human": "yes"}
     write_labels(
         [

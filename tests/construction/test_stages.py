@@ -527,13 +527,3 @@ def test_at_every_stage_what_goes_in_comes_out(tmp_path: Path) -> None:
         if previous is not None and result.stage != "backfill":
             assert line["in"] == previous
         previous = line["kept"]
-
-
-def test_people_have_the_last_word(tmp_path: Path) -> None:
-    built = Bench(tmp_path).build(UNSAFE, last=7)
-    poor = built.finished[1].id
-    reviewed = built.reviewed({poor, "unknown"})
-    assert [draft.id for draft in reviewed.finished] == [
-        draft.id for draft in built.finished if draft.id != poor
-    ]
-    assert reasons(reviewed, "people") == {"all_say_poor": 1}

@@ -10,20 +10,7 @@ import pytest
 
 from opensafeintent import OpenSafeIntentError, convert_dataset, load_dataset, write_dataset
 from opensafeintent.promptsets import Dataset
-from promptsets.samples import (
-    BENIGN_USE,
-    DUAL_USE,
-    FLAT,
-    MISUSE_RISK,
-    NESTED,
-    OURS,
-    PARAPHRASES,
-    SOURCE,
-    TASK,
-    lines,
-    ours,
-    without,
-)
+from promptsets.samples import FLAT, NESTED, OURS, PARAPHRASES, lines, ours, without
 
 
 def load_bytes(path: Path, content: bytes) -> Dataset:
@@ -31,20 +18,13 @@ def load_bytes(path: Path, content: bytes) -> Dataset:
     return load_dataset(str(path))
 
 
-@pytest.mark.parametrize("record", [OURS, NESTED, FLAT], ids=["ours", "nested", "flat"])
-def test_the_three_formats_are_read_as_one(tmp_path: Path, record: dict[str, Any]) -> None:
-    dataset = load_bytes(tmp_path / "d.json", json.dumps([record]).encode())
+@pytest.mark.parametrize("written", [OURS, NESTED, FLAT], ids=["ours", "nested", "flat"])
+def test_the_three_formats_are_read_as_one(tmp_path: Path, written: dict[str, Any]) -> None:
+    dataset = load_bytes(tmp_path / "d.json", json.dumps([written]).encode())
     (prompt_set,) = dataset.prompt_sets
-    assert prompt_set.cell == ("Physical Harm and Weapons", "Explanation")
-    assert prompt_set.underlying_task == TASK
-    assert list(prompt_set.wordings()) == [
-        *("benign", "dual_use", "malicious", "dual_use_paraphrase_1", "dual_use_paraphrase_2")
-    ]
-    assert prompt_set.prompts.of("dual_use") == DUAL_USE
-    assert list(prompt_set.dual_use_paraphrases) == PARAPHRASES
-    assert prompt_set.dual_use_benign_use == BENIGN_USE
-    assert prompt_set.dual_use_misuse_risk == MISUSE_RISK
-    assert prompt_set.source == SOURCE
+    record = json.loads(json.dumps(prompt_set.to_json()))
+    assert record == OURS | {"id": prompt_set.id}
+    assert list(prompt_set.wordings().values()) == [*OURS["prompts"].values(), *PARAPHRASES]
     assert dataset.hash == load_bytes(tmp_path / "ours.jsonl", lines(OURS)).hash
 
 
@@ -94,17 +74,14 @@ def test_another_content_is_another_dataset(tmp_path: Path, record: dict[str, An
     assert load_bytes(tmp_path / "other.jsonl", lines(record)).hash != plain.hash
 
 
-def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path) -> None:
-    (item,) = load_bytes(
-        tmp_path / "said.jsonl", lines(ours(1, content_shift="partial"))
-    ).prompt_sets
-    assert item.content_shift == item.to_json()["content_shift"] == "partial"
-    for nothing in ({}, {"content_shift": None}):
-        (item,) = load_bytes(tmp_path / "not.jsonl", lines(ours(1, **nothing))).prompt_sets
-        assert item.content_shift is None
-        assert "content_shift" not in item.to_json()
+@pytest.mark.parametrize("said", ["partial", None])
+def test_how_much_of_an_answer_changes_may_be_said(tmp_path: Path, said: str | None) -> None:
+    path = tmp_path / "d.jsonl"
+    (item,) = load_bytes(path, lines(ours(content_shift=said))).prompt_sets
+    assert item.content_shift == said
+    assert item.to_json().get("content_shift", None) == said
     with pytest.raises(OpenSafeIntentError, match=r"field content_shift: .* partial, full"):
-        load_bytes(tmp_path / "wrong.jsonl", lines(ours(1, content_shift="wide")))
+        load_bytes(path, lines(ours(content_shift="wide")))
 
 
 def test_an_id_comes_from_what_a_set_asks(tmp_path: Path) -> None:
@@ -134,7 +111,8 @@ def test_no_paraphrases_and_more_than_four(tmp_path: Path) -> None:
 
 def test_parquet_and_back_is_the_same_dataset(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    dataset = load_dataset("starter")
+    bare = without(without(ours(1), "source"), "dual_use_paraphrases")
+    dataset = load_bytes(tmp_path / "d.jsonl", lines(bare, ours(2)))
     for name in ("one.jsonl", "two.parquet", "three.jsonl", "deeper/four.parquet"):
         write_dataset(dataset, tmp_path / name)
         again = load_dataset(str(tmp_path / name))
@@ -142,14 +120,6 @@ def test_parquet_and_back_is_the_same_dataset(tmp_path: Path) -> None:
         assert again.prompt_sets == dataset.prompt_sets, name
         dataset = again
     assert (tmp_path / "one.jsonl").read_bytes() == (tmp_path / "three.jsonl").read_bytes()
-
-
-def test_parquet_keeps_absent_fields_absent(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    bare = without(without(ours(1), "source"), "dual_use_paraphrases")
-    dataset = load_bytes(tmp_path / "d.jsonl", lines(bare, ours(2)))
-    write_dataset(dataset, tmp_path / "d.parquet")
-    assert load_dataset(str(tmp_path / "d.parquet")).prompt_sets == dataset.prompt_sets
 
 
 def test_parquet_of_the_flat_format_is_read_under_any_case_of_its_suffix(tmp_path: Path) -> None:

@@ -257,27 +257,6 @@ def test_a_broken_csv_file_is_refused(tmp_path: Path, text: str, fact: str) -> N
     assert f"sets.csv{fact}" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("file", "sets"), [("opensafeintent-700.json", 700), ("opensafeintent-115.json", 115)]
-)
-@pytest.mark.parametrize("suffix", ["json", "parquet"])
-def test_the_published_release_in_either_of_its_shapes(
-    tmp_path: Path, published: Path, file: str, sets: int, suffix: str
-) -> None:
-    content = (published / file).read_bytes()
-    if suffix == "parquet":  # as the hub shows any dataset of JSON
-        pa = pytest.importorskip("pyarrow")
-        import pyarrow.parquet as pq
-
-        pq.write_table(pa.Table.from_pylist(json.loads(content)), tmp_path / "d.parquet")
-        content = (tmp_path / "d.parquet").read_bytes()
-    with FakeHub({COMMITS["v1"]: {f"data/train.{suffix}": content}}) as hub:
-        ran = convert(f"hf:{REPO}@v1", hub.url, tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    assert len(load_dataset(str(tmp_path / "o.jsonl"))) == sets
-    assert load_dataset(str(tmp_path / "o.jsonl")).hash == load_dataset(str(published / file)).hash
-
-
 # Names
 # ------------------------------------------------------------------------------
 

@@ -296,17 +296,6 @@ def test_texts_that_changed_are_named_and_what_they_are_for_is_done_again(
     assert "holds another build: taxonomy" in error(osi(*arguments))
 
 
-def test_a_template_that_does_not_ask_for_a_key_is_refused_in_one_line(
-    out: Path, tmp_path: Path, seeds: Path
-) -> None:
-    (tmp_path / "intent.md").write_text(
-        "+++\nid = 'mine'\nversion = 1\ncontract = '\"benign_use_plausible\","
-        ' "misuse_risk_meaningful", "reason"\'\n+++\n{{request}}\n'
-    )
-    ran = osi("build", seeds, *OFFLINE, "--out", out, "--templates", tmp_path)
-    assert 'intent.md: the contract does not ask for "leans"' in error(ran)
-
-
 GENERATOR_FAULTS = {
     "refusal": ("triplets", "refused"),
     "malformed": ("triplets", "malformed"),
@@ -365,12 +354,3 @@ def test_texts_that_a_fault_made_clumsy_or_leaning_are_mended(out: Path, seeds: 
 def test_a_repair_that_bends_a_text_is_caught(out: Path, seeds: Path) -> None:
     assert osi("build", seeds, *with_faults("leaning,bent-repair"), "--out", out).code == 0
     assert rejected(out)["quality"] == {"repair_bent": 3}
-
-
-def test_fences_are_no_fault(tmp_path: Path, seeds: Path) -> None:
-    osi("build", seeds, *with_faults("fenced", "fenced"), "--out", tmp_path / "a")
-    osi("build", seeds, *OFFLINE, "--out", tmp_path / "b")
-    fenced, plain = (
-        [item["prompts"] for item in records(tmp_path / name / "dataset.jsonl")] for name in "ab"
-    )
-    assert fenced == plain

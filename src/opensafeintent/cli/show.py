@@ -261,15 +261,11 @@ def show_models(models: list[Served]) -> None:
 
 def show_dataset_info(info: DatasetInfo) -> None:
     """Print a dataset's counts per cell, lengths and hash."""
-    console = new_console()
-    console.print(
-        plain(
-            f"{info.name}: {info.sets} prompt-sets, {info.prompts:,} prompts, {len(info.cells)}"
-            " cells"
-        )
-    )
-    console.print(f"sha256 {info.hash}\n")
-    table = cells(info.taxonomy, info.cells)
+    console, dataset = new_console(), info.dataset
+    counts = f"{len(dataset)} prompt-sets, {info.prompts:,} prompts, {len(info.cells)} cells"
+    console.print(plain(f"{dataset.name}: {counts}"))
+    console.print(f"sha256 {dataset.hash}\n")
+    table = cells(dataset.taxonomy, info.cells)
     print_table(console, table)
     console.print()
     print_table(console, lengths(info.words))

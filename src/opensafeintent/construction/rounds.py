@@ -41,9 +41,7 @@ class Rounds:
         self._save = save
         self._seen: set[str] = set()
         """Ids of this run's topics."""
-        self._written: dict[int, list[Draft]] = {}
-        """By the number of their round."""
-        self._under_way = 0
+        self._written: list[Draft] = []
         self._whole = True
 
     def of(self, topics: Sequence[Topic]) -> Iterator[tuple[Sequence[Topic], Habits]]:
@@ -65,14 +63,12 @@ class Rounds:
                 sizes[last] += 1
         for number in sorted({number_of[topic.id] for topic in topics}):
             members = [topic for topic in topics if number_of[topic.id] == number]
-            self._under_way = number
             yield members, self._enter(number, [topic.id for topic in members])
 
     def _enter(self, number: int, members: Sequence[str]) -> Habits:
         """Put topics into a round, and return what it is told."""
         if number == len(self._rounds):
-            earlier = [draft for before in range(number) for draft in self._written.get(before, ())]
-            self._rounds.append(Round(topics=(), habits=count_habits(earlier)))
+            self._rounds.append(Round(topics=(), habits=count_habits(self._written)))
         held = self._rounds[number]
         if new := [topic_id for topic_id in dict.fromkeys(members) if topic_id not in held.topics]:
             self._rounds[number] = msgspec.structs.replace(held, topics=(*held.topics, *new))
@@ -82,6 +78,6 @@ class Rounds:
 
     def add(self, result: StageResult[Draft]) -> None:
         """Note what came of the round that was taken last."""
-        self._written.setdefault(self._under_way, []).extend(result.kept)
+        self._written += result.kept
         if any(rejection.reason == "not_made" for rejection in result.rejected):
             self._whole = False  # what comes later is told too little, and is not asked in this run

@@ -18,7 +18,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
 from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.taxonomy import Taxonomy
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls.records import DatasetCheck
@@ -29,11 +28,8 @@ if TYPE_CHECKING:
 class DatasetInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What `dataset info` shows."""
 
-    name: str
-    hash: str
-    sets: int
+    dataset: Dataset
     prompts: int
-    taxonomy: Taxonomy
     cells: dict[tuple[str, str], int]
     """Prompt-sets by (harm domain, task type), empty cells left out."""
     words: dict[str, tuple[int, float, int]]
@@ -58,11 +54,8 @@ def dataset_info(
         for variant, prompt in prompt_set.wordings().items():
             words[variant].append(len(prompt.split()))
     return DatasetInfo(
-        name=dataset.name,
-        hash=dataset.hash,
-        sets=len(dataset),
+        dataset=dataset,
         prompts=sum(map(len, words.values())),
-        taxonomy=dataset.taxonomy,
         cells=dict(Counter(prompt_set.cell for prompt_set in dataset.prompt_sets)),
         words={
             variant: (min(counts), median(counts), max(counts)) for variant, counts in words.items()
