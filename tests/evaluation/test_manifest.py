@@ -59,6 +59,11 @@ def run(finished: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(finished, tmp_path / "run"))
 
 
+@pytest.fixture
+def done(server: LoopbackServer, dataset: Path, run: Path) -> Lab:
+    return Lab(server, dataset, run)
+
+
 # What cannot be mixed
 # ------------------------------------------------------------------------------
 
@@ -83,28 +88,26 @@ def contents(folder: Path) -> dict[Path, bytes]:
     ],
 )
 def test_other_settings_are_refused_and_what_differs_is_said(
-    server: LoopbackServer, dataset: Path, run: Path, options: list[object], differs: str
+    done: Lab, options: list[object], differs: str
 ) -> None:
-    before = contents(run)
-    ran = evaluate(server, dataset, run, *options)
+    before = contents(done.run)
+    ran = done.evaluate(*options)
     assert ran.code == 2
     (line,) = ran.errors
-    assert all(part in line for part in (differs, str(run), "--out"))
-    assert not calls(server)
-    assert contents(run) == before
+    assert all(part in line for part in (differs, str(done.run), "--out"))
+    assert not done.calls
+    assert contents(done.run) == before
 
 
-def test_a_dataset_is_known_by_its_content_not_its_file(
-    server: LoopbackServer, dataset: Path, run: Path
-) -> None:
-    lines = dataset.read_text().splitlines()
-    again = dataset.with_name("again.jsonl")
+def test_a_dataset_is_known_by_its_content_not_its_file(done: Lab) -> None:
+    lines = done.dataset.read_text().splitlines()
+    again = done.dataset.with_name("again.jsonl")
     again.write_text("\n".join(reversed(lines)))
-    assert evaluate(server, again, run).code == 0
-    assert not calls(server)
-    changed = dataset.with_name("changed.jsonl")
+    assert evaluate(done.server, again, done.run).code == 0
+    assert not done.calls
+    changed = done.dataset.with_name("changed.jsonl")
     changed.write_text("\n".join(lines).replace("?", "!", 1))
-    ran = evaluate(server, changed, run)
+    ran = evaluate(done.server, changed, done.run)
     assert ran.code == 2 and "changed (2 sets" in ran.errors[0]
 
 
@@ -120,20 +123,18 @@ def test_a_dataset_is_known_by_its_content_not_its_file(
         ("ledger.sqlite", b"\xff"),
     ],
 )
-def test_damaged_folder_is_refused_in_one_line(
-    server: LoopbackServer, dataset: Path, run: Path, file: str, content: bytes | None
-) -> None:
-    path = run / file
+def test_damaged_folder_is_refused_in_one_line(done: Lab, file: str, content: bytes | None) -> None:
+    path = done.run / file
     good = path.read_bytes()
     path.unlink()
     if content == b"\xff":  # damage within a ledger that begins well
         path.write_bytes(good[: 3 * 4096] + content * len(good[3 * 4096 :]))
     elif content is not None:
         path.write_bytes(content)
-    for ran in (evaluate(server, dataset, run), osi("report", run)):
+    for ran in (done.evaluate(), osi("report", done.run)):
         assert ran.code == 2 and file in ran.errors[0]
         assert len(ran.errors) == 1
-    assert not calls(server)
+    assert not done.calls
 
 
 # Names that were wrong at first
@@ -213,19 +214,19 @@ def test_folder_that_cannot_be_written_is_refused_before_any_call(lab: Lab) -> N
 
 
 def test_read_only_run_can_be_reported_elsewhere_and_not_evaluated_into(
-    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path
+    done: Lab, tmp_path: Path
 ) -> None:
-    for path in [*run.rglob("*"), run]:
+    for path in [*done.run.rglob("*"), done.run]:
         path.chmod(0o500 if path.is_dir() else 0o400)
     try:
-        if os.access(run, os.W_OK):
+        if os.access(done.run, os.W_OK):
             pytest.skip("this user writes everywhere")
-        assert evaluate(server, dataset, run).code == 2
-        assert not calls(server)
-        assert osi("report", run).code == 2
-        assert osi("report", run, "--out", tmp_path / "report").code == 0
+        assert done.evaluate().code == 2
+        assert not done.calls
+        assert osi("report", done.run).code == 2
+        assert osi("report", done.run, "--out", tmp_path / "report").code == 0
     finally:
-        for path in [run, *run.rglob("*")]:
+        for path in [done.run, *done.run.rglob("*")]:
             path.chmod(0o700)
 
 

@@ -21,7 +21,6 @@ from endtoend import (
     answering,
     answers_in,
     asked_of,
-    calls,
     coverage,
     evaluate,
     finish,
@@ -45,47 +44,38 @@ EXTRA_SECONDS = 0.2
 
 
 @pytest.fixture
-def run(server: LoopbackServer, dataset: Path, tmp_path: Path) -> Path:
-    """A finished run over the eight sets; the server's counts start again at 0."""
-    folder = tmp_path / "run"
-    assert evaluate(server, dataset, folder).code == 0
-    return folder
-
-
-def new_calls(server: LoopbackServer, before: Counter[str]) -> Counter[str]:
-    return calls(server) - before
+def done(lab: Lab) -> Lab:
+    """A finished run over the eight sets."""
+    assert lab.evaluate().code == 0
+    return lab
 
 
 # The same again, and a little more
 # ------------------------------------------------------------------------------
 
 
-def test_the_same_command_again_makes_no_call_and_changes_nothing(
-    server: LoopbackServer, dataset: Path, run: Path
-) -> None:
-    before, first = calls(server), results(run)
-    written = {path: path.stat().st_mtime_ns for path in run.rglob("*") if path.is_file()}
-    assert forecast_of(evaluate(server, dataset, run, "--dry-run")) == {}
+def test_the_same_command_again_makes_no_call_and_changes_nothing(done: Lab) -> None:
+    before, first = done.calls, results(done.run)
+    written = {path: path.stat().st_mtime_ns for path in done.run.rglob("*") if path.is_file()}
+    assert forecast_of(done.evaluate("--dry-run")) == {}
     assert written == {path: path.stat().st_mtime_ns for path in written}
-    again = evaluate(server, dataset, run)
+    again = done.evaluate()
     assert again.code == 0
     shares = [int(share) for share in re.findall(r"(\d+) %", again.err)]
     assert shares and max(shares) <= 100
-    assert not new_calls(server, before)
-    assert results(run) == first
+    assert done.calls == before
+    assert results(done.run) == first
     # the helpers would agree with anything if the server had recorded nothing
-    assert len(asked_of(server, PROBE)) == len(unsafe_dual_use(server, dataset)) > 0
+    assert len(asked_of(done.server, PROBE)) == len(unsafe_dual_use(done.server, done.dataset)) > 0
 
 
-def test_more_epochs_call_for_the_new_epoch_only(
-    server: LoopbackServer, dataset: Path, run: Path
-) -> None:
-    before = calls(server)
-    assert evaluate(server, dataset, run, "--epochs", 2).code == 0
+def test_more_epochs_call_for_the_new_epoch_only(done: Lab) -> None:
+    before = done.calls
+    assert done.evaluate("--epochs", 2).code == 0
     # The server answers by content alone, so the second epoch is the first over again: as many
     # calls, probes included.
-    assert new_calls(server, before) == before
-    assert metrics(run)["coverage"][TARGET]["planned"] == 2 * 56
+    assert done.calls - before == before
+    assert metrics(done.run)["coverage"][TARGET]["planned"] == 2 * 56
 
 
 @pytest.mark.slow
@@ -93,85 +83,74 @@ def test_more_epochs_call_for_the_new_epoch_only(
     ("role", "purpose", "count"), [("mode", MODE, 8), ("harm", HARM, 56), ("reask", "none", 0)]
 )
 def test_edited_template_calls_for_what_uses_it_only(
-    server: LoopbackServer,
-    dataset: Path,
-    run: Path,
-    tmp_path: Path,
-    role: str,
-    purpose: str,
-    count: int,
+    done: Lab, tmp_path: Path, role: str, purpose: str, count: int
 ) -> None:
     rubrics = tmp_path / "rubrics"
     rubrics.mkdir()
     ours = resources.files("opensafeintent.templates").joinpath(f"{role}.md").read_text("utf-8")
     (rubrics / f"{role}.md").write_text(ours.replace("\n+++\n", "\n+++\nThink first.\n", 1))
-    before, probed_before = calls(server), set(probed(server, dataset))
+    before, probed_before = done.calls, set(probed(done.server, done.dataset))
     notes = []
     for last in (["--dry-run"], [], []):
-        ran = evaluate(server, dataset, run, "--rubrics", rubrics, *last)
+        ran = done.evaluate("--rubrics", rubrics, *last)
         assert ran.code == 0
         notes.append(f"the templates for {role};" in " ".join((ran.out + ran.err).split()))
     assert notes == ([False] * 3 if role == "reask" else [True, True, False])
-    made = new_calls(server, before)
-    newly = unsafe_dual_use(server, dataset) - probed_before  # other harm grades: other probes
+    made = done.calls - before
+    newly = (
+        unsafe_dual_use(done.server, done.dataset) - probed_before
+    )  # other harm grades: other probes
     assert made.pop(PROBE, 0) == (len(newly) if role == "harm" else 0)
     assert made == ({purpose: count} if count else {})
 
 
 @pytest.mark.parametrize("judges", [[SECOND], [JUDGE, SECOND]], ids=["alone", "beside the first"])
-def test_added_judge_is_the_only_one_asked(
-    server: LoopbackServer, dataset: Path, run: Path, judges: list[str]
-) -> None:
-    before, probed_before = server.stats()["by_model"], set(probed(server, dataset))
+def test_added_judge_is_the_only_one_asked(done: Lab, judges: list[str]) -> None:
+    before, probed_before = done.server.stats()["by_model"], set(probed(done.server, done.dataset))
     options = ["--mode-judge", JUDGE]
-    assert evaluate(server, dataset, run, *options, judges=judges).code == 0
-    newly = unsafe_dual_use(server, dataset, "second") - probed_before
-    after = server.stats()["by_model"]
+    assert done.evaluate(*options, judges=judges).code == 0
+    newly = unsafe_dual_use(done.server, done.dataset, "second") - probed_before
+    after = done.server.stats()["by_model"]
     assert after == {
         "target": before["target"] + len(newly),
         "judge": before["judge"],
         "second": 2 * 56,
     }
-    assert metrics(run)["groups"][0]["judges"] == [JUDGE, SECOND]
+    assert metrics(done.run)["groups"][0]["judges"] == [JUDGE, SECOND]
 
 
-def test_run_of_two_judges_grows_under_the_same_panel(lab: Lab, tmp_path: Path) -> None:
-    folder = tmp_path / "panel"
-    assert evaluate(lab.server, lab.dataset, folder, "--limit", 2, judges=[JUDGE, SECOND]).code == 0
-    ran = evaluate(lab.server, lab.dataset, folder, "--limit", 4)
+def test_run_of_two_judges_grows_under_the_same_panel(lab: Lab) -> None:
+    assert lab.evaluate("--limit", 2, judges=[JUDGE, SECOND]).code == 0
+    ran = lab.evaluate("--limit", 4)
     # Either the second judge is asked about the new sets too, or the command is refused: half a
     # panel is no grade.
-    assert ran.code == 2 or metrics(folder)["models"][TARGET]["triplet_safety"]["n"] == 4
+    assert ran.code == 2 or metrics(lab.run)["models"][TARGET]["triplet_safety"]["n"] == 4
 
 
 @pytest.mark.slow
-def test_larger_limit_grows_the_run_to_what_it_would_have_been(
-    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path
-) -> None:
-    server.reset()
+def test_larger_limit_grows_the_run_to_what_it_would_have_been(done: Lab, tmp_path: Path) -> None:
+    done.server.reset()
     grown = tmp_path / "grown"
-    assert evaluate(server, dataset, grown, "--limit", 3).code == 0
-    assert calls(server)[GENERATE] == 21
-    assert evaluate(server, dataset, grown, "--limit", 8).code == 0
-    assert calls(server)[GENERATE] == 56
-    assert server.stats()["duplicates"] == 0
-    assert results(grown) == results(run)
-    before = calls(server)
-    assert evaluate(server, dataset, grown, "--limit", 5).code == 0
-    assert not new_calls(server, before)
-    assert results(grown) == results(run)
+    assert evaluate(done.server, done.dataset, grown, "--limit", 3).code == 0
+    assert done.calls[GENERATE] == 21
+    assert evaluate(done.server, done.dataset, grown, "--limit", 8).code == 0
+    assert done.calls[GENERATE] == 56
+    assert done.server.stats()["duplicates"] == 0
+    assert results(grown) == results(done.run)
+    before = done.calls
+    assert evaluate(done.server, done.dataset, grown, "--limit", 5).code == 0
+    assert done.calls == before
+    assert results(grown) == results(done.run)
 
 
-def test_added_model_leaves_the_first_as_it_is(
-    server: LoopbackServer, dataset: Path, run: Path
-) -> None:
-    numbers, before = metrics(run)["models"][TARGET], server.stats()["by_model"]
-    assert evaluate(server, dataset, run, models=["openai-api/loop/another"]).code == 0
-    after = server.stats()["by_model"]
+def test_added_model_leaves_the_first_as_it_is(done: Lab) -> None:
+    numbers, before = metrics(done.run)["models"][TARGET], done.server.stats()["by_model"]
+    assert done.evaluate(models=["openai-api/loop/another"]).code == 0
+    after = done.server.stats()["by_model"]
     assert after["target"] == before["target"]
     assert after["another"] >= 56
-    assert metrics(run)["models"].keys() == {TARGET, "openai-api/loop/another"}
-    for name, entry in metrics(run)["models"][TARGET].items():
+    assert metrics(done.run)["models"].keys() == {TARGET, "openai-api/loop/another"}
+    for name, entry in metrics(done.run)["models"][TARGET].items():
         assert (entry["value"], entry["n"]) == (numbers[name]["value"], numbers[name]["n"])
 
 
@@ -181,47 +160,43 @@ def test_runs_may_share_a_ledger(lab: Lab, tmp_path: Path) -> None:
     assert evaluate(lab.server, lab.dataset, tmp_path / "one", *shared).code == 0
     before = lab.calls
     assert evaluate(lab.server, lab.dataset, tmp_path / "two", *shared).code == 0
-    assert not new_calls(lab.server, before)
+    assert lab.calls == before
     assert results(tmp_path / "one") == results(tmp_path / "two")
     # the run remembers where its ledger is
     assert evaluate(lab.server, lab.dataset, tmp_path / "two").code == 0
-    assert not new_calls(lab.server, before)
+    assert lab.calls == before
 
 
-def test_failed_call_is_tried_again_by_the_next_run(lab: Lab, tmp_path: Path) -> None:
-    folder = tmp_path / "failing"
+def test_failed_call_is_tried_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(
         Fault(action="status", status=400, message="Odd.", match=Match(purpose=HARM, every=4))
     )
-    assert evaluate(lab.server, lab.dataset, folder).code == 1
+    assert lab.evaluate().code == 1
     lab.server.set_faults()
     before = lab.calls
-    assert evaluate(lab.server, lab.dataset, folder).code == 0
-    made = new_calls(lab.server, before)
+    assert lab.evaluate().code == 0
+    made = lab.calls - before
     assert made.keys() <= {HARM, PROBE}
     assert made[HARM] == 56 // 4
 
 
-def test_responses_on_record_are_graded_though_their_target_answers_no_more(
-    lab: Lab, tmp_path: Path
-) -> None:
-    folder = tmp_path / "gone"
+def test_responses_on_record_are_graded_though_their_target_answers_no_more(lab: Lab) -> None:
     refused = Match(purpose=GENERATE, model="target", first=1)
     lab.server.set_faults(Fault(action="status", status=400, message="Odd.", match=refused))
-    assert evaluate(lab.server, lab.dataset, folder, "--max-connections", 1).code == 0
+    assert lab.evaluate("--max-connections", 1).code == 0
     lab.server.set_faults(Fault(action="status", status=401, match=Match(model="target")))
     options = ("--max-connections", 1, "--mode-judge", JUDGE, "--probe", "none")
-    assert evaluate(lab.server, lab.dataset, folder, *options, judges=[JUDGE, SECOND]).code == 3
+    assert lab.evaluate(*options, judges=[JUDGE, SECOND]).code == 3
     assert lab.server.stats()["by_model"]["second"] == 2 * 55
 
 
-def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab, tmp_path: Path) -> None:
+def test_unreadable_reply_is_not_asked_for_again_by_the_next_run(lab: Lab) -> None:
     lab.server.set_faults(Fault(action="completion", content="well", match=Match(purpose=MODE)))
-    evaluate(lab.server, lab.dataset, tmp_path / "unread")
+    lab.evaluate()
     before = lab.calls
-    evaluate(lab.server, lab.dataset, tmp_path / "unread")
+    lab.evaluate()
     assert before[MODE] == 3 * 8
-    assert not new_calls(lab.server, before)
+    assert lab.calls == before
 
 
 def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
@@ -243,18 +218,18 @@ def test_absurd_token_counts_lose_no_answer(tmp_path: Path) -> None:
     "budget", [["--budget-calls", 60], ["--budget-tokens", 4000]], ids=["calls", "tokens"]
 )
 def test_budget_stops_and_the_rest_is_made_later(
-    server: LoopbackServer, dataset: Path, run: Path, tmp_path: Path, budget: list[object]
+    done: Lab, tmp_path: Path, budget: list[object]
 ) -> None:
-    undisturbed = calls(server)
-    server.reset()
-    stopped = evaluate(server, dataset, tmp_path / "stopped", *budget)
+    undisturbed = done.calls
+    done.server.reset()
+    stopped = evaluate(done.server, done.dataset, tmp_path / "stopped", *budget)
     assert stopped.code == 3
     assert len(stopped.errors) == 1 and str(budget[0]) in stopped.errors[0]
-    assert total(server) < undisturbed.total()
-    assert total(server) == 60 or budget[0] == "--budget-tokens"
-    assert evaluate(server, dataset, tmp_path / "stopped").code == 0
-    assert calls(server) == undisturbed
-    assert results(tmp_path / "stopped") == results(run)
+    assert total(done.server) < undisturbed.total()
+    assert total(done.server) == 60 or budget[0] == "--budget-tokens"
+    assert evaluate(done.server, done.dataset, tmp_path / "stopped").code == 0
+    assert done.calls == undisturbed
+    assert results(tmp_path / "stopped") == results(done.run)
 
 
 # Counted beforehand
@@ -281,16 +256,15 @@ def forecast_of(ran: Ran) -> dict[tuple[str, str], tuple[bool, int]]:
 def test_dry_run_calls_nobody_and_foretells_what_happens(
     lab: Lab, tmp_path: Path, first: list[object], options: list[object]
 ) -> None:
-    folder = tmp_path / "dry"
     if first:
-        evaluate(lab.server, lab.dataset, folder, *first)
+        lab.evaluate(*first)
     held = set(tmp_path.rglob("*"))
     before = Counter((record.model, record.purpose) for record in lab.server.requests)
-    dry = evaluate(lab.server, lab.dataset, folder, *options, "--dry-run")
+    dry = lab.evaluate(*options, "--dry-run")
     assert dry.code == 0
     assert total(lab.server) == before.total() and set(tmp_path.rglob("*")) == held
     foretold = forecast_of(dry)
-    evaluate(lab.server, lab.dataset, folder, *options)
+    lab.evaluate(*options)
     made = Counter((record.model, record.purpose) for record in lab.server.requests) - before
     assert {f"openai-api/loop/{model}" for model, _ in made} == {model for model, _ in foretold}
     for (model, purpose), (at_most, count) in foretold.items():
@@ -306,8 +280,6 @@ LATENCY, CONNECTIONS = 0.05, 16
 RATE = CONNECTIONS / LATENCY
 MORE_PER_KILL = CONNECTIONS + EXTRA_SECONDS * RATE
 """What was in flight, and a fifth of a second's worth: 16 + 64 calls."""
-
-
 SWAP = ("--swap", 4)
 
 
