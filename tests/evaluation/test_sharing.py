@@ -45,6 +45,19 @@ def shared(run: Path) -> tuple[object, ...]:
     return ("--ledger", run.parent / "shared.sqlite", "--max-connections", CONNECTIONS)
 
 
+def start_behind(
+    first: subprocess.Popen[str], server: LoopbackProcess, dataset: Path, run: Path
+) -> subprocess.Popen[str]:
+    """Start a second process and have the first one stand still until the second waits for it."""
+    wait_until(lambda: total(server) >= 10)
+    first.send_signal(signal.SIGSTOP)
+    second = start_waiting(server, dataset, run)
+    assert second.stderr is not None
+    assert any("waiting: " in line for line in second.stderr)
+    first.send_signal(signal.SIGCONT)
+    return second
+
+
 @pytest.mark.slow
 def test_a_second_writer_is_refused_and_a_reader_is_not(
     fickle: LoopbackProcess, dataset: Path, tmp_path: Path
@@ -83,10 +96,11 @@ def test_who_waits_takes_what_the_first_one_asked(
     fickle: LoopbackProcess, dataset: Path, tmp_path: Path, names: tuple[str, str]
 ) -> None:
     runs = [tmp_path / name for name in names]
-    processes = [start_waiting(fickle, dataset, run) for run in runs]
-    ended = [finish(process) for process in processes]
-    assert [ran.code for ran in ended] == [0, 0], ended
-    assert sum("waiting: " in ran.err for ran in ended) == 1
+    first = start_waiting(fickle, dataset, runs[0])
+    second = start_behind(first, fickle, dataset, runs[1])
+    for process in (first, second):
+        ran = finish(process)
+        assert ran.code == 0, ran.err
     assert total(fickle) == answers_in(tmp_path / "shared.sqlite")
     assert results(runs[0]) == results(runs[1])
 
@@ -97,11 +111,8 @@ def test_one_interruption_ends_the_waiting(
     fickle: LoopbackProcess, dataset: Path, tmp_path: Path, place: str
 ) -> None:
     first = start_waiting(fickle, dataset, tmp_path / "first")
-    wait_until(lambda: total(fickle) >= 10)
-    second = start_waiting(fickle, dataset, tmp_path / ("second" if place == "ledger" else "first"))
-    assert second.stderr is not None
-    while "waiting: " not in second.stderr.readline():
-        pass
+    other = tmp_path / ("second" if place == "ledger" else "first")
+    second = start_behind(first, fickle, dataset, other)
     second.send_signal(signal.SIGINT)
     assert finish(second, 10).code == 130
     assert finish(first).code == 0
