@@ -14,7 +14,6 @@ from opensafeintent.calls.recorded import ImportedRow, RecordedResponse, recorde
 from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError, nearest
 from opensafeintent.evaluation.manifest import Manifest, ModelEntry, RunFolder
-from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.grades.authors import is_scored, read_authors_record
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.logs import (
@@ -26,7 +25,6 @@ from opensafeintent.interop.inspect.logs import (
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset
 from opensafeintent.promptsets.loading import Record, parse_prompt_set
 from opensafeintent.promptsets.reading import Problem, RowLimit, read_records
-from opensafeintent.report.cost import Costs
 from opensafeintent.taxonomy import Taxonomy, default_taxonomy, load_taxonomy
 from opensafeintent.workflows.reporting import Outcome, read_study, write_results
 from opensafeintent.workflows.settings import ImportSettings
@@ -71,41 +69,25 @@ def import_files(settings: ImportSettings) -> Outcome:
         if item.prompted:
             item.responses = _by_prompt(item, dataset)
     with folder.lock():
-        manifest = folder.load()[0] if folder.exists() else None
+        begins = not folder.exists()
+        manifest = Manifest.new(dataset) if begins else folder.load()[0]
         by_model = _by_model(settings, read)
         for model in by_model:
-            if (
-                manifest is not None
-                and model in manifest.models
-                and not manifest.models[model].imported
-            ):
+            if model in manifest.models and not manifest.models[model].imported:
                 raise InputError(
                     f"{settings.out}: {model} was evaluated in this run; import under another"
                     " --model or --out"
                 )
         for item in read:
             _check_prompts(item, dataset)
-        begun = manifest is not None
-        if manifest is None:
-            manifest = Manifest.new(dataset)
         manifest = _with_models(manifest, by_model)
-        if not begun:
+        if begins:
             folder.begin(dataset)
         with Ledger(folder.ledger_path(manifest)) as ledger:
-            ledger.imports.add(
-                dataset.hash,
-                (
-                    row
-                    for model, files in by_model.items()
-                    for item in files
-                    for row in _rows(model, item)
-                ),
-            )
+            files = ((model, item) for model, items in by_model.items() for item in items)
+            ledger.imports.add(dataset.hash, (row for file in files for row in _rows(*file)))
         folder.save(manifest)
-    study = read_study(folder, settings.out.name)
-    with Ledger(folder.ledger_path(manifest), readonly=True) as ledger:
-        costs = Costs({study.name: spent_of_run(manifest, dataset, ledger)}, None)
-    outcome = write_results(study, settings.out, settings.max_missing, costs)
+    outcome = write_results(read_study(folder, settings.out.name), folder, settings.max_missing)
     outcome.notes += [note for item in read if item.log for note in item.log.notes]
     zeros = sum(item.zero_helpfulness for item in read)
     if zeros:

@@ -34,7 +34,6 @@ from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.files import (
     Taken,
     locked_folder,
-    make_private_folder,
     replaced_together,
     write_private,
 )
@@ -336,35 +335,42 @@ def study_of(
 
 def write_results(
     study: Study,
-    out: Path,
+    folder: RunFolder,
     max_missing: float,
-    costs: Costs | None = None,
-    texts: Mapping[str, RunTexts] | None = None,
+    prices: Path | None = None,
     display: Display | None = None,
+    *,
+    page: bool = False,
 ) -> Outcome:
-    """Write everything that is derived from a run, and say what a reader should know.
+    """Write everything that is derived from a run into its folder, and say what a reader should
+    know.
 
     Args:
         study: the run.
-        out: the folder, kept for this process.
+        folder: its folder, kept for this process.
         max_missing: share of missing grades beyond which the exit code is 1.
-        costs: what the run came to; None where no call was made.
-        texts: of the run, for page and figures; without them those of an earlier report, which show
-            other numbers, are taken away.
-        display: is told when these are drawn.
+        prices: the user's file of prices.
+        display: is told when page and figures are drawn.
+        page: whether they are; else those of an earlier report, which show other numbers, are taken
+            away.
     """
-    page = out / "report.html"
-    outdated = page.exists() and texts is None
-    make_private_folder(out)
-    with replaced_together(out, lambda: _ours(out)) as new:
+    out, run = folder.path, (study.manifest, study.dataset)
+    earlier = out / "report.html"
+    outdated = earlier.exists() and not page
+    with (
+        Ledger(folder.ledger_path(study.manifest), readonly=True) as ledger,
+        replaced_together(out, lambda: _ours(out)) as new,
+    ):
+        costs = Costs({study.name: spent_of_run(*run, ledger)}, prices)
         outcome, tables = _write_numbers([study], new, max_missing, costs)
-        if texts is not None:
+        if page:
             (display or Display()).stage("drawing")
             settings = ReportSettings(runs=(out,), max_missing=max_missing)
+            texts = {study.name: RunTexts(*run, ledger)}
             _write_page(settings, [study], outcome, tables, texts, new, earlier=out)
     outcome.out = out
     if outdated:
-        outcome.notes.append(f"the earlier {page} was removed, for it is out of date")
+        outcome.notes.append(f"the earlier {earlier} was removed, for it is out of date")
     return outcome
 
 
@@ -372,7 +378,7 @@ def _write_numbers(
     studies: Sequence[Study],
     out: Path,
     max_missing: float,
-    costs: Costs | None = None,
+    costs: Costs,
     corrector: Corrector | None = None,
     gate: Callable[[Sequence[Group]], Gates | None] = lambda groups: None,
 ) -> tuple[Outcome, list[Table]]:
@@ -382,7 +388,7 @@ def _write_numbers(
         studies: the runs.
         out: the folder.
         max_missing: share of missing grades beyond which the exit code is 1.
-        costs: what the runs came to, where that is to be told.
+        costs: what the runs came to.
         corrector: what human labels make of the numbers; they stand beside the judge's, never in
             their place.
         gate: holds the models against the gates of a report.
@@ -397,8 +403,7 @@ def _write_numbers(
     write_grades_of_runs(
         {study.name: (study.rows, study.dataset) for study in studies}, out / "grades.csv.gz"
     )
-    if costs is not None:
-        write_private(out / "cost.json", cost_json(costs))
+    write_private(out / "cost.json", cost_json(costs))
     tables = [
         *all_tables(groups),
         *_correction_tables(corrected, groups),

@@ -23,7 +23,7 @@ from opensafeintent.calls.progress import Display, progress_line, refreshed, sho
 from opensafeintent.calls.records import Failed
 from opensafeintent.errors import first_exit_code
 from opensafeintent.evaluation.again import ask_again, expected_again
-from opensafeintent.evaluation.derive import RunTexts, derive
+from opensafeintent.evaluation.derive import derive
 from opensafeintent.evaluation.forecast import (
     ASSUMED,
     Forecast,
@@ -40,10 +40,8 @@ from opensafeintent.evaluation.run import (
     missing_grades,
     run_work,
 )
-from opensafeintent.evaluation.spending import spent_of_run
 from opensafeintent.interop.inspect.models import open_models, unset_lines
 from opensafeintent.promptsets import Dataset
-from opensafeintent.report.cost import Costs
 from opensafeintent.workflows.judging import checked, passed_line
 from opensafeintent.workflows.limits import Limits, wait_or_refuse
 from opensafeintent.workflows.loop import run_async
@@ -319,13 +317,10 @@ async def _spread(
 def _finish(plan: Plan, study: Study, client: Client, display: Display) -> Outcome:
     """Write the results of a run, and say what the calls came to."""
     display.stage("estimating")
-    run = (study.manifest, study.dataset)
-    with Ledger(plan.folder.ledger_path(study.manifest), readonly=True) as ledger:
-        costs = Costs({study.name: spent_of_run(*run, ledger)}, plan.settings.prices)
-        texts = {study.name: RunTexts(*run, ledger)} if plan.page else None
-        outcome = write_results(
-            study, plan.folder.path, plan.settings.max_missing, costs, texts, display
-        )
+    settings = plan.settings
+    outcome = write_results(
+        study, plan.folder, settings.max_missing, settings.prices, display, page=plan.page
+    )
     outcome = outcome.with_calls(client)
     if client.stopped_models:
         outcome.exit_code = 3
