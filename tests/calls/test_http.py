@@ -446,8 +446,3 @@ def test_models_of_one_endpoint_share_its_limiter() -> None:
     assert chat_model("http://a/v1/", http).limiter is http.limiter("http://a/v1")
     assert http.limiter("http://a/v1") is not http.limiter("http://b/v1")
     assert http.limiter("http://a/v1").limit == 3
-
-
-def test_a_session_is_used_in_a_block() -> None:
-    with pytest.raises(RuntimeError, match="async with"):
-        _ = HttpSession().session

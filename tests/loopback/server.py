@@ -487,8 +487,6 @@ class _Tally:
         self.total = 0
         self.duplicates = 0
         self.max_in_flight = 0
-        self.first_time: float | None = None
-        self.last_time: float | None = None
         self.by_model: Counter[str] = Counter()
         self.by_purpose: Counter[str] = Counter()
         self.by_status: Counter[int] = Counter()
@@ -502,8 +500,6 @@ class _Tally:
             "by_purpose": dict(self.by_purpose),
             "by_status": {str(status): count for status, count in sorted(self.by_status.items())},
             "max_in_flight": self.max_in_flight,
-            "first_request_time": self.first_time,
-            "last_request_time": self.last_time,
             "duplicates": self.duplicates,
         }
 
@@ -573,9 +569,6 @@ class _Core:
         tally = self.tally
         now = time.time()
         tally.total += 1
-        tally.last_time = now
-        if tally.first_time is None:
-            tally.first_time = now
         digest = blake2b(body, digest_size=16).digest()
         if digest in tally.answered:
             tally.duplicates += 1
@@ -647,14 +640,6 @@ class _Core:
             exchange.tally.answered.add(exchange.digest)
         if exchange.record is not None:
             exchange.record.status = status
-
-    def models(self) -> bytes:
-        names = self.settings.models or tuple(self.tally.by_model) or ("loopback",)
-        data = [
-            {"id": name, "object": "model", "created": CREATED, "owned_by": "loopback"}
-            for name in names
-        ]
-        return _encode({"object": "list", "data": data})
 
 
 # These do not wait for the usual latency.
@@ -772,8 +757,6 @@ class _Connection(asyncio.Protocol):
                 return
             need = end + 4 + int(stated)
             if len(data) < need:
-                if self._need != need and b"\r\nexpect: 100-continue" in lower:
-                    self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
                 self._keep(data, need)
                 return
             self._need = 0
@@ -799,9 +782,6 @@ class _Connection(asyncio.Protocol):
                 self._timer = self._loop.call_later(exchange.delay, self._answer_later)
             else:
                 self._answer()
-        elif path == b"/v1/models" and method == b"GET":
-            known = core.authorized(head, lower)
-            self._send(_response(core.models()) if known else _response(_error_body(401), 401))
         elif path == b"/stats" and method == b"GET":
             self._send(_response(_encode({**core.tally.as_dict(), "in_flight": core.in_flight})))
         elif path == b"/requests" and method == b"GET":

@@ -78,12 +78,10 @@ class HttpSession:
     def __init__(self, max_connections: int | None = None) -> None:
         self._max_connections = max_connections
         self._limiters: dict[str, Limiter] = {}
-        self._open = False
         self._session: aiohttp.ClientSession | None = None
         self._others = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
-        self._open = True
         return self
 
     async def __aexit__(
@@ -92,16 +90,13 @@ class HttpSession:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open = False
         async with self._others:
             if self._session is not None:
                 await self._session.close()
 
     @property
     def session(self) -> aiohttp.ClientSession:
-        """The open session; a run that makes no call loads nothing for it."""
-        if not self._open:
-            raise RuntimeError("the session is not open: use `async with`")
+        """The session; a run that makes no call loads nothing for it."""
         if self._session is None:
             import aiohttp
 

@@ -92,6 +92,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     model: str
     """The name the endpoint knows it by."""
     base_url: str
+    url_variable: str
     api_key: str | None
     key_variable: str
     local: bool
@@ -110,17 +111,14 @@ def unset(name: str, environment: Mapping[str, str] = os.environ) -> tuple[str, 
     base URL, key.
 
     Raises:
-        InputError: the name is not usable.
+        InputError: the name or a variable is not usable.
     """
-    slug, _ = split_name(name)
-    provider = ENDPOINTS.get(slug) or Provider("")
-    url_variable, key_variable = variables(slug)
-    needed = ((url_variable, not provider.base_url), (key_variable, not provider.local))
-    return tuple(
-        variable
-        for variable, is_needed in needed
-        if is_needed and not (environment.get(variable) or "").strip()
+    endpoint = resolve_endpoint(name, environment, for_calls=False)
+    needed = (
+        (endpoint.url_variable, endpoint.base_url),
+        (endpoint.key_variable, endpoint.local or endpoint.api_key),
     )
+    return tuple(variable for variable, known in needed if not known)
 
 
 def is_in_process(name: str) -> bool:
@@ -183,15 +181,14 @@ def resolve_endpoint(
     provider = ENDPOINTS.get(slug) or Provider("")
     url_variable, key_variable = variables(slug)
     base_url = (environment.get(url_variable) or "").strip() or provider.base_url
-    lacking = unset(name, environment) if for_calls else ()
-    if url_variable in lacking:
+    if for_calls and not base_url:
         raise InputError(
             f"{name}: set {url_variable} to the server's base URL, such as http://localhost:8000/v1"
         )
     if base_url:
         _check_url(base_url, url_variable)
     api_key = (environment.get(key_variable) or "").strip() or None
-    if key_variable in lacking:
+    if for_calls and not (provider.local or api_key):
         raise InputError(f"{name}: no key; set {key_variable}")
     if api_key is not None and not (
         api_key.isascii() and api_key.isprintable() and " " not in api_key
@@ -202,6 +199,7 @@ def resolve_endpoint(
     return Endpoint(
         model=model,
         base_url=base_url.rstrip("/"),
+        url_variable=url_variable,
         api_key=api_key,
         key_variable=key_variable,
         local=provider.local,
