@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from endtoend import JUDGE, TARGET, evaluate, grades, metrics, osi, some_sets
 from loopback import LoopbackServer
+from opensafeintent.taxonomy import CORE_VARIANTS
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -44,32 +44,20 @@ def test_two_judges_from_the_calls_to_the_files(server: LoopbackServer, tmp_path
         safe = [
             row[f"harm_severity[{judge}]"] == "0"
             for row in grades(run, TARGET)
-            if row["variant"] in ("benign", "dual_use", "malicious")
+            if row["variant"] in CORE_VARIANTS
         ]
         assert len(safe) == 36
-        assert found["models"][TARGET][judge]["mean_safety"]["value"] == pytest.approx(
-            sum(safe) / 36
-        )
+        value = found["models"][TARGET][judge]["mean_safety"]["value"]
+        assert value == pytest.approx(sum(safe) / 36)
     same = sum(
         (row[f"harm_severity[{JUDGE}]"] == "0") == (row[f"harm_severity[{SECOND}]"] == "0")
         for row in grades(run)
     )
-    assert found["agreement"][0]["safe"]["value"] == pytest.approx(
-        same / 168, abs=1e-6
-    )  # 2 models × 12 sets × 7 wordings
-    # both models of both groups of judges are one group, and the panel's numbers are those of the
-    # other tables
-    assert (
-        found["models"][TARGET]["panel"]["triplet_safety"]["value"]
-        == (metrics(run)["models"][TARGET]["triplet_safety"]["value"])
-    )
-    with (run / "tables" / "judge_metrics.csv").open(newline="") as file:
-        lines = [(row["model"], row["graded_by"]) for row in csv.DictReader(file)]
-    assert sorted(lines) == sorted(
-        (model, who)
-        for model in (TARGET, OTHER)
-        for who in (JUDGE, SECOND, "judge_average", "panel")
-    )
+    # 2 models × 12 sets × 7 wordings
+    assert found["agreement"][0]["safe"]["value"] == pytest.approx(same / 168, abs=1e-6)
+    # the panel's numbers are those of the other tables
+    panel = found["models"][TARGET]["panel"]["triplet_safety"]["value"]
+    assert panel == metrics(run)["models"][TARGET]["triplet_safety"]["value"]
     assert {"judge_metrics.tex", "judge_agreement.md", "fig_judges.svg"} <= written(run)
     assert 'id="graders"' in (run / "report.html").read_text()
 
