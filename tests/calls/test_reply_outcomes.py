@@ -119,7 +119,7 @@ def test_a_model_that_never_answers_is_not_a_silent_one(tmp_path: Path) -> None:
         outcome, client = asyncio.run(run(server.base_url, ledger))
     client.stop_silent_models()
     assert outcome == Failed(
-        kind="no_answer", attempts=2, error="the reply holds no text (finish reason: stop)"
+        kind="no_answer", error="the reply holds no text (finish reason: stop)"
     )
     assert client.stopped_models == {}
     assert (

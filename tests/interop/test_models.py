@@ -160,8 +160,7 @@ def test_no_failure_is_an_answer_or_a_refusal(ledger: Path, name: str) -> None:
     (outcome,), client, provider = ask(ledger, given, call)
     if isinstance(outcome, Failed):
         assert outcome.kind == expected
-        assert outcome.attempts == len(provider.asked)
-        assert (outcome.attempts > 1) == (outcome.kind in ("no_answer", "malformed"))
+        assert (len(provider.asked) > 1) == (outcome.kind in ("no_answer", "malformed"))
         stopped = outcome.kind in ("unauthorized", "unknown_model")
         assert client.stopped_models == (
             {NAME: f"{NAME}: stopped: {outcome.error}"} if stopped else {}

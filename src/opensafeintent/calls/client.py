@@ -325,7 +325,7 @@ class Client:
             pause = _pause_before_next(result, tries) if replies < _REPLIES else None
             if pause is None or time.monotonic() + pause > give_up:
                 self._note_failure(call.model, result)
-                return Failed(kind=result.kind, attempts=number, error=result.error)
+                return Failed(kind=result.kind, error=result.error)
             await self._pause(call.model, pause)
 
     async def _attempt(self, call: Call, key: bytes, model: Model, number: int) -> Attempt:
@@ -386,7 +386,7 @@ def not_on_record(ledger: Ledger, key: bytes) -> Failed:
     kind, _, error = (
         ledger.last_failure(key) or "not_made: the call is not in the ledger"
     ).partition(": ")
-    return Failed(kind=kind, attempts=0, error=error)
+    return Failed(kind=kind, error=error)
 
 
 def _being_cancelled() -> bool:

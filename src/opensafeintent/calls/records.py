@@ -169,7 +169,6 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     """No outcome could be had; the next run tries again."""
 
     kind: str
-    attempts: int
     error: str
 
 

@@ -194,7 +194,7 @@ class Asking:
         try:
             return outcome_of(given.text, given.stop_reason)
         except NotAnAnswer as wrong:
-            return Failed(kind=wrong.kind, attempts=0, error=str(wrong))
+            return Failed(kind=wrong.kind, error=str(wrong))
 
     async def _text(self) -> str:
         """Return the text that judges grade; empty where there is none."""

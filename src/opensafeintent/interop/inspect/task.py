@@ -431,7 +431,7 @@ class _Answers:
                 await model.generate(chat_messages(call), config=config), config.max_tokens
             )
         except NotRecorded as error:
-            return Failed(kind="not_recorded", attempts=1, error=str(error))
+            return Failed(kind="not_recorded", error=str(error))
 
 
 def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
@@ -446,13 +446,13 @@ def _judge_config(model: Model, sampling: Sampling) -> GenerateConfig:
 
 def _outcome(output: ModelOutput, max_tokens: int | None = None) -> Answered | Refused | Failed:
     if output.empty:
-        return Failed(kind="not_recorded", attempts=0, error=output.error or "no response")
+        return Failed(kind="not_recorded", error=output.error or "no response")
     if complaint := complaint_in(output):
-        return Failed(kind="rejected", attempts=1, error=complaint)
+        return Failed(kind="rejected", error=complaint)
     try:
         return read_reply(completion_of(output, max_tokens))
     except NotAnAnswer as wrong:
-        return Failed(kind=wrong.kind, attempts=1, error=str(wrong))
+        return Failed(kind=wrong.kind, error=str(wrong))
 
 
 # Metrics
