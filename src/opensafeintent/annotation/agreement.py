@@ -11,17 +11,21 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
-from opensafeintent.annotation.labels import QUALITY_QUESTIONS, UNSURE, Answer, Answers, Unit
+from opensafeintent.annotation.labels import (
+    QUALITY_QUESTIONS,
+    UNSURE,
+    Answer,
+    Answers,
+    Floats,
+    Unit,
+)
 from opensafeintent.errors import InputError
 from opensafeintent.grades import median_grade
 from opensafeintent.statistics.agreement import RatingCounts
 from opensafeintent.statistics.intervals import SEED
 from opensafeintent.statistics.samples import Sample, SampleEstimate
 from opensafeintent.taxonomy import SCALES, Graded
-
-Floats = NDArray[np.float64]
 
 _YES: dict[Answer, float] = {"yes": 1.0, "no": 0.0, "good": 1.0, "poor": 0.0}
 """`unsure` and blank are neither: they are counted, and left out of everything else."""

@@ -82,7 +82,6 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
             item.
     """
     problems: list[str] = []
-    files: dict[str, Path] = {}
     returned: dict[str, tuple[list[Label], AnnotatorReturn]] = {}
     for path in paths:
         try:
@@ -91,13 +90,13 @@ def import_returns(paths: Sequence[Path], key: AnnotationKey) -> ImportedLabels:
             problems.append(str(error))
             continue
         name = saved.annotator
-        if name in files:
+        if name in returned:
+            first = returned[name][1].file
             problems.append(
-                f"{path}: is {name}'s, and so is {files[name]}; expected one file an annotator"
+                f"{path}: is {name}'s, and so is {first}; expected one file an annotator"
             )
-            continue
-        files[name] = path
-        returned[name] = _checked(path, saved, key, problems)
+        else:
+            returned[name] = _checked(path, saved, key, problems)
     if problems:
         raise InputError(*problems)
     in_order = [returned[name] for name in key.annotators if name in returned]

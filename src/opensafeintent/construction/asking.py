@@ -22,7 +22,6 @@ from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT
 from opensafeintent.taxonomy import Taxonomy
 from opensafeintent.templates.instruction import (
-    Instruction,
     InstructionRole,
     Instructions,
     described,
@@ -265,7 +264,7 @@ class StageContext:
             ModelStopped, Stopped: see `Client.ask`.
         """
         model = by or (self.generator if kind.asked_of == "generator" else self.judge)
-        instruction: Instruction = getattr(self.instructions, kind.instruction or kind.purpose)
+        instruction = self.instructions.by_role[kind.instruction or kind.purpose]
         client = (
             self.recorded if self.recorded and kind.purpose in self.recorded_only else self.client
         )
@@ -281,7 +280,9 @@ class StageContext:
             if not isinstance(reply, str) and not problem:
                 return reply
             fills_of_reask = {"problem": f"{problem}.", "contract": instruction.closing(fills)}
-            return Unparsed(self.instructions.reask.render(fills_of_reask), text, problem or "")
+            return Unparsed(
+                self.instructions.by_role["reask"].render(fills_of_reask), text, problem or ""
+            )
 
         sampling = model.sampling
         if self.structured:

@@ -151,7 +151,7 @@ class BuildFolder(LedgerFolder):
         """
         path = self.path / _ROUNDS
         parts = (
-            parse_instructions(manifest.templates).triplet.hash,
+            parse_instructions(manifest.templates).by_role["triplet"].hash,
             manifest.structured_output,
             manifest.taxonomy,
         )

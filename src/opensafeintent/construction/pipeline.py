@@ -225,7 +225,7 @@ class _Build:
         the next is written.
         """
         self._watcher.begins("triplets", len(topics), number)
-        in_rounds = self._context.instructions.triplet.takes("habits")
+        in_rounds = self._context.instructions.by_role["triplet"].takes("habits")
         rounds = self._rounds.of(topics) if in_rounds else [(topics, Habits())]
         made: list[StageResult[Any]] = []
         reading: list[asyncio.Future[StageResult[Any]]] = []

@@ -48,7 +48,7 @@ async def write_triplets(
 
     async def write(topic: Topic) -> Draft | Rejection:
         fills = {"summary": topic.summary, **context.labels(topic.cell)}
-        if context.instructions.triplet.takes("habits"):
+        if context.instructions.by_role["triplet"].takes("habits"):
             fills["habits"] = told(habits, topic.id)
         material = takes_material(context, topic.cell)
         match await context.ask(

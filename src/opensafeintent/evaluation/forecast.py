@@ -131,17 +131,6 @@ class CallCounter:
             self.judges(plan, templates, task, graded.grades)
         if plan.asks_mode(task.variant) and (unknown or _not_made(graded.mode)):
             self._judge(plan.mode_judge, "mode", templates.mode, task)
-        self._probe(task, graded, plan, templates, unknown=unknown)
-
-    def _probe(
-        self,
-        task: Task,
-        graded: GradedResponse,
-        plan: JudgePlan,
-        templates: Templates,
-        *,
-        unknown: bool,
-    ) -> None:
         possible = plan.probes(task.variant, unsafe=True)
         ungraded = unknown or any(
             _not_made(grades.harm_severity) for grades in graded.grades.values()

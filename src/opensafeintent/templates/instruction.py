@@ -146,31 +146,17 @@ class Instruction(TemplateFile, frozen=True, kw_only=True):
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
     """The templates of one build."""
 
-    metadata: Instruction
-    backfill: Instruction
-    triplet: Instruction
-    intent: Instruction
-    repair: Instruction
-    quality: Instruction
-    paraphrase: Instruction
-    paraphrase_check: Instruction
-    annotation: Instruction
-    reask: Instruction
+    by_role: dict[str, Instruction]
     repair_reasons: dict[str, dict[str, str]]
     """Why a text goes back: by the intent that it should have and the one that was found;
     `dual_use` also by the way it leans, `underlying_task` by `leaning`, `wording` by the check that
     it failed."""
     repair_reasons_source: str
 
-    def all(self) -> tuple[Instruction, ...]:
-        """Every template, in a fixed order."""
-        return tuple(getattr(self, role) for role in get_args(InstructionRole))
-
     def sources(self) -> dict[str, str]:
         """Return every file's text, by its name: what `parse_instructions` takes."""
-        return {f"{item.role}.md": item.source for item in self.all()} | {
-            _REASONS: self.repair_reasons_source
-        }
+        sources = {f"{role}.md": item.source for role, item in self.by_role.items()}
+        return sources | {_REASONS: self.repair_reasons_source}
 
 
 def described(category: Category) -> str:
@@ -210,12 +196,9 @@ def parse_instructions(sources: Mapping[str, str]) -> Instructions:
         InputError: a header is not valid, a placeholder is unknown or missing, or a reason for
             repair is missing.
     """
-    parsed = {
-        role: _parse(role, f"{role}.md", sources[f"{role}.md"])
-        for role in get_args(InstructionRole)
-    }
+    roles: tuple[InstructionRole, ...] = get_args(InstructionRole)
     return Instructions(
-        **parsed,
+        by_role={role: _parse(role, f"{role}.md", sources[f"{role}.md"]) for role in roles},
         repair_reasons=_parse_reasons(sources[_REASONS]),
         repair_reasons_source=sources[_REASONS],
     )

@@ -183,7 +183,8 @@ class _Build:
         """
         models = {"generator": self.settings.generator, "judge": self.settings.judge}
         templates: dict[str, int] = {
-            template.role: len(template.source) // 4 for template in self._instructions.all()
+            template.role: len(template.source) // 4
+            for template in self._instructions.by_role.values()
         }
         return tuple(
             by_experience(
