@@ -17,7 +17,7 @@ import msgspec
 
 from opensafeintent import __version__
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import make_private_folder, read_text, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets import Dataset
 from opensafeintent.promptsets.sources import CARD, TAXONOMY
@@ -219,10 +219,7 @@ def _make_way(out: Path, files: Iterable[str]) -> None:
     before, left.
     """
     card = out / CARD
-    try:
-        ours = card.exists() and _MARK in card.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{card}: cannot read the card that is there: {error}") from error
+    ours = card.exists() and _MARK in read_text(card)
     if ours:
         (out / TAXONOMY).unlink(missing_ok=True)
         return

@@ -166,18 +166,17 @@ A provider that a package registers with it works as well.
 def _served_through_inspect() -> list[Served]:
     """List what the extra serves, and which variables each needs."""
     state = "inspect extra" if _installed() else "inspect extra (not installed)"
-    lines = []
-    for name, provider in PROVIDERS.items():
-        about = f"{provider.about}  (pip install {provider.package})"
-        lines.append(Served(f"{name}/MODEL", state, about, provider.needs))
-    lines.append(
+    lines = [
         Served(
-            "inspect/P/MODEL",
+            f"{name}/MODEL",
             state,
-            "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME",
+            f"{provider.about}  (pip install {provider.package})",
+            provider.needs,
         )
-    )
-    return lines
+        for name, provider in PROVIDERS.items()
+    ]
+    about = "any provider of Inspect AI, also one that is served natively: inspect/vllm/NAME"
+    return [*lines, Served("inspect/P/MODEL", state, about)]
 
 
 _OTHER_HOUSES = ("anthropic/bedrock/", "anthropic/vertex/", "anthropic/azure/", "google/vertex/")
