@@ -241,7 +241,7 @@ def test_csv_of_the_flat_format(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "fact"),
     [
-        ("prompt_benign,prompt_benign\na,b\n", ": the column 'prompt_benign' stands twice"),
+        ("prompt_benign,prompt_benign\na,b\n", ": the column 'prompt_benign' is there twice"),
         ("prompt_benign,id\na,b,c\n", ":2: has 3 cells, and the header names 2"),
         ('prompt_benign\n"a\n', ":2: cannot read as CSV from here (unexpected end of data)"),
         ("prompt_benign,id\r\n\r\na\r\n", ":3: has 1 cell, and the header names 2"),

@@ -99,6 +99,18 @@ def test_the_same_build_gives_the_same_bytes_in_another_folder_and_when_it_is_ru
     assert contents(tmp_path / "second") == first
 
 
+def test_a_dry_run_predicts_what_is_called(inputs: Path, tmp_path: Path) -> None:
+    out, model = tmp_path / "build", "baseline/generator"
+    built(inputs, out, generator=model, stages=(1, 1))  # the labels of the seeds are known
+    forecast = built(inputs, out, generator=model, dry_run=True).forecast
+    assert forecast is not None
+    tally = built(inputs, out, generator=model).tally
+    assert tally is not None
+    assert tally.made.total() == sum(line.calls for line in forecast.lines) > 30
+    nothing = built(inputs, out, generator=model, dry_run=True).forecast
+    assert nothing is not None and nothing.lines == ()
+
+
 def test_every_record_carries_the_canary_that_the_card_names(
     inputs: Path, outcome: BuildOutcome
 ) -> None:

@@ -188,16 +188,9 @@ def _parse_ours(record: Record, taxonomy: Taxonomy) -> PromptSet:
 def _parse_nested(record: Record, taxonomy: Taxonomy) -> PromptSet:
     prompts = record.record("generated_prompts")
     labels = record.record("generation_metadata")
-    check = (
-        record.record("verification_intent")
-        if "verification_intent" in record
-        else Record({}, record.location)
-    )
-    origin = (
-        record.record("origin_metadata")
-        if "origin_metadata" in record
-        else Record({}, record.location)
-    )
+    nothing = Record({}, record.location)
+    check = record.record("verification_intent") if "verification_intent" in record else nothing
+    origin = record.record("origin_metadata") if "origin_metadata" in record else nothing
     return _build(
         record,
         taxonomy,

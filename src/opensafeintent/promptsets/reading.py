@@ -174,15 +174,7 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
     line = 1  # on which a row begins
     try:
         header = next(rows, [])
-        twice = (
-            next((field for field in header if header.count(field) > 1), None)
-            if len(set(header)) < len(header)
-            else None
-        )
-        if twice is not None:
-            raise InputError(
-                f"{name}: the column {one_line(twice, 60)!r} stands twice in the header"
-            )
+        _refuse_repeated(header, name)
         line = rows.line_num + 1
         for row in rows:
             if len(row) != len(header) and "".join(row).strip():
@@ -198,6 +190,14 @@ def read_csv(path: Path, name: str, limit: RowLimit) -> Iterator[tuple[str, dict
         raise InputError(
             f"{name}:{line}: cannot read as CSV from here ({error}); {_CSV_FORM}"
         ) from error
+
+
+def _refuse_repeated(columns: list[str], name: str) -> None:
+    seen: set[str] = set()
+    for column in columns:
+        if column in seen:
+            raise InputError(f"{name}: the column {one_line(column, 60)!r} is there twice")
+        seen.add(column)
 
 
 def _looks_like_lines(text: str) -> bool:
@@ -323,15 +323,7 @@ def _texts_and_width(schema: pq.ParquetSchema) -> tuple[list[str], int]:
 
 
 def _check_columns(names: list[str], name: str, column: str | None) -> None:
-    twice = (
-        next((field for field in names if names.count(field) > 1), None)
-        if len(set(names)) < len(names)
-        else None
-    )
-    if twice is not None:
-        raise InputError(
-            f"{name}: the column {one_line(twice, 60)!r} is there twice; expected each once"
-        )
+    _refuse_repeated(names, name)
     if column is not None and column not in names:
         found = ", ".join(one_line(field, 40) for field in names[:_MOST_NAMED]) + (
             ", …" if len(names) > _MOST_NAMED else ""
