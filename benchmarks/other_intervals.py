@@ -82,7 +82,10 @@ def student(top: Floats, bottom: Floats) -> Limits:
 def bca(top: Floats, bottom: Floats) -> Limits:
     """Efron's bias-corrected and accelerated bootstrap (1987)."""
     p = values(top, bottom)
-    drawn = np.sort(_resamples(top.shape[1]).ratios(top, bottom), axis=1)
+    resamples = _resamples(top.shape[1])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        drawn = resamples.sums(top) / resamples.sums(bottom)
+    drawn = np.sort(np.where(np.isfinite(drawn), drawn, np.nan), axis=1)
     below = ((drawn < p[:, None]).mean(axis=1) + (drawn <= p[:, None]).mean(axis=1)) / 2
     shift = _normal_quantile(np.clip(below, 1e-4, 1 - 1e-4))
     with np.errstate(invalid="ignore", divide="ignore"):

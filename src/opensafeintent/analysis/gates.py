@@ -25,7 +25,6 @@ from opensafeintent.analysis.pairing import (
     transitions_of,
     what_changed,
 )
-from opensafeintent.analysis.reference import Reference, reference_values
 from opensafeintent.calls.baselines import contenders
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
@@ -105,8 +104,6 @@ class GateResult(msgspec.Struct, frozen=True, kw_only=True):
     """The ends if every missing grade were the one that makes the number least, and greatest; None
     where none is missing.
     """
-    reference: Reference | None = None
-    """What an oracle and refusing everything would have; None for changes."""
     reason: str
     """Why, as the end of a sentence that begins with the metric."""
 
@@ -206,7 +203,6 @@ def _result(
     model: str,
     estimate: Estimate,
     against: str | None = None,
-    reference: Reference | None = None,
 ) -> GateResult:
     """Hold a number against a gate.
 
@@ -218,7 +214,7 @@ def _result(
         bounds: as graded; and where grades are missing, with each as it makes the number least, and
             greatest.
         confidence: None where the number itself counts.
-        group, model, estimate, against, reference: of the result.
+        group, model, estimate, against: of the result.
     """
     known, *extremes = bounds
     verdicts = [verdict_of(each, gate.limit, gate.side) for each in bounds]
@@ -239,7 +235,6 @@ def _result(
         verdict=verdict,
         estimate=estimate,
         worst_case=worst_case,
-        reference=reference,
         reason=_reason(gate, known, worst_case, confidence),
     )
 
@@ -299,7 +294,6 @@ def hold_thresholds(
                         group=number,
                         model=model,
                         estimate=bounds[0].estimate,
-                        reference=reference_values(gate.metric),
                     )
                 )
     return results

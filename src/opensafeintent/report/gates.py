@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from opensafeintent.analysis.gates import GateResult, Gates
 from opensafeintent.analysis.pairing import Transitions
-from opensafeintent.analysis.reference import reference_values
+from opensafeintent.analysis.reference import Reference, reference_values
 from opensafeintent.hostile import one_line
 from opensafeintent.report.metrics_json import Json, estimate_json
 from opensafeintent.report.table import Column, Table, estimate_columns
@@ -206,7 +206,9 @@ def gates_json(gates: Gates | None) -> Json:
 
 
 def _result_json(result: GateResult) -> Json:
-    reference = result.reference
+    reference = Reference(oracle=None, refuse_all=None)
+    if result.gate.kind != "worse":
+        reference = reference_values(result.gate.metric)
     return {
         "option": result.gate.option,
         "gate": result.gate.text,
@@ -218,7 +220,7 @@ def _result_json(result: GateResult) -> Json:
         "verdict": result.verdict,
         **estimate_json(result.estimate),
         "worst_case": result.worst_case,
-        "oracle": None if reference is None else reference.oracle,
-        "refuse_all": None if reference is None else reference.refuse_all,
+        "oracle": reference.oracle,
+        "refuse_all": reference.refuse_all,
         "reason": result.reason,
     }

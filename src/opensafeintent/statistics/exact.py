@@ -160,14 +160,12 @@ def t_quantile(share: float, degrees: int) -> float:
     """Return the quantile of Student's t distribution, exact to about eight digits.
 
     Args:
-        share: above 0 and below 1.
+        share: 0.5 or more, below 1.
         degrees: degrees of freedom, 1 or more.
 
     Source: Abramowitz and Stegun (1964), 26.7.3 and 26.7.4 for few degrees of freedom, 26.7.5 for
     many.
     """
-    if share < 0.5:
-        return -t_quantile(1 - share, degrees)
     if degrees >= _MANY:
         return _expanded(NormalDist().inv_cdf(share), degrees)
     low, high = 0.0, 1.0

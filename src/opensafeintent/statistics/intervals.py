@@ -148,24 +148,10 @@ class Resamples:
             )
         return sums
 
-    def ratios(self, numerator: Floats, denominator: Floats) -> Floats:
-        """Return Σ numerator / Σ denominator in each resample, NaN where nothing counts.
-
-        Args:
-            numerator, denominator: shape (row, prompt_set).
-
-        Returns:
-            Shape (row, resample).
-        """
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratios = self.sums(numerator) / self._totals(denominator)
-        ratios[~np.isfinite(ratios)] = np.nan
-        return ratios
-
     def with_pseudo_sets(
         self, sums: Floats, denominator: Floats, span: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the same with two sets more, one at either end of what a set can be; once for each
+        """Return ratios with two sets more, one at either end of what a set can be; once for each
         end of an interval.
 
         No resample is undefined then, and sets that are nearly all alike are not certain. A

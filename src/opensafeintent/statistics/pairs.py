@@ -4,8 +4,6 @@ scores.
 
 from __future__ import annotations
 
-from math import isinf
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -94,8 +92,6 @@ def differences_not_rejected(
         width: the greatest difference that a set can have.
         skewness: whether the statistic is corrected for it.
     """
-    if isinf(quantile):
-        return -width, width
     mean = float(values @ counts) / float(counts.sum())
 
     def end(far: float) -> float:
