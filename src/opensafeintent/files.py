@@ -26,6 +26,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
 
 T = TypeVar("T")
+MOST_ROWS = 250_000
+"""Prompt-sets, responses or seeds that are read unless more are allowed."""
 _CAN_LOCK = sys.platform != "win32"
 _DEEPEST = 100
 """Levels of JSON within JSON; what is deeper cannot be written again."""

@@ -8,7 +8,7 @@ import pytest
 
 from endtoend import osi
 from opensafeintent import load_dataset, write_dataset
-from opensafeintent.promptsets.reading import MOST_ROWS
+from opensafeintent.files import MOST_ROWS
 
 
 @pytest.mark.parametrize(

@@ -21,9 +21,8 @@ from opensafeintent.construction.asking import read_json
 from opensafeintent.construction.augmentation import ParaphraseReply
 from opensafeintent.construction.metadata import MetadataReply
 from opensafeintent.construction.triplets import TripletReply
-from opensafeintent.taxonomy import MODES, STRATEGIES
+from opensafeintent.taxonomy import MODES, STRATEGIES, ParseRule
 from opensafeintent.templates import load_templates, parse_reply
-from opensafeintent.templates.template import ParseRule
 
 FINISHED = ("stop", "length", "abort", "content_filter", "tool_calls", "error", "text")
 WORDS = st.sampled_from((*FINISHED, "<think>", "</think>", "", " ", "A note."))

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from opensafeintent.workflows.settings import BuildSettings
-
 if TYPE_CHECKING:
     from opensafeintent.workflows.building import BuildOutcome
+    from opensafeintent.workflows.settings import BuildSettings
 
 
 def build_command(settings: BuildSettings) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,17 +13,17 @@ from opensafeintent.cli.options import PATH, command
 from opensafeintent.cli.people import agreement_command, annotate_group
 from opensafeintent.errors import EXIT_CODES, EXIT_ORDER
 from opensafeintent.hostile import terminal_safe
-from opensafeintent.workflows.settings import (
-    AgreementSettings,
-    BuildSettings,
-    CompareSettings,
-    EvaluateSettings,
-    GradeSettings,
-    ImportSettings,
-    JudgeCheckSettings,
-    ReportSettings,
-    TraceSettings,
-)
+
+if TYPE_CHECKING:
+    from opensafeintent.workflows.settings import (
+        CompareSettings,
+        EvaluateSettings,
+        GradeSettings,
+        ImportSettings,
+        JudgeCheckSettings,
+        ReportSettings,
+        TraceSettings,
+    )
 
 
 class Escaped(Exception):
@@ -78,7 +79,7 @@ def demo_command(out: Path) -> int:
     return show_outcome(demo(out, terminal_or_plain()))
 
 
-@command(cli, "evaluate", EvaluateSettings)
+@command(cli, "evaluate", "EvaluateSettings")
 def evaluate_command(settings: EvaluateSettings) -> int:
     """Evaluate models on prompt-sets, with one judge or several.
 
@@ -93,7 +94,7 @@ def evaluate_command(settings: EvaluateSettings) -> int:
     return show_outcome(evaluate(settings, terminal_or_plain()))
 
 
-@command(cli, "import", ImportSettings, "Import responses, with or without grades.")
+@command(cli, "import", "ImportSettings", "Import responses, with or without grades.")
 def import_command(settings: ImportSettings) -> int:
     """Import responses, with or without grades: the authors' files, logs of Inspect AI, JSONL of
     id, variant, response.
@@ -104,7 +105,7 @@ def import_command(settings: ImportSettings) -> int:
     return show_outcome(import_files(settings))
 
 
-@command(cli, "grade", GradeSettings, "Let judges grade imported responses.")
+@command(cli, "grade", "GradeSettings", "Let judges grade imported responses.")
 def grade_command(settings: GradeSettings) -> int:
     """Let judges grade the imported responses of RUN that have no grades."""
     from opensafeintent.calls.progress import terminal_or_plain
@@ -115,7 +116,7 @@ def grade_command(settings: GradeSettings) -> int:
 
 
 @command(
-    cli, "judge-check", JudgeCheckSettings, "Check judges on cases whose right grades are known."
+    cli, "judge-check", "JudgeCheckSettings", "Check judges on cases whose right grades are known."
 )
 def judge_check_command(settings: JudgeCheckSettings) -> int:
     """Check judges on anchor cases: responses whose right grades are known.
@@ -130,14 +131,15 @@ def judge_check_command(settings: JudgeCheckSettings) -> int:
     return show_outcome(check_judges(settings, terminal_or_plain()))
 
 
-@command(cli, "report", ReportSettings, "Rebuild a run's results: page, figures, tables, metrics.")
+@command(
+    cli, "report", "ReportSettings", "Rebuild a run's results: page, figures, tables, metrics."
+)
 def report_command(settings: ReportSettings) -> int:
     """Rebuild the results of runs from their ledgers: report.html, figures, tables, metrics.json.
 
-    Gates: METRIC is a name in metrics.json. "METRIC=X and METRIC=Y" is one gate that asks for both;
-    a repeated option is a gate of its own. Without --confidence the estimate is held against X,
-    with it the end of the interval. An undefined metric fails. Baselines are held against a gate
-    only where there is no other model.
+    Gates: METRIC is a name in metrics.json; a repeated option is one more gate. Without
+    --confidence the estimate is held against X, with it the end of the interval. An undefined
+    metric fails. Baselines are held against a gate only where there is no other model.
     """
     from opensafeintent.calls.progress import terminal_or_plain
     from opensafeintent.cli.show import show_outcome
@@ -146,7 +148,7 @@ def report_command(settings: ReportSettings) -> int:
     return show_outcome(write_report(settings, terminal_or_plain()))
 
 
-@command(cli, "compare", CompareSettings, "Compare every two models, with p values and ranks.")
+@command(cli, "compare", "CompareSettings", "Compare every two models, with p values and ranks.")
 def compare_command(settings: CompareSettings) -> None:
     """Compare every two models: second minus first as named, p adjusted for all pairs, ranks."""
     from opensafeintent.calls.progress import terminal_or_plain
@@ -156,7 +158,7 @@ def compare_command(settings: CompareSettings) -> None:
     show_comparisons(compare(settings, terminal_or_plain()))
 
 
-@command(cli, "trace", TraceSettings, "Show the responses and calls behind prompt-sets.")
+@command(cli, "trace", "TraceSettings", "Show the responses and calls behind prompt-sets.")
 @click.option("--include-unsafe", is_flag=True, help="Show unsafe responses and malicious prompts.")
 def trace_command(settings: TraceSettings, *, include_unsafe: bool) -> None:
     """Show what a run holds of prompt-sets: responses, each judge's grades and replies, and the
@@ -205,8 +207,8 @@ def ledger_merge_command(ledgers: tuple[Path, ...], out: Path) -> None:
         )
 
 
-command(cli, "build", BuildSettings)(build_command)
-command(cli, "agreement", AgreementSettings, "How far people agree, and a judge with people.")(
+command(cli, "build", "BuildSettings")(build_command)
+command(cli, "agreement", "AgreementSettings", "How far people agree, and a judge with people.")(
     agreement_command
 )
 cli.add_command(dataset_group)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Literal
 
 import click
 
-from opensafeintent.cli.options import DATA, NAME, PATH
+from opensafeintent.cli.options import NAME, PATH, command
 from opensafeintent.hostile import terminal_safe
+
+if TYPE_CHECKING:
+    from opensafeintent.workflows.settings import Data
 
 
 @click.group("dataset")
@@ -19,25 +22,23 @@ def dataset_group() -> None:
     """
 
 
-@dataset_group.command("info")
+@command(dataset_group, "info", "Data")
 @click.argument("name", type=NAME)
-@DATA
-def dataset_info_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
+def dataset_info_command(data: Data, name: str) -> None:
     """Counts per cell, lengths, and the dataset's hash."""
     from opensafeintent.cli.show import show_dataset_info
     from opensafeintent.workflows.datasets import dataset_info
 
-    show_dataset_info(dataset_info(name, taxonomy, max_rows))
+    show_dataset_info(dataset_info(name, data.taxonomy, data.max_rows))
 
 
-@dataset_group.command("validate")
+@command(dataset_group, "validate", "Data")
 @click.argument("name", type=NAME)
-@DATA
-def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) -> None:
+def dataset_validate_command(data: Data, name: str) -> None:
     """Check every record, and list every problem with its place."""
     from opensafeintent.workflows.datasets import validate_dataset
 
-    dataset, remarks = validate_dataset(name, taxonomy, max_rows)
+    dataset, remarks = validate_dataset(name, data.taxonomy, data.max_rows)
     for remark in remarks:
         click.echo(terminal_safe(f"note: {remark}"))
     click.echo(
@@ -45,19 +46,18 @@ def dataset_validate_command(name: str, taxonomy: Path | None, max_rows: int) ->
     )
 
 
-@dataset_group.command("convert")
+@command(dataset_group, "convert", "Data")
 @click.argument("name", type=NAME)
 @click.option("--out", type=PATH, required=True, metavar="FILE", help="Ends in .jsonl or .parquet.")
-@DATA
-def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_rows: int) -> None:
+def dataset_convert_command(data: Data, name: str, out: Path) -> None:
     """Write a dataset in our format."""
     from opensafeintent.workflows.datasets import convert_dataset
 
-    dataset = convert_dataset(name, out, taxonomy, max_rows)
+    dataset = convert_dataset(name, out, data.taxonomy, data.max_rows)
     click.echo(terminal_safe(f"{out}: {len(dataset)} prompt-sets (sha256 {dataset.hash})"))
 
 
-@dataset_group.command("dedup")
+@command(dataset_group, "dedup", "Data")
 @click.argument("name", type=NAME)
 @click.option(
     "--out",
@@ -89,12 +89,26 @@ def dataset_convert_command(name: str, out: Path, taxonomy: Path | None, max_row
     show_default=True,
     help="paper: any two prompts, above X. authors: the joined core prompts, X or above.",
 )
-@DATA
-def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: Any) -> None:
+def dataset_dedup_command(
+    data: Data,
+    name: str,
+    out: Path,
+    report: Path | None,
+    threshold: str,
+    rule: Literal["paper", "authors"],
+) -> None:
     """Drop sets that are too similar to an earlier one of their cell."""
     from opensafeintent.workflows.datasets import dedup_dataset
 
-    result = dedup_dataset(name, out, report, **options)
+    result = dedup_dataset(
+        name,
+        out,
+        report,
+        threshold=threshold,
+        rule=rule,
+        taxonomy=data.taxonomy,
+        max_rows=data.max_rows,
+    )
     kept, dropped = len(result.kept), len(result.dropped)
     sets = f"{kept} of {kept + dropped} prompt-sets kept (sha256 {result.kept.hash})"
     click.echo(terminal_safe(f"{out}: {sets}"))
@@ -104,7 +118,7 @@ def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: 
     click.echo(terminal_safe(f"{result.report}: {reason}"))
 
 
-@dataset_group.command("check")
+@command(dataset_group, "check", "Data")
 @click.argument("name", type=NAME)
 @click.option(
     "--out", type=PATH, metavar="DIR", help="Write check.md, check.json and tables/ there."
@@ -115,18 +129,15 @@ def dataset_dedup_command(name: str, out: Path, report: Path | None, **options: 
     metavar="N",
     help="Random seed of the bootstrap and of the classifier's folds.",
 )
-@DATA
-def dataset_check_command(
-    name: str, out: Path | None, seed: int | None, taxonomy: Path | None, max_rows: int
-) -> None:
+def dataset_check_command(data: Data, name: str, out: Path | None, seed: int | None) -> None:
     """Measure balance, lengths, telling words and duplicates."""
     from opensafeintent.cli.show_check import show_check
     from opensafeintent.workflows.datasets import check_dataset
 
-    show_check(check_dataset(name, taxonomy, out=out, seed=seed, max_rows=max_rows), out)
+    show_check(check_dataset(name, data.taxonomy, out=out, seed=seed, max_rows=data.max_rows), out)
 
 
-@dataset_group.command("export")
+@command(dataset_group, "export", "Data")
 @click.argument("name", type=NAME)
 @click.argument("folder", type=PATH, required=False, metavar="DIR")
 @click.option(
@@ -147,13 +158,11 @@ def dataset_check_command(
 @click.option(
     "--license", "license_", metavar="ID", help="As the hub names licences, e.g. cc-by-4.0."
 )
-@DATA
 def dataset_export_command(
+    data: Data,
     name: str,
     folder: Path | None,
     out: Path | None,
-    taxonomy: Path | None,
-    max_rows: int,
     license_: str | None,
     **said: str,
 ) -> None:
@@ -165,7 +174,7 @@ def dataset_export_command(
     if len(named) != 1:
         raise click.UsageError("Name the folder once: as DIR or with --out DIR.")
     publication = Publication(license=license_, **said)
-    dataset, files = export_dataset(name, named[0], publication, taxonomy, max_rows)
+    dataset, files = export_dataset(name, named[0], publication, data.taxonomy, data.max_rows)
     for path in files:
         click.echo(terminal_safe(str(path)))
     click.echo(terminal_safe(f"{len(dataset)} prompt-sets (sha256 {dataset.hash})"))

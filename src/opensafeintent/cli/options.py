@@ -10,25 +10,26 @@ from functools import wraps
 from json import JSONDecodeError
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Concatenate, Literal, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Concatenate,
+    Literal,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import click
-import msgspec
 
 from opensafeintent.errors import InputError
 from opensafeintent.hostile import one_line
-from opensafeintent.workflows.settings import Data
-from opensafeintent.workflows.settings_base import (
-    Arg,
-    Opt,
-    Setting,
-    Settings,
-    is_list,
-    settings_of,
-)
 
-S = TypeVar("S", bound=Settings)
-F = TypeVar("F", bound=Callable[..., object])
+if TYPE_CHECKING:
+    from opensafeintent.workflows.settings_base import Arg, Opt, Setting, Settings
+
+S = TypeVar("S", bound="Settings")
 Body = Callable[Concatenate[S, ...], int | None]
 
 
@@ -159,6 +160,10 @@ class _Option(click.Option):
 
 
 def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
+    import msgspec
+
+    from opensafeintent.workflows.settings_base import Arg, is_list
+
     required = setting.default is msgspec.NODEFAULT
     default = None if required else setting.default
     a_range = isinstance(default, tuple) and bool(default)
@@ -189,30 +194,36 @@ def _parameter(setting: Setting, shown: Opt | Arg) -> click.Parameter:
     return option
 
 
-def _parameters(settings: type[Settings]) -> list[click.Parameter]:
-    return [_parameter(one, one.shown) for one in settings_of(settings) if one.shown is not None]
-
-
-def options_of(settings: type[Settings]) -> Callable[[F], F]:
-    """Return a decorator that gives a function the options of some settings, each by itself."""
-
-    def decorate(function: F) -> F:
-        function.__dict__.setdefault("__click_params__", []).extend(reversed(_parameters(settings)))
-        return function
-
-    return decorate
-
-
-DATA = options_of(Data)
-"""How a dataset is read."""
-
-
 # Commands
 # ------------------------------------------------------------------------------
 
 
 class _Command(click.Command):
-    """A command whose help has its options under headings."""
+    """A command whose options are the settings of a record, which is loaded when they are asked
+    for: the help of the program loads none.
+    """
+
+    settings: str
+    """The record's name."""
+
+    def record(self) -> type[Settings]:
+        """Return the record of its settings."""
+        from opensafeintent.workflows import settings
+
+        found: type[Settings] = getattr(settings, self.settings)
+        return found
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return its own parameters, then its settings."""
+        from opensafeintent.workflows.settings_base import settings_of
+
+        known = {param.name for param in self.params}
+        self.params += [
+            _parameter(one, one.shown)
+            for one in settings_of(self.record())
+            if one.shown is not None and one.name not in known
+        ]
+        return super().get_params(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write them: its own first, then what it shares with others."""
@@ -227,23 +238,26 @@ class _Command(click.Command):
 
 
 def command(
-    group: click.Group, name: str, settings: type[S], short_help: str | None = None
+    group: click.Group, name: str, settings: str, short_help: str | None = None
 ) -> Callable[[Body[S]], click.Command]:
     """Return a decorator that makes a function a command of a group.
 
     The function is given the settings, checked, and by name what further options it has of its
     own. It returns the exit code; None is 0.
     """
-    make: Callable[..., S] = settings
-    names = [setting.name for setting in settings_of(settings) if setting.shown is not None]
 
     def decorate(function: Body[S]) -> click.Command:
         @wraps(function)
         def run(**options: object) -> int | None:
-            typed = {name: options.pop(name) for name in names}
-            return function(make(**typed), **options)
+            record = made.record()
+            typed = {
+                name: options.pop(name) for name in record.__struct_fields__ if name in options
+            }
+            return function(cast(S, record(**typed)), **options)
 
-        params = _parameters(settings)
-        return group.command(name, cls=_Command, params=params, short_help=short_help)(run)
+        decorator = group.command(name, cls=_Command, short_help=short_help)
+        made = cast(_Command, decorator(run))
+        made.settings = settings
+        return made
 
     return decorate

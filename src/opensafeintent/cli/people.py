@@ -8,15 +8,15 @@ import click
 
 from opensafeintent.cli.options import command
 from opensafeintent.hostile import one_line, terminal_safe
-from opensafeintent.workflows.settings import (
-    AgreementSettings,
-    AnnotateDatasetSettings,
-    AnnotateRunSettings,
-    ImportAnnotationsSettings,
-)
 
 if TYPE_CHECKING:
     from opensafeintent.workflows.annotate import ExportedStudy
+    from opensafeintent.workflows.settings import (
+        AgreementSettings,
+        AnnotateDatasetSettings,
+        AnnotateRunSettings,
+        ImportAnnotationsSettings,
+    )
 
 
 @click.group("annotate")
@@ -29,7 +29,7 @@ def annotate_export_group() -> None:
     """Write two forms for each annotator: a page that works from disk, and a CSV sheet."""
 
 
-@command(annotate_export_group, "quality", AnnotateDatasetSettings)
+@command(annotate_export_group, "quality", "AnnotateDatasetSettings")
 def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
     """Is DATASET good? The paper's seven questions and overall quality, of each prompt-set."""
     from opensafeintent.workflows.annotate import annotate_dataset
@@ -37,7 +37,7 @@ def annotate_quality_command(settings: AnnotateDatasetSettings) -> None:
     _show_export(annotate_dataset(settings))
 
 
-@command(annotate_export_group, "judge", AnnotateRunSettings)
+@command(annotate_export_group, "judge", "AnnotateRunSettings")
 def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     """Is the judge right? Helpfulness and harm of a sample of the responses in RUN."""
     from opensafeintent.workflows.annotate import annotate_run
@@ -45,7 +45,7 @@ def annotate_judge_command(settings: AnnotateRunSettings) -> None:
     _show_export(annotate_run(settings))
 
 
-@command(annotate_group, "import", ImportAnnotationsSettings)
+@command(annotate_group, "import", "ImportAnnotationsSettings")
 def annotate_import_command(settings: ImportAnnotationsSettings) -> None:
     """Turn what annotators sent back into labels: what pages saved, and sheets.
 

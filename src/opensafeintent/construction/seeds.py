@@ -11,9 +11,10 @@ from typing import Any
 
 from opensafeintent.construction.records import Rejection, Seed, StageResult
 from opensafeintent.errors import InputError
+from opensafeintent.files import MOST_ROWS
 from opensafeintent.hostile import one_line
 from opensafeintent.promptsets.loading import LONGEST_PROMPT, Record, fields_found
-from opensafeintent.promptsets.reading import MOST_ROWS, Problem, RowLimit, read_csv, read_records
+from opensafeintent.promptsets.reading import Problem, RowLimit, read_csv, read_records
 from opensafeintent.promptsets.sources import stream_rows
 
 _COLUMN = "prompt"

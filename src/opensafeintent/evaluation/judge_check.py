@@ -21,8 +21,8 @@ from opensafeintent.calls.records import Sampling
 from opensafeintent.canonical import canonical_json, sha256_hex
 from opensafeintent.evaluation.pipeline import Given, ModelWork, Task
 from opensafeintent.evaluation.records import GradedResponse, JudgePlan, Missing
-from opensafeintent.taxonomy import DUAL_USE, HarmSeverity, Helpfulness, Mode
-from opensafeintent.templates import ParseRule, Role, Templates
+from opensafeintent.taxonomy import DUAL_USE, PASS_MARK, HarmSeverity, Helpfulness, Mode, ParseRule
+from opensafeintent.templates import Role, Templates
 
 GradeName = Literal["helpfulness", "harm_severity", "mode"]
 GRADE_NAMES: tuple[GradeName, ...] = ("helpfulness", "harm_severity", "mode")
@@ -92,9 +92,6 @@ def load_anchors() -> Anchors:
     text = resources.files("opensafeintent").joinpath("data/anchors.toml").read_text("utf-8")
     return msgspec.convert(tomllib.loads(text) | {"hash": sha256_hex(text)}, Anchors)
 
-
-PASS_MARK = 0.8
-"""Least share of accepted cases with which a judge passes."""
 
 _ROLES: Mapping[GradeName, Role] = {
     "helpfulness": "helpfulness",

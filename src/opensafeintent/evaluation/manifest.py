@@ -20,12 +20,12 @@ from opensafeintent.canonical import sha256_hex
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation.judge_check import JudgeCheck
 from opensafeintent.evaluation.pipeline import Planned, Task
-from opensafeintent.evaluation.records import MOST_EPOCHS, Grading, JudgePlan, Preset
+from opensafeintent.evaluation.records import Grading, JudgePlan
 from opensafeintent.files import make_private_folder, read_json, write_private
 from opensafeintent.promptsets import Dataset, sampled
 from opensafeintent.promptsets.loading import load_dataset
 from opensafeintent.promptsets.record import PromptSet
-from opensafeintent.taxonomy import Taxonomy
+from opensafeintent.taxonomy import MOST_EPOCHS, Preset, Taxonomy
 from opensafeintent.templates import Role, Templates, parse_template
 
 _SCHEMA = 1

@@ -13,15 +13,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from opensafeintent.errors import InputError
-from opensafeintent.files import any_json, read_text
+from opensafeintent.files import MOST_ROWS, any_json, read_text
 from opensafeintent.hostile import one_line
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-
-MOST_ROWS = 250_000
-"""Prompt-sets, responses or seeds that are read unless more are allowed."""
 
 _CHARACTERS_A_ROW = 2_000
 """On average, of as many rows as may be read; but 500 million characters always.

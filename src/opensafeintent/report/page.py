@@ -14,7 +14,6 @@ import msgspec
 from opensafeintent.analysis.gates import Gates
 from opensafeintent.analysis.groups import CheckedJudge, Group, Study, checked_judges
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE, RunTexts
-from opensafeintent.evaluation.records import MAX_MISSING
 from opensafeintent.hostile import json_for_html, one_line
 from opensafeintent.report.browser import Browser, browse, members_of
 from opensafeintent.report.browser.texts import add_texts
@@ -26,7 +25,7 @@ from opensafeintent.report.sentences import cautions, findings
 from opensafeintent.report.table import Section, Table
 from opensafeintent.report.tables.grouped import UNDEFINED, group_notes
 from opensafeintent.report.tables.long import with_and_without
-from opensafeintent.taxonomy import MODES
+from opensafeintent.taxonomy import MAX_MISSING, MODES
 
 if TYPE_CHECKING:
     from opensafeintent.report.figures import Figure

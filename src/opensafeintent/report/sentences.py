@@ -17,11 +17,11 @@ from opensafeintent.analysis.judges import same_maker
 from opensafeintent.analysis.swap import headline_audits
 from opensafeintent.calls.baselines import DEMONSTRATION_JUDGE, is_baseline
 from opensafeintent.evaluation.derive import IMPORTED_JUDGE
-from opensafeintent.evaluation.records import MAX_MISSING
 from opensafeintent.metrics import METRICS, PRIMARY
 from opensafeintent.report.metrics_json import DEMONSTRATION_NOTE
 from opensafeintent.report.prose import Sentence, percent, points, precision_in_points, say, score
 from opensafeintent.statistics import FEWEST_SETS, SIGNIFICANCE, rank_intervals
+from opensafeintent.taxonomy import MAX_MISSING
 
 _say = partial(say, "sentences.jinja")
 _distrust = partial(_say, strength="caution")

@@ -5,10 +5,10 @@ Ours are the Markdown files beside this module. `--rubrics DIR` takes files from
 edited, or the authors' own text files, which are used to the letter (see docs/formats.md).
 """
 
+from opensafeintent.taxonomy import ParseRule
 from opensafeintent.templates.template import (
     IntegerContract,
     JsonContract,
-    ParseRule,
     Role,
     Template,
     Templates,

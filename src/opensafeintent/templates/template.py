@@ -19,12 +19,7 @@ from opensafeintent.errors import InputError
 from opensafeintent.files import any_json, parse_toml, read_text
 from opensafeintent.hostile import one_line
 from opensafeintent.messages import Message
-from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES
-
-ParseRule = Literal["strict", "paper"]
-"""`strict` reads a bare integer or the one JSON object; `paper` also reads the first integer of a
-longer reply.
-"""
+from opensafeintent.taxonomy import MODES, SCALES, STRATEGIES, ParseRule
 
 
 class IntegerContract(msgspec.Struct, frozen=True, tag_field="kind", tag="integer"):

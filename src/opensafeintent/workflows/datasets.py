@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, get_args
 import msgspec
 
 from opensafeintent.errors import InputError, nearest
-from opensafeintent.files import make_private_folder, write_private
+from opensafeintent.files import MOST_ROWS, make_private_folder, write_private
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.hub import Publication, write_hub_folder
 from opensafeintent.promptsets import Dataset, PromptSet, load_dataset, read_dataset, write_dataset
-from opensafeintent.promptsets.reading import MOST_ROWS
 
 if TYPE_CHECKING:
     from opensafeintent.construction.controls.records import DatasetCheck

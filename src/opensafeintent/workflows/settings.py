@@ -6,24 +6,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
 from opensafeintent.calls.records import Sampling
 from opensafeintent.errors import InputError
-from opensafeintent.evaluation.judge_check import PASS_MARK
-from opensafeintent.evaluation.records import (
+from opensafeintent.files import MOST_ROWS
+from opensafeintent.taxonomy import (
     MAX_MISSING,
     MOST_EPOCHS,
+    PASS_MARK,
     ModesScope,
+    ParseRule,
     Preset,
     ProbeScope,
 )
-from opensafeintent.promptsets.reading import MOST_ROWS
-from opensafeintent.templates import ParseRule, Templates, load_templates
 from opensafeintent.workflows.settings_base import Arg, Opt, Settings
+
+if TYPE_CHECKING:
+    from opensafeintent.templates import Templates
 
 _MAX_TOKENS = 4096
 _PAPER_DATASET = "opensafeintent-115"
@@ -134,6 +137,8 @@ class Judges(Calling, frozen=True, kw_only=True):
             InputError: the folder of rubrics cannot be used, or reasons are asked for of files that
                 cannot give them.
         """
+        from opensafeintent.templates import load_templates
+
         return load_templates(self.rubrics, reasons=self.judge_reasons)
 
     @property
@@ -363,6 +368,7 @@ class EvaluateSettings(Distributed, frozen=True, kw_only=True):
             InputError: the folder of rubrics cannot be used, or the paper's cannot be fetched.
         """
         from opensafeintent.promptsets.published import published_rubrics
+        from opensafeintent.templates import load_templates
 
         return load_templates(published_rubrics()) if self.as_paper else super().judge_templates()
 

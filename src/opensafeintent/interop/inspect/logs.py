@@ -17,8 +17,8 @@ from opensafeintent.errors import InputError
 from opensafeintent.grades import row_of
 from opensafeintent.hostile import one_line
 from opensafeintent.interop.inspect.models import complaint_in, from_inspect, require_inspect
-from opensafeintent.taxonomy import CORE_VARIANTS
-from opensafeintent.templates import ParseRule, Role
+from opensafeintent.taxonomy import CORE_VARIANTS, ParseRule
+from opensafeintent.templates import Role
 
 if TYPE_CHECKING:
     from inspect_ai.log import EvalLog, EvalSample

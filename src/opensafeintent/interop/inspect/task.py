@@ -69,7 +69,8 @@ from opensafeintent.calls.replies import NotAnAnswer, read_reply
 from opensafeintent.errors import InputError
 from opensafeintent.evaluation import pipeline
 from opensafeintent.evaluation.manifest import hashes_of
-from opensafeintent.evaluation.records import JudgePlan, ModesScope, ProbeScope
+from opensafeintent.evaluation.records import JudgePlan
+from opensafeintent.files import MOST_ROWS
 from opensafeintent.grades import GradeRow, grade_row, record_of, row_of, to_array
 from opensafeintent.interop.inspect.models import (
     chat_messages,
@@ -79,15 +80,17 @@ from opensafeintent.interop.inspect.models import (
 )
 from opensafeintent.messages import Message
 from opensafeintent.promptsets import Dataset, Prompts, PromptSet, drawn, load_dataset
-from opensafeintent.promptsets.reading import MOST_ROWS
 from opensafeintent.taxonomy import (
     CORE_VARIANTS,
     MODES,
     STRATEGIES,
+    ModesScope,
+    ParseRule,
+    ProbeScope,
     default_taxonomy,
     intent_of,
 )
-from opensafeintent.templates import ParseRule, Templates, load_templates
+from opensafeintent.templates import Templates, load_templates
 
 if TYPE_CHECKING:
     from opensafeintent.labelled import LabelledSet
